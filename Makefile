@@ -1,0 +1,34 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow lint format bench clean
+
+demo: .stamp-dev
+	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-slow: .stamp-dev
+	$(BIN)/python -m pytest -m slow
+
+bench: .stamp-dev
+	$(BIN)/python -m pytest benchmarks -s
+
+lint: .stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .stamp-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.stamp-dev: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .stamp-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
