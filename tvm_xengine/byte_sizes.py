@@ -1,0 +1,50 @@
+"""Byte counts as people write them: parsing and printing."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+
+def parse_bytes(text: str | int) -> int:
+    """Number of bytes that `text` stands for: ``4096``, ``"192KiB"``, ``"1.5 MB"``.
+
+    Raises
+    ------
+    ValueError
+        If `text` is not a non-negative number with an optional unit.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        if text < 0:
+            raise ValueError(f"expected a size of at least 0 bytes, got {text}")
+        return text
+    match = _PATTERN.fullmatch(str(text))
+    if match is None or match.group(2).lower() not in _UNITS:
+        raise ValueError(f"expected a size such as 4096, 192KiB, 2MiB or 1.5GB, got {str(text)!r}")
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+
+
+def format_bytes(size_bytes: int) -> str:
+    """`size_bytes` with a binary unit and four digits: ``"1.907 MiB"``."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def round_up(size_bytes: int, alignment_bytes: int) -> int:
+    """The smallest multiple of `alignment_bytes` that is at least `size_bytes`."""
+    return -(-size_bytes // alignment_bytes) * alignment_bytes

@@ -1,0 +1,60 @@
+"""Every error this package raises on purpose.
+
+XEngineError
+├── UnsupportedModelError    a model file cannot be read, or is outside what we train
+│   └── MissingGradientError   ops of the model have no gradient
+├── UnsupportedModuleError   an IRModule is outside what we can schedule
+├── InvalidPlatformError     a platform file or description is wrong
+├── InvalidProblemError      a problem (or its JSON) contradicts itself
+├── InvalidScheduleError     a schedule breaks a rule of its problem
+│   └── BudgetExceededError    ... the rule being a device's memory budget
+├── NoScheduleError          no schedule was found under the budgets
+├── SolverUnavailableError   the chosen solver cannot run here
+└── MeasurementError         a kernel or link could not be measured
+"""
+
+from __future__ import annotations
+
+
+class XEngineError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class UnsupportedModelError(XEngineError):
+    """A model file cannot be read, or is outside what we train."""
+
+
+class MissingGradientError(UnsupportedModelError):
+    """Ops of the model have no gradient."""
+
+
+class UnsupportedModuleError(XEngineError):
+    """An IRModule is outside what we can schedule."""
+
+
+class InvalidPlatformError(XEngineError):
+    """A platform file or description is wrong."""
+
+
+class InvalidProblemError(XEngineError):
+    """A problem, or the JSON it is read from, contradicts itself."""
+
+
+class InvalidScheduleError(XEngineError):
+    """A schedule breaks a rule of its problem."""
+
+
+class BudgetExceededError(InvalidScheduleError):
+    """A schedule needs more memory on a device than its budget."""
+
+
+class NoScheduleError(XEngineError):
+    """No schedule was found under the budgets."""
+
+
+class SolverUnavailableError(XEngineError):
+    """The chosen solver cannot run here."""
+
+
+class MeasurementError(XEngineError):
+    """A kernel or link could not be measured."""

@@ -1,0 +1,131 @@
+"""What a solve is asked for and what it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from tvm_xengine.schedule import Schedule
+from tvm_xengine.simulate import Simulation
+
+
+class Objective(Enum):
+    """What a solve minimises; each has its own unit and they are never mixed."""
+
+    COST = "cost"  # sum of compute and transfer times, us
+    MAKESPAN = "makespan"  # end of the last step when streams overlap, us
+    ENERGY = "energy"  # sum of compute and transfer energy, uJ
+
+    def of(self, simulation: Simulation) -> float:
+        """This objective's value in `simulation`."""
+        match self:
+            case Objective.COST:
+                return simulation.cost_us
+            case Objective.MAKESPAN:
+                return simulation.makespan_us
+            case Objective.ENERGY:
+                return simulation.energy_uj
+
+
+class Status(Enum):
+    """Why the solver stopped."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"  # a limit was hit; `schedule` is the best one found
+    INFEASIBLE = "infeasible"  # proven: no schedule fits the budgets
+    NO_SOLUTION = "no solution"  # a limit was hit before any schedule was found
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a solve stops.
+
+    Attributes
+    ----------
+    time_limit_s
+        Wall clock, > 0.
+    gap_ratio
+        Stop as soon as (value - bound) / value is at most this.
+    """
+
+    time_limit_s: float = 60.0
+    gap_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.time_limit_s > 0):
+            raise ValueError(f"time_limit_s must be > 0, got {self.time_limit_s}")
+        if not (0 <= self.gap_ratio < 1):
+            raise ValueError(f"gap_ratio must be in [0, 1), got {self.gap_ratio}")
+
+
+@dataclass(frozen=True)
+class BudgetAdvice:
+    """What to do when budgets are too small.
+
+    Attributes
+    ----------
+    working_budget_bytes
+        Budgets of all devices for which a schedule was found, close to the asked ones; None
+        when none was found.
+    working_set_bytes
+        For each device, the smallest budget below which some op certainly cannot run there.
+    binding
+        A sentence that names the op and device that bind.
+    """
+
+    working_budget_bytes: Mapping[str, int] | None
+    working_set_bytes: Mapping[str, int]
+    binding: str
+
+
+@dataclass(frozen=True)
+class SolveResult:
+    """The answer of every solver.
+
+    Attributes
+    ----------
+    status
+        Why the solver stopped.
+    schedule
+        The best schedule found, accepted by the referee; None when there is none.
+    objective
+        What was minimised; gives `value` and `bound` their unit (us, or uJ for energy).
+    value
+        Objective of `schedule`; None without one.
+    bound
+        Proven lower bound on the objective; never above `value`.
+    solve_s
+        Wall clock.
+    solver
+        Name of what found the schedule.
+    message
+        What a person should know: what was tried, clamped or not available.
+    advice
+        Set when no schedule was found.
+    """
+
+    status: Status
+    schedule: Schedule | None
+    objective: Objective
+    value: float | None
+    bound: float
+    solve_s: float
+    solver: str
+    message: str = ""
+    advice: BudgetAdvice | None = None
+
+    def __post_init__(self) -> None:
+        has_schedule = self.status in (Status.OPTIMAL, Status.FEASIBLE)
+        if (self.schedule is not None) != has_schedule or (self.value is not None) != has_schedule:
+            raise ValueError(f"status {self.status.name} does not fit the schedule it comes with")
+        if not math.isfinite(self.bound):
+            raise ValueError(f"bound must be finite (clamp it), got {self.bound}")
+
+    @property
+    def gap(self) -> float | None:
+        """(value - bound) / value: 0 when proven optimal; None without a schedule."""
+        if self.value is None:
+            return None
+        return max(0.0, (self.value - self.bound) / self.value) if self.value > 0 else 0.0
