@@ -1,0 +1,85 @@
+"""Give bindings that a pass named lv3 or gv1 the name of the kernel they call."""
+
+from __future__ import annotations
+
+import re
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax
+
+from tvm_xengine.passes.dataflow import single_block
+
+_ANONYMOUS = re.compile(r"(lv|gv)(_?\d+)*")
+
+
+@tvm.transform.module_pass(opt_level=0, name="NameBindingsByKernel")
+class NameBindingsByKernel:
+    """Make the names of bindings telling and unique.
+
+    .. code-block:: python
+
+        lv1 = R.call_tir(fused_conv2d_relu, (x, w), ...)
+        lv2 = R.call_tir(fused_conv2d_relu, (lv1, v), ...)
+
+    becomes
+
+    .. code-block:: python
+
+        conv2d_relu = R.call_tir(fused_conv2d_relu, (x, w), ...)
+        conv2d_relu_1 = R.call_tir(fused_conv2d_relu, (conv2d_relu, v), ...)
+
+    Names that a person or a front end gave stay, with a number when they occur twice.
+    """
+
+    def __init__(self, func_name: str) -> None:
+        self.func_name = func_name
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        mod = mod.clone()
+        mod[self.func_name] = _rename(mod[self.func_name])
+        return relax.transform.Normalize()(mod)
+
+
+def _rename(func: relax.Function) -> relax.Function:
+    taken = {param.name for param in func.params}
+    renamed: dict[relax.Var, relax.Var] = {}
+
+    def newest(var: relax.Var) -> relax.Var:
+        return renamed.get(var, var)
+
+    entries = [(ir.expr.Var, newest), (relax.DataflowVar, newest)]
+    bindings = []
+    for binding in single_block(func).bindings:
+        value = tvm_ffi.structural_map(binding.value, entries)
+        name = _unused(_telling_name(binding), taken)
+        taken.add(name)
+        renamed[binding.var] = type(binding.var)(name, binding.var.ty)
+        bindings.append(relax.VarBinding(renamed[binding.var], value))
+    body = tvm_ffi.structural_map(func.body.body, entries)
+    return relax.Function(
+        func.params,
+        relax.SeqExpr([relax.DataflowBlock(bindings)], body),
+        func.ret_ty,
+        func.is_pure,
+        func.attrs,
+    )
+
+
+def _telling_name(binding: relax.Binding) -> str:
+    name: str = binding.var.name
+    value = binding.value
+    if not _ANONYMOUS.fullmatch(name) or not isinstance(value, ir.Call):
+        return name
+    if isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir":
+        return str(value.args[0].name_hint).removeprefix("fused_")
+    return value.op.name.rpartition(".")[2] if isinstance(value.op, ir.Op) else name
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
