@@ -28,7 +28,7 @@ class Step:
             with T.sblock("update"):
                 vi = T.axis.spatial(4, i)
                 new_v[vi] = v[vi] * T.float32(0.5) + g[vi]
-                new_p[vi] = p[vi] - (v[vi] * T.float32(0.5) + g[vi])
+                new_p[vi] = p[vi] - new_v[vi]
 
     @R.function
     def train_step(

@@ -1,0 +1,141 @@
+"""One kernel made ready for one target: scheduled, lowered, its memory known."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.target import Target
+
+from tvm_xengine.codegen.inplace import InplacePair, inplace_pairs, share_inplace_buffers
+from tvm_xengine.codegen.kernel_hash import kernel_hash
+from tvm_xengine.codegen.lowering import lower_to_explicit_memory
+from tvm_xengine.codegen.schedules.rules import schedule_kernel
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.passes.explicit_workspace import workspace_bytes
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and element type of a tensor that a kernel reads or writes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """A kernel that :func:`compile_kernels` can compile for the target it was prepared for.
+
+    The compiled function takes ``(inputs..., outputs...)``, and the workspace behind them when
+    `workspace_bytes` is not 0, as tensors of zero byte offset that start at a multiple of 64. It
+    allocates nothing. The two tensors of an in-place pair must be the same tensor.
+
+    Attributes
+    ----------
+    func
+        The lowered function; its last parameter is the workspace, if there is one.
+    symbol
+        Name of the compiled function, different for different targets.
+    key
+        :func:`kernel_hash` of the function before scheduling.
+    inputs, outputs
+        What the parameters are, the workspace excluded.
+    workspace_bytes
+        Size of the ``uint8`` workspace.
+    inplace
+        Outputs that lie in the memory of an input.
+    is_parallel
+        Whether the kernel runs on several threads.
+    """
+
+    func: tirx.PrimFunc
+    symbol: str
+    key: str
+    target: Target
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    workspace_bytes: int
+    inplace: tuple[InplacePair, ...]
+    is_parallel: bool
+
+
+def prepare_kernel(func: tirx.PrimFunc, target: Target, symbol: str | None = None) -> DeviceKernel:
+    """Schedule and lower a kernel for a target, with all its memory in its parameters.
+
+    Parameters
+    ----------
+    func
+        A function in destination-passing style: inputs first, then the outputs it stores to.
+    symbol
+        Name of the compiled function; None makes one of the function's hash and the target's.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        When `func` stores to no parameter, or declares an in-place pair it must not have.
+    """
+    outputs = num_outputs(func)
+    key = kernel_hash(func)
+    name = symbol or f"kernel_{key}_{_short_hash(str(target))}"
+    lowered = _lower(_scheduled_and_shared(func, target, outputs), name, target)
+    specs = tuple(_spec(param) for param in func.params)
+    return DeviceKernel(
+        func=lowered,
+        symbol=name,
+        key=key,
+        target=target,
+        inputs=specs[: len(specs) - outputs],
+        outputs=specs[len(specs) - outputs :],
+        workspace_bytes=workspace_bytes(lowered),
+        inplace=inplace_pairs(func),
+        is_parallel=_has_parallel_loop(lowered),
+    )
+
+
+def _scheduled_and_shared(func: tirx.PrimFunc, target: Target, outputs: int) -> tirx.PrimFunc:
+    scheduled = schedule_kernel(func, target)
+    if not inplace_pairs(func):
+        return scheduled
+    try:
+        return share_inplace_buffers(scheduled, outputs)
+    except UnsupportedModuleError:
+        # The schedule may have moved a load behind a store; the kernel as it was written decides.
+        return share_inplace_buffers(func, outputs)
+
+
+def _lower(func: tirx.PrimFunc, symbol: str, target: Target) -> tirx.PrimFunc:
+    module = tvm.IRModule({symbol: func.with_attr("global_symbol", symbol)})
+    return lower_to_explicit_memory(target)(module)[symbol]
+
+
+def num_outputs(func: tirx.PrimFunc) -> int:
+    """Number of parameters at the end of a kernel that it stores to."""
+    stored: set[ir.Var] = set()
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer)))
+    written = [param in stored for param in func.params]
+    count = sum(written)
+    if not count or not all(written[-count:]):
+        names = [param.name for param in func.params]
+        raise UnsupportedModuleError(
+            f"a kernel must store to its last parameters and to no others; of {names} it stores "
+            f"to {[name for name, is_written in zip(names, written, strict=True) if is_written]}"
+        )
+    return count
+
+
+def _spec(param: ir.Var) -> TensorSpec:
+    return TensorSpec(tuple(int(extent) for extent in param.ty.shape), str(param.ty.dtype.dtype))
+
+
+def _has_parallel_loop(func: tirx.PrimFunc) -> bool:
+    kinds: set[int] = set()
+    tvm_ffi.structural_walk(func.body, (tirx.For, lambda loop: kinds.add(int(loop.kind))))
+    return int(tirx.ForKind.PARALLEL) in kinds
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

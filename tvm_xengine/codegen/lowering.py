@@ -1,0 +1,61 @@
+"""The TIR passes between a scheduled kernel and machine code."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from tvm_xengine.passes.explicit_workspace import ExplicitWorkspace
+
+
+def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
+    """Passes that turn a scheduled kernel into loops that allocate nothing at run time.
+
+    They are the CPU part of ``s_tir.pipeline.default_s_tir_pipeline`` up to the place where
+    memory is planned for good, and then ``ExplicitWorkspace``.
+    """
+    return tvm.transform.Sequential(
+        [
+            tirx.transform.BindTarget(target.with_host(target)),
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.StmtSimplify(),
+            s_tir.transform.AnnotateIrregularLoop(),
+            s_tir.transform.LowerOpaqueBlock(),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.BF16ComputeLegalize(),
+            tirx.transform.NarrowDataType(32),
+            s_tir.transform.LoopPartition(),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.StorageRewrite(),
+            s_tir.transform.HoistIfThenElse(),
+            tirx.transform.UnrollLoop(),
+            s_tir.transform.RenormalizeSplitPattern(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.RemoveNoOp(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            ExplicitWorkspace(),
+            tirx.transform.CommonSubexprElim(),
+            tirx.transform.FP8ComputeLegalize(),
+            tirx.transform.VerifyMemory(),
+        ]
+    )
+
+
+def lower_to_packed_calls() -> tvm.transform.Pass:
+    """Passes that give lowered kernels the calling convention of tvm-ffi."""
+    return tvm.transform.Sequential(
+        [
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+            tirx.transform.FP8StorageLegalize(),
+            tirx.transform.BF16StorageLegalize(),
+            tirx.transform.LowerTVMBuiltin(),
+            tirx.transform.LowerIntrin(),
+        ]
+    )

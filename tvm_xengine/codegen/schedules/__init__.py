@@ -1,0 +1,1 @@
+"""Rules that give a kernel good loops for a CPU."""

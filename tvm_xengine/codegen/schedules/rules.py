@@ -1,0 +1,18 @@
+"""Choose and apply the schedule of a kernel."""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from tvm_xengine.codegen.schedules.inline import inline_elementwise
+
+SCHEDULE_VERSION = "1"
+"""Changes whenever the rules do, so that measured times of older schedules are not reused."""
+
+
+def schedule_kernel(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    """Return `func` with loops that suit `target`; the result computes the same numbers."""
+    sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
+    inline_elementwise(sch)
+    return sch.mod["main"]
