@@ -111,8 +111,9 @@ def problems(
     budgets: dict[str, int] = {}
     for name in names:
         at_home = [t for t in resident if home.get(t.name, platform.home) == name]
-        least = max((t.size_bytes // UNIT_BYTES for t in at_home), default=1)
-        budgets[name] = UNIT_BYTES * draw(st.integers(max(1, least), max(1, least, total + 2)))
+        together = draw(st.integers(0, 9)) > 0
+        least = (sum if together else max)([t.size_bytes // UNIT_BYTES for t in at_home] or [0])
+        budgets[name] = UNIT_BYTES * (max(1, least) + draw(st.integers(0, total)))
     return Problem(graph, platform.with_budgets(budgets), costs, home)
 
 

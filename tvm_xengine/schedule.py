@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,12 +62,15 @@ class Schedule:
         return sum(isinstance(step, Transfer) for step in self.steps)
 
 
-def with_frees(problem: Problem, steps: Iterable[Step]) -> Schedule:
+def with_frees(
+    problem: Problem, steps: Iterable[Step], *, survivors: Mapping[str, str] | None = None
+) -> Schedule:
     """The schedule of the computations and transfers in `steps` with the earliest frees.
 
     Frees that `steps` already contains are dropped. A tensor is freed on a device right
     after its last use there before it is written again or the step ends; persistent state
-    survives on its home device, results survive where they were made last.
+    survives on its home device, each result on the device that `survivors` names, by
+    default the one where it was made last.
     """
     graph = problem.graph
     ordered = [step for step in steps if not isinstance(step, Free)]
@@ -76,18 +79,18 @@ def with_frees(problem: Problem, steps: Iterable[Step]) -> Schedule:
         if graph.tensor[name].role.is_persistent:
             final = graph.updated_by[name][1] if name in graph.updated_by else name
             needed.add((final, device))
-    results = {graph.base[name] for name in graph.outputs}
-    results -= {
-        name for name in results if any((name, d) in needed for d in problem.platform.index)
-    }
+    delivered = {name for name, _ in needed}
+    made_last = dict(problem.home)
+    for step in ordered:
+        made_last.update(_accesses(problem, step)[1])
+    made_last.update(survivors or {})
+    for name in dict.fromkeys(graph.base[name] for name in graph.outputs):
+        if name not in delivered and name in made_last:
+            needed.add((name, made_last[name]))
 
     reversed_steps: list[Step] = []
     for step in reversed(ordered):
         reads, writes, taken_over = _accesses(problem, step)
-        for key in writes:
-            if key[0] in results:
-                needed.add(key)
-                results.discard(key[0])
         # What dies with this step: read or written here, needed by nothing after it.
         dying = [key for key in dict.fromkeys((*reads, *writes)) if key not in needed]
         reversed_steps.extend(

@@ -1,0 +1,260 @@
+"""A problem as arrays over positions, reduced to what a solver must decide.
+
+Ops that no output and no update depends on are left out, as are views and state that nothing
+touches and that may be freed at once. Bytes are divided by their greatest common divisor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.graph import OpGraph
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Compute, Step, Transfer
+from tvm_xengine.solvers.result import Objective
+
+ANYWHERE = -2
+"""`must_end_on` of an output that may be on any device when the step ends."""
+NOWHERE = -1
+"""`must_end_on` of a tensor that need not exist when the step ends."""
+
+
+@dataclass(frozen=True)
+class IndexedProblem:
+    """What a solver reads; ops ``i``, tensors ``j`` and devices ``d`` are positions.
+
+    Attributes
+    ----------
+    op_names, tensor_names, device_names
+        Names by position. Ops are in the order of the graph.
+    run_weight
+        Objective of one run of op i on device d, shape (n, D); infinite where it cannot run.
+    workspace
+        Units of scratch memory, shape (n, D).
+    copy_weight
+        Objective of copying tensor j from device a to b, shape (D, D, J); infinite without link.
+    size, budget
+        Units of memory, shapes (J,) and (D,); budgets are rounded down.
+    unit_bytes
+        What one unit of memory stands for.
+    reads, makes
+        For each op, the tensors it reads and makes.
+    producer
+        For each tensor the op that makes it, -1 for resident state, shape (J,).
+    home
+        For each resident tensor its home device, -1 for others, shape (J,).
+    must_end_on
+        For each tensor the device on which it must be when the step ends, or `ANYWHERE`,
+        or `NOWHERE`, shape (J,).
+    update_of
+        For each update result the state it overwrites, else -1, shape (J,).
+    updated_by
+        For each updated state the op that overwrites it, else -1, shape (J,).
+    recomputable
+        Shape (n,).
+    """
+
+    problem: Problem
+    op_names: tuple[str, ...]
+    tensor_names: tuple[str, ...]
+    device_names: tuple[str, ...]
+    run_weight: NDArray[np.float64]
+    workspace: NDArray[np.int64]
+    copy_weight: NDArray[np.float64]
+    size: NDArray[np.int64]
+    budget: NDArray[np.int64]
+    unit_bytes: int
+    reads: tuple[tuple[int, ...], ...]
+    makes: tuple[tuple[int, ...], ...]
+    producer: NDArray[np.int64]
+    home: NDArray[np.int64]
+    must_end_on: NDArray[np.int64]
+    update_of: NDArray[np.int64]
+    updated_by: NDArray[np.int64]
+    recomputable: NDArray[np.bool_]
+
+    @property
+    def op_count(self) -> int:
+        """Number of ops, n."""
+        return len(self.op_names)
+
+    @property
+    def tensor_count(self) -> int:
+        """Number of tensors, J."""
+        return len(self.tensor_names)
+
+    @property
+    def device_count(self) -> int:
+        """Number of devices, D."""
+        return len(self.device_names)
+
+    @cached_property
+    def can_run(self) -> NDArray[np.bool_]:
+        """Whether op i can run on device d, shape (n, D)."""
+        return np.isfinite(self.run_weight)
+
+    @cached_property
+    def links(self) -> tuple[tuple[int, int], ...]:
+        """Ordered pairs of devices joined by a link."""
+        index = self.problem.platform.index
+        return tuple((index[k.src], index[k.dst]) for k in self.problem.platform.links)
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor the ops that read it, in order."""
+        consumers: list[list[int]] = [[] for _ in self.tensor_names]
+        for i, tensors in enumerate(self.reads):
+            for j in tensors:
+                consumers[j].append(i)
+        return tuple(tuple(ops) for ops in consumers)
+
+    @cached_property
+    def last_read(self) -> tuple[int, ...]:
+        """For each tensor the last stage in which it can be read; n if it must survive the step.
+
+        A tensor can be read in the stage of a consumer's first run, and later in any stage in
+        which that consumer may be repeated.
+        """
+        last_read = [-1] * self.tensor_count
+        for j in range(self.tensor_count):
+            if self.must_end_on[j] != NOWHERE:
+                last_read[j] = self.op_count
+        last_run = [0] * self.op_count
+        for i in reversed(range(self.op_count)):
+            last_run[i] = i
+            if self.recomputable[i]:
+                last_run[i] = max([i, *(last_read[j] for j in self.makes[i])])
+            for j in self.reads[i]:
+                last_read[j] = max(last_read[j], last_run[i])
+        for j in range(self.tensor_count):
+            if self.updated_by[j] >= 0:
+                last_read[j] = self.op_count
+        return tuple(last_read)
+
+    @cached_property
+    def last_run(self) -> tuple[int, ...]:
+        """For each op the last stage in which running it can be of use."""
+        return tuple(
+            max(i, *(min(self.last_read[j], self.op_count - 1) for j in self.makes[i]))
+            if self.recomputable[i]
+            else i
+            for i in range(self.op_count)
+        )
+
+    @cached_property
+    def cheapest(self) -> float:
+        """Sum of every op's smallest weight: no schedule has a smaller objective."""
+        return float(self.run_weight.min(axis=1).sum())
+
+    def compute(self, i: int, d: int) -> Step:
+        """The step that runs op i on device d."""
+        return Compute(self.op_names[i], self.device_names[d])
+
+    def transfer(self, j: int, a: int, b: int) -> Step:
+        """The step that copies tensor j from device a to device b."""
+        return Transfer(self.tensor_names[j], self.device_names[a], self.device_names[b])
+
+
+def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
+    """The arrays of `problem`, weighted by `objective`.
+
+    Raises
+    ------
+    ValueError
+        For the makespan, which is not a sum over steps.
+    """
+    if objective is Objective.MAKESPAN:
+        raise ValueError("the makespan is not a sum over steps; index the cost or the energy")
+    graph, platform = problem.graph, problem.platform
+    ops = [op for op in graph.ops if op.name in required_ops(graph)]
+    touched = {name for op in ops for name in (*graph.reads[op.name], *op.outputs)}
+    touched |= {graph.base[name] for name in graph.outputs}
+    touched |= {t.name for t in graph.bases if t.role.is_persistent}
+    tensors = [tensor for tensor in graph.bases if tensor.name in touched]
+    index = {tensor.name: j for j, tensor in enumerate(tensors)}
+    op_index = {op.name: i for i, op in enumerate(ops)}
+    run_weight = np.full((len(ops), len(platform.devices)), np.inf)
+    workspace_bytes = np.zeros(run_weight.shape, np.int64)
+    for i, op in enumerate(ops):
+        for name, cost in problem.costs[op.name].items():
+            d = platform.index[name]
+            run_weight[i, d] = cost.compute_us if objective is Objective.COST else cost.energy_uj
+            workspace_bytes[i, d] = cost.workspace_bytes
+    size_bytes = np.array([tensor.size_bytes for tensor in tensors], np.int64)
+    unit_bytes = math.gcd(*size_bytes.tolist(), *workspace_bytes.ravel().tolist()) or 1
+    return IndexedProblem(
+        problem=problem,
+        op_names=tuple(op_index),
+        tensor_names=tuple(index),
+        device_names=tuple(platform.index),
+        run_weight=run_weight,
+        workspace=workspace_bytes // unit_bytes,
+        copy_weight=_copy_weight(problem, size_bytes, objective),
+        size=size_bytes // unit_bytes,
+        budget=np.array([d.budget_bytes // unit_bytes for d in platform.devices], np.int64),
+        unit_bytes=unit_bytes,
+        reads=tuple(tuple(index[name] for name in graph.reads[op.name]) for op in ops),
+        makes=tuple(tuple(index[name] for name in op.outputs) for op in ops),
+        producer=np.array(
+            [op_index[graph.producer[t.name]] if t.name in graph.producer else -1 for t in tensors],
+            np.int64,
+        ),
+        home=np.array(
+            [platform.index[problem.home[t.name]] if t.role.is_resident else -1 for t in tensors],
+            np.int64,
+        ),
+        must_end_on=_must_end_on(problem, index),
+        update_of=np.array(
+            [index[graph.update_of[t.name]] if t.name in graph.update_of else -1 for t in tensors],
+            np.int64,
+        ),
+        updated_by=np.array(
+            [
+                op_index[graph.updated_by[t.name][0]] if t.name in graph.updated_by else -1
+                for t in tensors
+            ],
+            np.int64,
+        ),
+        recomputable=np.array([op.recomputable for op in ops], np.bool_),
+    )
+
+
+def required_ops(graph: OpGraph) -> frozenset[str]:
+    """The ops that an output or an update depends on: every schedule runs exactly these or more."""
+    wanted = {graph.base[name] for name in graph.outputs}
+    required: set[str] = set()
+    for op in reversed(graph.ops):
+        if op.updates or any(name in wanted for name in op.outputs):
+            required.add(op.name)
+            wanted.update(graph.reads[op.name])
+    return frozenset(required)
+
+
+def _copy_weight(
+    problem: Problem, size_bytes: NDArray[np.int64], objective: Objective
+) -> NDArray[np.float64]:
+    platform = problem.platform
+    count = len(platform.devices)
+    weight = np.full((count, count, len(size_bytes)), np.inf)
+    for link in platform.links:
+        of = link.transfer_us if objective is Objective.COST else link.transfer_uj
+        pair = platform.index[link.src], platform.index[link.dst]
+        weight[pair] = [of(size) for size in size_bytes.tolist()]
+    return weight
+
+
+def _must_end_on(problem: Problem, index: dict[str, int]) -> NDArray[np.int64]:
+    graph = problem.graph
+    ends = np.full(len(index), NOWHERE, np.int64)
+    for name in graph.outputs:
+        ends[index[graph.base[name]]] = ANYWHERE
+    for name, device in problem.home.items():
+        if graph.tensor[name].role.is_persistent:
+            final = graph.updated_by[name][1] if name in graph.updated_by else name
+            ends[index[final]] = problem.platform.index[device]
+    return ends
