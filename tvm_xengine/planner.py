@@ -1,0 +1,173 @@
+"""From a problem to a schedule whose address layout fits every budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tvm_xengine.arena import ArenaPlan, plan_arenas
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.platform import UNLIMITED_BYTES
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Compute, Schedule, with_frees
+from tvm_xengine.simulate import Simulation, simulate
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+from tvm_xengine.solvers.solve import solve
+
+MAX_TIGHTENINGS = 6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule with everything that is known about it.
+
+    Attributes
+    ----------
+    problem
+        With the budgets that were asked for.
+    result
+        The solver's answer; its bound holds for `problem`.
+    simulation, arenas
+        Of the result's schedule.
+    """
+
+    problem: Problem
+    result: SolveResult
+    schedule: Schedule
+    simulation: Simulation
+    arenas: ArenaPlan
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How to look for a schedule; see `tvm_xengine.solvers.solve.solve`."""
+
+    solver: str = "auto"
+    objective: Objective = Objective.COST
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+
+
+def plan_schedule(
+    problem: Problem,
+    options: PlanOptions,
+    on_progress: Callable[[str], None] | None = None,
+) -> Plan:
+    """The best schedule that was found whose ARENAS fit the budgets of `problem`.
+
+    Solvers count live bytes; an address layout may need more. Where it does, the solver is
+    asked again with budgets that are smaller by the excess. The bound of the first answer is
+    kept, because only that one holds for the budgets asked for.
+
+    Raises
+    ------
+    NoScheduleError
+        With the solver's advice: what budget is known to work, and what binds.
+    """
+    tightened = problem
+    first: SolveResult | None = None
+    for _ in range(MAX_TIGHTENINGS):
+        result = solve(
+            tightened,
+            options.solver,
+            objective=options.objective,
+            limits=options.limits,
+            seed=options.seed,
+            on_progress=on_progress,
+        )
+        first = first or result
+        if result.schedule is None:
+            raise NoScheduleError(_no_schedule_message(problem, result))
+        arenas = plan_arenas(problem, result.schedule)
+        excess = {
+            device.name: arenas.arena_bytes[device.name] - device.budget_bytes
+            for device in problem.platform.devices
+            if arenas.arena_bytes[device.name] > device.budget_bytes
+        }
+        if not excess:
+            return Plan(
+                problem,
+                _for_asked_budgets(first, result),
+                result.schedule,
+                simulate(problem, result.schedule),
+                arenas,
+            )
+        tightened = tightened.with_budgets(
+            {
+                name: max(1, tightened.platform.device(name).budget_bytes - size)
+                for name, size in excess.items()
+            }
+        )
+    raise NoScheduleError(
+        f"schedules were found, but after {MAX_TIGHTENINGS} attempts none has an address layout within"
+        f" the budgets; the last one exceeds them by {excess} bytes. Raise the budgets by that much"
+    )
+
+
+def keep_everything(problem: Problem, device: str) -> tuple[Problem, Schedule]:
+    """The step that keeps every tensor until its last use, all on one device.
+
+    Returns
+    -------
+    problem, schedule
+        The problem with its state at home on `device` and no budget, and its schedule.
+
+    Raises
+    ------
+    ValueError
+        If some op cannot run on `device`.
+    """
+    missing = [op.name for op in problem.graph.ops if not problem.can_run(op.name, device)]
+    if missing:
+        raise ValueError(f"{device} cannot run {missing}, so it cannot run the whole step")
+    platform = problem.platform.with_budgets(
+        {other.name: UNLIMITED_BYTES for other in problem.platform.devices}
+    )
+    alone = replace(problem, platform=platform, home=dict.fromkeys(problem.home, device))
+    return alone, with_frees(alone, [Compute(op.name, device) for op in problem.graph.ops])
+
+
+def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:
+    """Budget of each computing device: resident state plus `ratio` of the rest.
+
+    The rest is what the arena of keeping everything on that device needs beyond the resident
+    state. Devices that cannot run the whole step keep their budget.
+    """
+    if not ratio >= 0:
+        raise ValueError(f"the budget ratio must be >= 0, got {ratio}")
+    resident_bytes = sum(problem.home_bytes.values())
+    budgets = {}
+    for device in problem.platform.computing:
+        if all(problem.can_run(op.name, device.name) for op in problem.graph.ops):
+            alone, schedule = keep_everything(problem, device.name)
+            arena_bytes = plan_arenas(alone, schedule).arena_bytes[device.name]
+            rest_bytes = arena_bytes - resident_bytes
+            budgets[device.name] = resident_bytes + int(ratio * rest_bytes)
+    return budgets
+
+
+def _for_asked_budgets(first: SolveResult, last: SolveResult) -> SolveResult:
+    """The last answer, with the bound that was proven for the budgets asked for."""
+    if last is first:
+        return last
+    assert last.value is not None
+    bound = min(first.bound, last.value)
+    proven = last.status is Status.OPTIMAL and last.value <= first.bound * (1 + 1e-9)
+    message = "budgets were tightened, because an address layout needed more than the peak"
+    return replace(
+        last,
+        bound=bound,
+        status=Status.OPTIMAL if proven else Status.FEASIBLE,
+        message=f"{last.message}; {message}" if last.message else message,
+    )
+
+
+def _no_schedule_message(problem: Problem, result: SolveResult) -> str:
+    asked = {device.name: device.budget_bytes for device in problem.platform.devices}
+    lines = [f"{result.status.value} under the budgets {asked} ({result.message})"]
+    if result.advice is not None:
+        lines.append(result.advice.binding)
+        lines.append(f"no smaller than the working set: {dict(result.advice.working_set_bytes)}")
+        if result.advice.working_budget_bytes is not None:
+            lines.append(f"these budgets work: {dict(result.advice.working_budget_bytes)}")
+    return "; ".join(line for line in lines if line)

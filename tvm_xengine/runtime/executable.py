@@ -1,0 +1,107 @@
+"""A compiled training step with its arenas: load state, step, read results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from tvm_xengine.graph import Role
+from tvm_xengine.passes.bind_arenas import StepInterface, interface_of, views_of
+from tvm_xengine.platform import Platform
+from tvm_xengine.runtime.storage import Arena, allocate_arenas
+
+
+class StepExecutable:
+    """One training step that lives in one arena per device and allocates nothing else.
+
+    Parameters
+    ----------
+    bound
+        Module whose function `BindArenas` has made.
+    libraries
+        The compiled kernels it calls, one module for each target.
+    platform
+        The devices of the arenas.
+    """
+
+    def __init__(
+        self,
+        bound: tvm.IRModule,
+        libraries: Sequence[tvm.runtime.Module],
+        platform: Platform,
+        func_name: str = "train_step",
+    ) -> None:
+        func = bound[func_name]
+        self.interface: StepInterface = interface_of(func)
+        self.arenas: Mapping[str, Arena] = allocate_arenas(platform, self.interface.arena_bytes)
+        self._tensors = {
+            name: self.arenas[view.device].view(view)
+            for name, view in self.interface.inputs.items()
+        }
+        self._results = {
+            name: self.arenas[view.device].view(view)
+            for name, view in self.interface.results.items()
+        }
+        self._vm = relax.VirtualMachine(_link(bound, libraries), tvm.cpu())
+        arguments = [self.arenas[view.device].view(view) for view in views_of(func)]
+        self._run = partial(self._vm[func_name], *arguments)
+
+    def names(self, *roles: Role) -> tuple[str, ...]:
+        """The inputs that have one of `roles`."""
+        values = {role.value for role in roles}
+        return tuple(name for name, role in self.interface.roles.items() if role in values)
+
+    def write(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        """Copy inputs (batch, hyper, state) into their place in the arenas.
+
+        Raises
+        ------
+        ValueError
+            If a name is not an input, or an array has another shape.
+        """
+        for name, array in arrays.items():
+            if name not in self._tensors:
+                raise ValueError(f"expected one of {sorted(self._tensors)}, got {name!r}")
+            view = self.interface.inputs[name]
+            if tuple(array.shape) != view.shape:
+                raise ValueError(f"{name} must have shape {view.shape}, got {tuple(array.shape)}")
+            self._tensors[name].copyfrom(np.ascontiguousarray(array, dtype=view.dtype))
+
+    def read_state(self) -> dict[str, NDArray[np.generic]]:
+        """A copy of every persistent tensor."""
+        roles = [role for role in Role if role.is_persistent]
+        return {name: self._tensors[name].numpy() for name in self.names(*roles)}
+
+    def poison(self) -> None:
+        """Overwrite everything but the state, to show that nothing stale is read."""
+        state = self.read_state()
+        for arena in self.arenas.values():
+            arena.poison()
+        self.write(state)
+
+    def run(self) -> None:
+        """Run the step on what the arenas hold."""
+        self._run()
+
+    def step(self, batch: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Write a batch (and hyper parameters), run the step, and return its results."""
+        self.write(batch)
+        self.run()
+        return {name: tensor.numpy() for name, tensor in self._results.items()}
+
+
+def _link(bound: tvm.IRModule, libraries: Sequence[tvm.runtime.Module]) -> relax.VMExecutable:
+    """Virtual-machine code of the straight-line function, with the kernels imported."""
+    finalize = tvm.transform.Sequential(
+        [relax.transform.VMShapeLower(), relax.transform.AttachGlobalSymbol()]
+    )
+    return relax.build(
+        bound.with_attr("external_mods", list(libraries)),
+        tvm.target.Target({"kind": "llvm"}),
+        relax_pipeline=finalize,
+    )
