@@ -1,0 +1,87 @@
+"""Laws of the greedy solver."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from tests.solvers.networks import (
+    chain,
+    keep_all,
+    pair,
+    residual,
+    single,
+    transformer,
+    with_storage,
+)
+from tests.strategies import problems
+from tvm_xengine.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.greedy import greedy_schedule
+from tvm_xengine.solvers.result import Objective
+
+
+def test_keeps_everything_where_it_fits():
+    problem = single(residual(2), 1.0)
+    assert greedy_schedule(problem) == keep_all(problem)
+
+
+@pytest.mark.parametrize("make", [chain, residual, transformer])
+def test_halves_the_memory_of_a_training_step(make):
+    problem = single(make(8), 0.5)
+    schedule = greedy_schedule(problem)
+    assert schedule is not None
+    simulation = simulate(problem, schedule)
+    assert 1.0 < simulation.cost_us / problem.cheapest_us < 1.3
+
+
+def test_moves_to_storage_what_is_cheaper_to_move_than_to_recompute():
+    problem = with_storage(chain(8), 0.5, link_gb_s=100.0)
+    schedule = greedy_schedule(problem)
+    assert schedule is not None
+    assert schedule.transfers > 0
+
+
+def test_runs_on_the_ample_device_what_does_not_fit_the_fast_one():
+    problem = pair(chain(4), 0.05, slow=3.0, link_gb_s=1.0)
+    schedule = greedy_schedule(problem)
+    assert schedule is not None
+    simulate(problem, schedule)
+
+
+def test_finds_nothing_below_the_working_set():
+    assert greedy_schedule(single(chain(4), 0.01)) is None
+
+
+def test_does_not_recompute_from_a_state_that_was_updated():
+    tensors = (
+        Tensor("w", 64, Role.PARAMETER),
+        Tensor("x", 256),
+        Tensor("w_new", 64),
+        Tensor("big", 256),
+        Tensor("y", 64),
+    )
+    ops = (
+        Op("make", "k0", ("w",), ("x",)),
+        Op("update", "k1", ("w",), ("w_new",), (("w_new", "w"),), recomputable=False),
+        Op("fill", "k2", ("w_new",), ("big",)),
+        Op("use", "k3", ("x", "big"), ("y",)),
+    )
+    graph = OpGraph(tensors, ops, ("y",))
+    costs = {op.name: {"d": OpCost(1.0)} for op in ops}
+    tight, ample = (
+        Problem(graph, Platform((Device("d", "llvm", budget),)), costs) for budget in (512, 640)
+    )
+    assert greedy_schedule(tight) is None
+    assert greedy_schedule(ample) is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_ops=6, max_devices=3))
+def test_whatever_it_returns_the_referee_accepts(problem):
+    for objective in Objective:
+        schedule = greedy_schedule(problem, objective=objective)
+        if schedule is not None:
+            simulate(problem, schedule)

@@ -1,0 +1,1 @@
+"""Compiled local search over what is kept, dropped and moved."""
