@@ -119,11 +119,11 @@ class BindArenas:
             name: value for name, value in func.attrs.items() if name != "tvm_xengine.constants"
         }
         attrs[VIEWS_ATTR] = json.dumps([asdict(view) for view in binder.params])
-        result = tvm.IRModule(
+        attrs[INTERFACE_ATTR] = json.dumps(asdict(binder.interface(func)))
+        return tvm.IRModule(
             {tvm.ir.GlobalVar(self.func_name): bound.with_attrs(attrs)},
             global_infos=mod.global_infos,
         )
-        return result
 
 
 def views_of(func: relax.Function) -> tuple[ArenaView, ...]:

@@ -70,7 +70,7 @@ class StepExecutable:
             view = self.interface.inputs[name]
             if tuple(array.shape) != view.shape:
                 raise ValueError(f"{name} must have shape {view.shape}, got {tuple(array.shape)}")
-            self._tensors[name].copyfrom(np.ascontiguousarray(array, dtype=view.dtype))
+            self._tensors[name].copyfrom(np.asarray(array, dtype=view.dtype, order="C"))
 
     def read_state(self) -> dict[str, NDArray[np.generic]]:
         """A copy of every persistent tensor."""
