@@ -40,6 +40,8 @@ class DeviceKernel:
         The lowered function; its last parameter is the workspace, if there is one.
     symbol
         Name of the compiled function, different for different targets.
+    name
+        What the kernel is called in progress reports.
     key
         :func:`kernel_hash` of the function before scheduling.
     inputs, outputs
@@ -54,6 +56,7 @@ class DeviceKernel:
 
     func: tirx.PrimFunc
     symbol: str
+    name: str
     key: str
     target: Target
     inputs: tuple[TensorSpec, ...]
@@ -63,15 +66,16 @@ class DeviceKernel:
     is_parallel: bool
 
 
-def prepare_kernel(func: tirx.PrimFunc, target: Target, symbol: str | None = None) -> DeviceKernel:
+def prepare_kernel(func: tirx.PrimFunc, target: Target, name: str = "kernel") -> DeviceKernel:
     """Schedule and lower a kernel for a target, with all its memory in its parameters.
 
     Parameters
     ----------
     func
         A function in destination-passing style: inputs first, then the outputs it stores to.
-    symbol
-        Name of the compiled function; None makes one of the function's hash and the target's.
+    name
+        What the kernel is called in progress reports. Its symbol is made of the hashes of `func`
+        and `target`.
 
     Raises
     ------
@@ -80,12 +84,13 @@ def prepare_kernel(func: tirx.PrimFunc, target: Target, symbol: str | None = Non
     """
     outputs = num_outputs(func)
     key = kernel_hash(func)
-    name = symbol or f"kernel_{key}_{_short_hash(str(target))}"
-    lowered = _lower(_scheduled_and_shared(func, target, outputs), name, target)
+    symbol = f"kernel_{key}_{_short_hash(str(target))}"
+    lowered = _lower(_scheduled_and_shared(func, target, outputs), symbol, target)
     specs = tuple(_spec(param) for param in func.params)
     return DeviceKernel(
         func=lowered,
-        symbol=name,
+        symbol=symbol,
+        name=name,
         key=key,
         target=target,
         inputs=specs[: len(specs) - outputs],

@@ -1,0 +1,45 @@
+"""Identify what a measured time depends on besides the kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from pathlib import Path
+
+import tvm
+from tvm.target import Target
+from tvm.target.codegen import llvm_version_major
+
+from tvm_xengine.codegen.schedules.rules import SCHEDULE_VERSION
+
+
+def device_fingerprint(target: Target) -> str:
+    """Return a key for a target on this machine with these compilers and schedules."""
+    return _digest({"target": str(target), "schedules": SCHEDULE_VERSION} | _machine())
+
+
+def link_fingerprint(src: str, dst: str) -> str:
+    """Return a key for copies between two kinds of device memory on this machine."""
+    return _digest({"src": src, "dst": dst} | _machine())
+
+
+def _machine() -> dict[str, str]:
+    return {
+        "cpu": _cpu_model(),
+        "system": platform.system(),
+        "tvm": tvm.__version__,
+        "llvm": str(llvm_version_major()),
+    }
+
+
+def _digest(facts: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("model name")), platform.processor())

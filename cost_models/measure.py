@@ -1,0 +1,191 @@
+"""Time kernels on this machine so that other load on it disturbs the result little."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+
+from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measurements import Measurement, MeasurementCache
+from tvm_xengine.errors import MeasurementError
+
+OnProgress = Callable[[int, int, str], None]
+
+_KERNELS_PER_MODULE = 16
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes
+    ----------
+    rounds
+        Number of separate moments at which every kernel is timed.
+    batch_us
+        Length of one timed batch of calls, which hides the clock's resolution.
+    round_us
+        Time to spend on a kernel in one round; a kernel that runs longer runs once.
+    """
+
+    rounds: int = 3
+    batch_us: float = 1500.0
+    round_us: float = 30_000.0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        if not 0 < self.batch_us <= self.round_us:
+            raise ValueError(
+                f"batch_us must be in 0..round_us, got {self.batch_us} of {self.round_us}"
+            )
+
+
+def measure_kernels(
+    kernels: Sequence[DeviceKernel],
+    cache: MeasurementCache,
+    *,
+    effort: Effort | None = None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Measurement]:
+    """Return the run time of each kernel, by its symbol, from the cache or measured now.
+
+    Single-threaded kernels are timed by the CPU time of this thread, which other processes do
+    not lengthen; parallel ones by the wall clock. Every kernel is timed in several rounds and the
+    rounds go over all kernels in turn, because the noise of neighbouring moments is alike.
+    Measurements enter the cache when they are complete, or when the work is interrupted.
+
+    Parameters
+    ----------
+    on_progress
+        Called after every timing with the number of timings done, the number of all timings and
+        the name of the kernel.
+
+    Raises
+    ------
+    MeasurementError
+        When a kernel cannot be run.
+    """
+    effort = effort or Effort()
+    devices = {str(k.target): device_fingerprint(k.target) for k in kernels}
+    found = {
+        kernel.symbol: cache.find(kernel.key, devices[str(kernel.target)]) for kernel in kernels
+    }
+    missing = {k.symbol: k for k in kernels if found[k.symbol] is None}
+    samples: dict[str, list[tuple[float, ...]]] = {symbol: [] for symbol in missing}
+    total = effort.rounds * len(missing)
+    try:
+        for done, (kernel, batches_us) in enumerate(_rounds(list(missing.values()), effort), 1):
+            samples[kernel.symbol].append(batches_us)
+            if on_progress is not None:
+                on_progress(done, total, kernel.name)
+    finally:
+        for symbol, rounds_us in samples.items():
+            if rounds_us:
+                kernel = missing[symbol]
+                measured = _summary(kernel, devices[str(kernel.target)], rounds_us)
+                found[symbol] = measured
+                cache.add(measured)
+    return {symbol: measurement for symbol, measurement in found.items() if measurement}
+
+
+def _rounds(
+    kernels: Sequence[DeviceKernel], effort: Effort
+) -> Iterator[tuple[DeviceKernel, tuple[float, ...]]]:
+    """Time all kernels once per round; the first round compiles them, some at a time."""
+    loaded: list[_LoadedKernel] = []
+    for chunk in _chunks(kernels):
+        compiled = compile_kernels(chunk, chunk[0].target)
+        fresh = [_LoadedKernel(kernel, compiled[kernel.symbol]) for kernel in chunk]
+        for one in fresh:
+            yield one.kernel, one.time_us(effort)
+        loaded += fresh
+    for _ in range(effort.rounds - 1):
+        for one in loaded:
+            yield one.kernel, one.time_us(effort)
+
+
+def _chunks(kernels: Sequence[DeviceKernel]) -> Iterator[list[DeviceKernel]]:
+    by_target: dict[str, list[DeviceKernel]] = {}
+    for kernel in kernels:
+        by_target.setdefault(str(kernel.target), []).append(kernel)
+    for group in by_target.values():
+        for start in range(0, len(group), _KERNELS_PER_MODULE):
+            yield group[start : start + _KERNELS_PER_MODULE]
+
+
+@dataclass(frozen=True)
+class _LoadedKernel:
+    """A kernel with its machine code."""
+
+    kernel: DeviceKernel
+    function: tvm.runtime.PackedFunc
+
+    def time_us(self, effort: Effort) -> tuple[float, ...]:
+        """Mean run time of a call in each of a number of batches of calls."""
+        arguments = _arguments(self.kernel)
+        clock = time.perf_counter_ns if self.kernel.is_parallel else time.thread_time_ns
+        try:
+            self.function(*arguments)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise MeasurementError(f"kernel {self.kernel.name} does not run: {error}") from error
+        once_us = _time_us(self.function, arguments, 1, clock)
+        if once_us > effort.round_us:
+            return (once_us,)
+        calls = min(2000, math.ceil(effort.batch_us / max(once_us, 0.1)))
+        batches = min(15, max(3, int(effort.round_us / (calls * max(once_us, 0.1)))))
+        return tuple(_time_us(self.function, arguments, calls, clock) for _ in range(batches))
+
+
+def _time_us(
+    function: tvm.runtime.PackedFunc,
+    arguments: Sequence[tvm.runtime.Tensor],
+    calls: int,
+    clock: Callable[[], int],
+) -> float:
+    start_ns = clock()
+    for _ in range(calls):
+        function(*arguments)
+    return max(clock() - start_ns, 1) / (1000 * calls)
+
+
+def _arguments(kernel: DeviceKernel) -> list[tvm.runtime.Tensor]:
+    rng = np.random.default_rng(0)
+    inputs = [tvm.runtime.tensor(_some_values(spec, rng)) for spec in kernel.inputs]
+    outputs = [tvm.runtime.tensor(np.zeros(spec.shape, spec.dtype)) for spec in kernel.outputs]
+    for pair in kernel.inplace:
+        outputs[pair.output] = inputs[pair.input]
+    workspace_bytes = kernel.workspace_bytes
+    workspace = [tvm.runtime.tensor(np.zeros(workspace_bytes, "uint8"))] if workspace_bytes else []
+    return [*inputs, *outputs, *workspace]
+
+
+def _some_values(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
+    """Values of an ordinary size; zeros for integers, which may be positions in a tensor."""
+    if spec.dtype.startswith(("float", "bfloat")):
+        return rng.uniform(0.5, 1.5, spec.shape).astype(spec.dtype)
+    return np.zeros(spec.shape, spec.dtype)
+
+
+def _summary(
+    kernel: DeviceKernel, device: str, rounds_us: Sequence[tuple[float, ...]]
+) -> Measurement:
+    quartiles = [float(np.percentile(batches, 25)) for batches in rounds_us]
+    return Measurement(
+        kernel=kernel.key,
+        device=device,
+        name=kernel.name,
+        compute_us=statistics.median(quartiles),
+        lo_us=min(quartiles),
+        hi_us=max(quartiles),
+        clock="wall" if kernel.is_parallel else "thread",
+        rounds_us=tuple(rounds_us),
+    )

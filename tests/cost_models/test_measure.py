@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+import tvm
+
+from tests.codegen.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
+from tvm_xengine.codegen.device_kernel import prepare_kernel
+from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure import Effort, measure_kernels
+from tvm_xengine.cost_models.measure_link import fit_line, measure_link
+from tvm_xengine.cost_models.measurements import MeasurementCache
+
+QUICK = Effort(rounds=2, batch_us=100.0, round_us=1000.0)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return MeasurementCache(tmp_path / "m.jsonl")
+
+
+def prepared(*funcs, description=NATIVE):
+    target = resolve_target(description)
+    return [prepare_kernel(func, target) for func in funcs]
+
+
+def test_more_work_takes_more_time(cache):
+    kernels = prepared(matmul(16, 16, 16), matmul(64, 64, 64))
+    small, large = (measure_kernels(kernels, cache, effort=QUICK)[k.symbol] for k in kernels)
+    assert 0 < small.compute_us < large.compute_us
+
+
+def test_every_round_is_reported_and_kept(cache):
+    seen = []
+    kernels = prepared(scale_and_shift(8), momentum(8))
+    measured = measure_kernels(
+        kernels, cache, effort=QUICK, on_progress=lambda *progress: seen.append(progress)
+    )
+    assert [done for done, _, _ in seen] == [1, 2, 3, 4]
+    assert {total for _, total, _ in seen} == {4}
+    assert all(len(m.rounds_us) == 2 for m in measured.values())
+
+
+def test_what_is_in_the_cache_is_not_measured_again(cache):
+    kernels = prepared(scale_and_shift(8))
+    first = measure_kernels(kernels, cache, effort=QUICK)
+    seen = []
+    again = measure_kernels(
+        kernels, cache, effort=QUICK, on_progress=lambda *progress: seen.append(progress)
+    )
+    assert again == first
+    assert not seen
+
+
+def test_an_interrupt_keeps_what_was_measured(cache, tmp_path):
+    kernels = prepared(scale_and_shift(8), scale_and_shift(16))
+
+    def interrupt(done, _total, _name):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_kernels(kernels, cache, effort=QUICK, on_progress=interrupt)
+    kept = MeasurementCache(tmp_path / "m.jsonl")
+    found = [kept.find(k.key, device_fingerprint(k.target)) for k in kernels]
+    assert [measurement is not None for measurement in found] == [True, False]
+
+
+def test_devices_are_measured_apart(cache):
+    kernels = prepared(matmul(8, 8, 8)) + prepared(matmul(8, 8, 8), description=BASELINE)
+    measured = measure_kernels(kernels, cache, effort=QUICK)
+    assert len({m.device for m in measured.values()}) == 2
+
+
+def test_line_through_exact_samples_is_found():
+    samples = [(size, 2.0 + size / 5000) for size in (64, 4096, 65536, 2**20)]
+    assert fit_line(samples) == pytest.approx((2.0, 5.0))
+
+
+def test_link_is_measured_once(cache):
+    first = measure_link(tvm.cpu(0), tvm.cpu(1), cache)
+    assert measure_link(tvm.cpu(0), tvm.cpu(1), cache) is first
+    assert 0 <= first.latency_us < 1000
+    assert 0.01 < first.bandwidth_gb_s < 1000
