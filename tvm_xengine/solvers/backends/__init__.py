@@ -1,0 +1,1 @@
+"""Solvers of mathematical programs, one file each, run in worker processes."""

@@ -1,0 +1,89 @@
+"""HiGHS (highspy): linear and mixed-integer linear programs, free."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm_xengine.solvers.backends.answer import (
+    Answer,
+    BackendOptions,
+    Incumbent,
+    Outcome,
+    Report,
+    Unavailable,
+)
+from tvm_xengine.solvers.program import Program
+
+
+def solve_program(
+    program: Program, options: BackendOptions, report: Report
+) -> Answer | Unavailable:
+    """The answer of HiGHS; quadratic objectives are refused, since HiGHS has no MIQP."""
+    try:
+        import highspy
+    except ImportError as error:
+        return Unavailable(f"highspy is not installed ({error})")
+    if program.is_quadratic:
+        return Unavailable("HiGHS solves no integer programs with products; linearise them first")
+    highs = highspy.Highs()
+    highs.silent()
+    highs.setOptionValue("time_limit", options.time_limit_s)
+    highs.setOptionValue("mip_rel_gap", max(options.gap_ratio, 1e-7))
+    highs.setOptionValue("mip_abs_gap", 1e-9)
+    highs.setOptionValue("threads", options.threads)
+    highs.setOptionValue("random_seed", options.seed)
+    highs.passModel(_model(program, highspy))
+    if options.start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = options.start.tolist()
+        highs.setSolution(solution)
+
+    def improved(event: highspy.HighsCallbackEvent) -> None:
+        x = np.array(event.data_out.mip_solution)
+        report(Incumbent(x, program.objective(x), float(event.data_out.mip_dual_bound)))
+
+    def logged(event: highspy.HighsCallbackEvent) -> None:
+        report(Incumbent(None, None, float(event.data_out.mip_dual_bound)))
+
+    if program.is_integer.any():
+        highs.cbMipImprovingSolution.subscribe(improved)
+        highs.cbMipLogging.subscribe(logged)
+    highs.run()
+    return _answer(program, highs, highspy)
+
+
+def _model(program: Program, highspy: object) -> object:
+    lp = highspy.HighsLp()  # type: ignore[attr-defined]
+    lp.num_col_, lp.num_row_ = program.column_count, program.row_count
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise  # type: ignore[attr-defined]
+    lp.a_matrix_.start_ = program.starts
+    lp.a_matrix_.index_ = program.columns
+    lp.a_matrix_.value_ = program.values
+    if program.is_integer.any():
+        kinds = highspy.HighsVarType  # type: ignore[attr-defined]
+        lp.integrality_ = [
+            kinds.kInteger if integer else kinds.kContinuous
+            for integer in program.is_integer.tolist()
+        ]
+    return lp
+
+
+def _answer(program: Program, highs: object, highspy: object) -> Answer:
+    status = highs.getModelStatus()  # type: ignore[attr-defined]
+    kinds = highspy.HighsModelStatus  # type: ignore[attr-defined]
+    name = highs.modelStatusToString(status)  # type: ignore[attr-defined]
+    if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
+        return Answer(Outcome.INFEASIBLE, None, None, -np.inf, name)
+    info = highs.getInfo()  # type: ignore[attr-defined]
+    is_integer = bool(program.is_integer.any())
+    has_solution = info.primal_solution_status == 2  # kSolutionStatusFeasible
+    x = np.array(highs.getSolution().col_value) if has_solution else None  # type: ignore[attr-defined]
+    value = program.objective(x) if x is not None else None
+    if status == kinds.kOptimal and value is not None:
+        bound = float(info.mip_dual_bound) if is_integer else value
+        return Answer(Outcome.OPTIMAL, x, value, bound, name)
+    bound = float(info.mip_dual_bound) if is_integer else -np.inf
+    outcome = Outcome.FEASIBLE if x is not None and is_integer else Outcome.UNKNOWN
+    return Answer(outcome, x, value, bound, name)

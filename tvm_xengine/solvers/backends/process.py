@@ -1,0 +1,180 @@
+"""Runs a backend in a worker process, so that a crash, a kill or a clash costs only that run."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.solvers.backends.answer import (
+    Answer,
+    BackendOptions,
+    Incumbent,
+    Outcome,
+    Unavailable,
+)
+from tvm_xengine.solvers.program import Program
+
+_GRACE_S = 5.0
+"""How long past its own time limit a worker may take before it is killed."""
+
+
+class BackendRun:
+    """A backend at work; `answer` gives the best it has found, however it ended.
+
+    Parameters
+    ----------
+    backend
+        A key of `tvm_xengine.solvers.backends.worker.MODULES`.
+    floor
+        A bound that is known without the backend; what it claims below, or nonsense, is raised
+        to it.
+    on_incumbent
+        Called, from a thread, with every better solution.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        program: Program,
+        options: BackendOptions,
+        *,
+        floor: float = -math.inf,
+        on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
+    ) -> None:
+        self._backend = backend
+        self._program = program
+        self._options = options
+        self._floor = floor
+        self._on_incumbent = on_incumbent
+        self._best: tuple[NDArray[np.float64], float] | None = None
+        self._bound = floor
+        self._ending: Answer | Unavailable | None = None
+        self._is_cancelled = False
+        self._deadline = time.perf_counter() + options.time_limit_s + _GRACE_S
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tvm_xengine.solvers.backends.worker", backend],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        self._thread = threading.Thread(target=self._converse, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the worker is still at work."""
+        return self._thread.is_alive()
+
+    @property
+    def bound(self) -> float:
+        """The best bound so far, never below the floor."""
+        return self._bound
+
+    def cancel(self) -> None:
+        """Stop the worker; `answer` then returns what it had found."""
+        self._is_cancelled = True
+        self._process.kill()
+
+    def answer(self) -> Answer:
+        """Wait for the worker and return its answer.
+
+        Raises
+        ------
+        SolverUnavailableError
+            If the backend cannot run here.
+        """
+        try:
+            self._thread.join(max(0.0, self._deadline - time.perf_counter()))
+            late = self._thread.is_alive()
+        finally:  # also on KeyboardInterrupt: never leave a worker behind
+            self._process.kill()
+        self._thread.join()
+        self._process.wait()
+        if isinstance(self._ending, Unavailable):
+            raise SolverUnavailableError(f"{self._backend}: {self._ending.reason}")
+        if self._ending is not None:
+            return self._clamped(self._ending)
+        if self._is_cancelled:
+            reason = "interrupted"
+        elif late:
+            reason = f"killed {_GRACE_S:.0f} s after its time limit"
+        else:
+            reason = f"the worker died (exit status {self._process.returncode})"
+        if self._best is None:
+            return Answer(Outcome.UNKNOWN, None, None, self._bound, reason)
+        x, value = self._best
+        return Answer(Outcome.FEASIBLE, x, value, min(self._bound, value), reason)
+
+    def _converse(self) -> None:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            return
+        try:
+            with stdin:
+                pickle.dump((self._program, self._options), stdin)
+            with stdout:
+                while self._ending is None:
+                    self._take(pickle.load(stdout))
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return  # the worker died or was killed; what it sent before counts
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Incumbent(x, value, bound):
+                if math.isfinite(bound):
+                    self._bound = max(self._bound, bound)
+                if (
+                    x is not None
+                    and value is not None
+                    and (self._best is None or value < self._best[1])
+                ):
+                    self._best = x, value
+                    if self._on_incumbent is not None:
+                        self._on_incumbent(x, value)
+            case Answer() | Unavailable():
+                self._ending = message
+
+    def _clamped(self, answer: Answer) -> Answer:
+        """The answer with a bound that can be relied on, and a note when it was changed."""
+        if answer.outcome is Outcome.INFEASIBLE:
+            return answer
+        bound, note = answer.bound, answer.message
+        if not math.isfinite(bound) or bound < self._floor:
+            bound = self._floor
+            note += f"; its bound {answer.bound:g} was raised to {bound:g}"
+        if answer.value is not None and bound > answer.value:
+            bound = answer.value
+        return replace(answer, bound=bound, message=note)
+
+
+def run_backend(
+    backend: str,
+    program: Program,
+    options: BackendOptions | None = None,
+    *,
+    floor: float = -math.inf,
+    on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
+) -> Answer:
+    """Solve `program` with the backend of that name and wait for the answer.
+
+    Raises
+    ------
+    SolverUnavailableError
+        If the backend cannot run here.
+    """
+    run = BackendRun(
+        backend, program, options or BackendOptions(), floor=floor, on_incumbent=on_incumbent
+    )
+    return run.answer()

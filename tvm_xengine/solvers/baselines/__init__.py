@@ -1,0 +1,1 @@
+"""Published heuristics that every answer is compared with, one file each."""

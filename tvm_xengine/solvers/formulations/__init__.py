@@ -1,0 +1,1 @@
+"""Mathematical programs whose solutions are schedules, one file each."""

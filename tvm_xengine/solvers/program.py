@@ -1,0 +1,180 @@
+"""A mathematical program as sparse columns and rows that every backend reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Columns = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Minimise ``cost x + x' Q x`` under ``row_lower <= A x <= row_upper``, ``lower <= x <= upper``.
+
+    Attributes
+    ----------
+    cost, lower, upper, is_integer
+        One entry for each column.
+    row_lower, row_upper
+        One entry for each row.
+    starts, columns, values
+        The rows of A, compressed: row r has ``columns[starts[r]:starts[r+1]]``.
+    quadratic_columns, quadratic_values
+        The products of Q: pairs of columns, shape (q, 2), and their coefficients.
+    """
+
+    cost: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    is_integer: NDArray[np.bool_]
+    row_lower: NDArray[np.float64]
+    row_upper: NDArray[np.float64]
+    starts: NDArray[np.int64]
+    columns: Columns
+    values: NDArray[np.float64]
+    quadratic_columns: NDArray[np.int64]
+    quadratic_values: NDArray[np.float64]
+
+    @property
+    def column_count(self) -> int:
+        """Number of variables."""
+        return len(self.cost)
+
+    @property
+    def row_count(self) -> int:
+        """Number of constraints."""
+        return len(self.row_lower)
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the objective has products."""
+        return len(self.quadratic_values) > 0
+
+    def objective(self, x: NDArray[np.float64]) -> float:
+        """The objective at `x`."""
+        u, v = self.quadratic_columns.T
+        return float(self.cost @ x + (self.quadratic_values * x[u] * x[v]).sum())
+
+    def relaxed(self) -> Program:
+        """The same program with every column continuous."""
+        return replace(self, is_integer=np.zeros_like(self.is_integer))
+
+
+@dataclass
+class ProgramBuilder:
+    """Collects columns, rows and entries in blocks; `build` sorts them into a `Program`."""
+
+    column_count: int = 0
+    row_count: int = 0
+    _bounds: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]] = field(
+        default_factory=list
+    )
+    _costs: list[tuple[Columns, NDArray[np.float64]]] = field(default_factory=list)
+    _rows: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=list)
+    _entries: list[tuple[Columns, Columns, NDArray[np.float64]]] = field(default_factory=list)
+    _products: list[tuple[Columns, Columns, NDArray[np.float64]]] = field(default_factory=list)
+
+    def binaries(self, count: int) -> Columns:
+        """`count` new columns that are 0 or 1."""
+        return self.new_columns(count, is_integer=True)
+
+    def fractions(self, count: int) -> Columns:
+        """`count` new continuous columns between 0 and 1."""
+        return self.new_columns(count)
+
+    def new_columns(
+        self, count: int, *, lower: float = 0.0, upper: float = 1.0, is_integer: bool = False
+    ) -> Columns:
+        """`count` new columns within bounds."""
+        columns = np.arange(self.column_count, self.column_count + count, dtype=np.int64)
+        self.column_count += count
+        self._bounds.append(
+            (np.full(count, lower), np.full(count, upper), np.full(count, is_integer))
+        )
+        return columns
+
+    def minimise(self, columns: ArrayLike, weights: ArrayLike) -> None:
+        """Add ``weights . columns`` to the objective."""
+        columns = np.atleast_1d(np.asarray(columns, np.int64))
+        self._costs.append((columns, np.broadcast_to(np.asarray(weights, float), columns.shape)))
+
+    def minimise_products(self, u: ArrayLike, v: ArrayLike, weights: ArrayLike) -> None:
+        """Add ``sum weights * u * v`` to the objective."""
+        u = np.atleast_1d(np.asarray(u, np.int64))
+        v = np.atleast_1d(np.asarray(v, np.int64))
+        self._products.append((u, v, np.broadcast_to(np.asarray(weights, float), u.shape)))
+
+    def row(
+        self,
+        terms: Sequence[tuple[int, float]],
+        *,
+        lower: float = -np.inf,
+        upper: float = np.inf,
+    ) -> int:
+        """One row ``lower <= sum value * column <= upper`` over (column, value) terms."""
+        row = int(self.new_rows(1, lower=lower, upper=upper)[0])
+        if terms:
+            columns, values = zip(*terms, strict=True)
+            self.entries(np.full(len(terms), row), columns, values)
+        return row
+
+    def new_rows(
+        self, count: int, *, lower: float = -np.inf, upper: float = np.inf
+    ) -> NDArray[np.int64]:
+        """`count` rows without entries yet."""
+        rows = np.arange(self.row_count, self.row_count + count, dtype=np.int64)
+        self.row_count += count
+        self._rows.append((np.full(count, lower), np.full(count, upper)))
+        return rows
+
+    def entries(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> None:
+        """Add `values` to the coefficients at (`rows`, `columns`)."""
+        rows = np.atleast_1d(np.asarray(rows, np.int64))
+        columns = np.atleast_1d(np.asarray(columns, np.int64))
+        self._entries.append(
+            (rows, columns, np.broadcast_to(np.asarray(values, float), rows.shape))
+        )
+
+    def build(self) -> Program:
+        """The program; entries at the same place add up."""
+        lower, upper, is_integer = _joined(self._bounds, (float, float, bool))
+        row_lower, row_upper = _joined(self._rows, (float, float))
+        rows, columns, values = _joined(self._entries, (np.int64, np.int64, float))
+        cost_columns, weights = _joined(self._costs, (np.int64, float))
+        u, v, products = _joined(self._products, (np.int64, np.int64, float))
+        cost = np.zeros(self.column_count)
+        np.add.at(cost, cost_columns, weights)
+        place = rows * max(self.column_count, 1) + columns
+        unique, inverse = np.unique(place, return_inverse=True)
+        summed = np.zeros(len(unique))
+        np.add.at(summed, inverse, values)
+        unique, summed = unique[summed != 0], summed[summed != 0]
+        entry_rows, entry_columns = np.divmod(unique, max(self.column_count, 1))
+        starts = np.searchsorted(entry_rows, np.arange(self.row_count + 1))
+        return Program(
+            cost=cost,
+            lower=lower,
+            upper=upper,
+            is_integer=is_integer,
+            row_lower=row_lower,
+            row_upper=row_upper,
+            starts=starts.astype(np.int64),
+            columns=entry_columns,
+            values=summed,
+            quadratic_columns=np.stack([u, v], axis=1),
+            quadratic_values=products,
+        )
+
+
+def _joined(
+    blocks: Sequence[Sequence[NDArray[np.generic]]], kinds: Sequence[type]
+) -> list[NDArray]:  # type: ignore[type-arg]
+    """The blocks of each position, concatenated and of the kind asked for."""
+    return [
+        np.concatenate([block[k] for block in blocks]).astype(kind) if blocks else np.zeros(0, kind)
+        for k, kind in enumerate(kinds)
+    ]
