@@ -77,6 +77,9 @@ class ProgramBuilder:
     _rows: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=list)
     _entries: list[tuple[Columns, Columns, NDArray[np.float64]]] = field(default_factory=list)
     _products: list[tuple[Columns, Columns, NDArray[np.float64]]] = field(default_factory=list)
+    _row_of: list[int] = field(default_factory=list)
+    _column_of: list[int] = field(default_factory=list)
+    _value_of: list[float] = field(default_factory=list)
 
     def binaries(self, count: int) -> Columns:
         """`count` new columns that are 0 or 1."""
@@ -116,10 +119,13 @@ class ProgramBuilder:
         upper: float = np.inf,
     ) -> int:
         """One row ``lower <= sum value * column <= upper`` over (column, value) terms."""
-        row = int(self.new_rows(1, lower=lower, upper=upper)[0])
-        if terms:
-            columns, values = zip(*terms, strict=True)
-            self.entries(np.full(len(terms), row), columns, values)
+        row = self.row_count
+        self.row_count += 1
+        self._rows.append((np.array([lower]), np.array([upper])))
+        for column, value in terms:
+            self._row_of.append(row)
+            self._column_of.append(column)
+            self._value_of.append(value)
         return row
 
     def new_rows(
@@ -143,7 +149,8 @@ class ProgramBuilder:
         """The program; entries at the same place add up."""
         lower, upper, is_integer = _joined(self._bounds, (float, float, bool))
         row_lower, row_upper = _joined(self._rows, (float, float))
-        rows, columns, values = _joined(self._entries, (np.int64, np.int64, float))
+        single = (np.array(self._row_of), np.array(self._column_of), np.array(self._value_of))
+        rows, columns, values = _joined([*self._entries, single], (np.int64, np.int64, float))
         cost_columns, weights = _joined(self._costs, (np.int64, float))
         u, v, products = _joined(self._products, (np.int64, np.int64, float))
         cost = np.zeros(self.column_count)
