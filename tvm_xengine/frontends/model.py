@@ -1,0 +1,98 @@
+"""The forward model that every front end returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class ForwardModel:
+    """A network before training: its forward function and the values it starts from.
+
+    Attributes
+    ----------
+    name
+        What the user calls the model.
+    mod
+        Module with a Relax function ``main``: one dataflow block, one result. Its parameters are
+        the inputs, then the trainable parameters, then the statistics, then the constants.
+    input_names
+        Names of the leading parameters of ``main`` that a batch provides.
+    parameters
+        Initial values of the trainable parameters, by name.
+    statistics
+        Initial running means and variances of the batch norms, by name.
+    constants
+        Everything else that ``main`` reads and nobody changes, by name.
+    """
+
+    name: str
+    mod: tvm.IRModule
+    input_names: tuple[str, ...]
+    parameters: Mapping[str, Array]
+    statistics: Mapping[str, Array] = field(default_factory=dict)
+    constants: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        declared = [param.name for param in self.main.params]
+        provided = [*self.input_names, *self.parameters, *self.statistics, *self.constants]
+        if declared != provided:
+            raise UnsupportedModelError(
+                f"{self.name}: main takes {declared}, but the model provides {provided}"
+            )
+        for param in self.main.params:
+            if not is_static(param.ty):
+                raise UnsupportedModelError(
+                    f"{self.name}: {param.name} has the dynamic type {param.ty}; "
+                    "every dimension must be a number, export the model with fixed shapes"
+                )
+
+    @property
+    def main(self) -> relax.Function:
+        """The forward function."""
+        return self.mod["main"]
+
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the batch inputs."""
+        leading = self.main.params[: len(self.input_names)]
+        return tuple(static_shape(param.ty) for param in leading)
+
+    @property
+    def batch_size(self) -> int:
+        """The leading dimension of the first input."""
+        return self.input_shapes[0][0]
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Values of all parameters of ``main`` after the inputs, in order."""
+        return {**self.parameters, **self.statistics, **self.constants}
+
+
+def is_static(ty: tvm.ir.Type) -> bool:
+    """Whether every dimension of a tensor type is a number."""
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return False
+    return all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape)
+
+
+def static_shape(ty: tvm.ir.Type) -> tuple[int, ...]:
+    """The dimensions of a tensor type, which must be static."""
+    if not is_static(ty):
+        raise UnsupportedModelError(f"expected a tensor of fixed shape, found {ty}")
+    return tuple(int(extent) for extent in ty.shape)
+
+
+def tensor_type(array: Array) -> relax.TensorType:
+    """The Relax type of a numpy array."""
+    return relax.TensorType(array.shape, str(array.dtype))

@@ -1,0 +1,171 @@
+"""Reverse-mode differentiation of a forward function, op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from tvm import relax
+
+from tvm_xengine.errors import MissingGradientError
+from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.forward_ops import ForwardOps
+from tvm_xengine.training.gradients.rules import RULES, WITHOUT_GRADIENT
+from tvm_xengine.training.rule import Linearized, RandomKey, Site
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The two state scalars that all random numbers of a step come from."""
+
+    seed: relax.Expr
+    step: relax.Expr
+
+
+@dataclass(frozen=True)
+class Tape:
+    """A forward function emitted into a training step, ready to be walked backwards.
+
+    Attributes
+    ----------
+    outputs
+        The tensors that the forward function returns.
+    updates
+        Pairs (old, new): state tensors that the forward ops replace.
+    """
+
+    outputs: tuple[relax.Expr, ...]
+    updates: tuple[tuple[relax.Expr, relax.Expr], ...]
+    _source: ForwardOps
+    _linearized: tuple[Linearized, ...]
+    _active: frozenset[relax.Var]
+
+    def pull_back(
+        self, emitter: Emitter, output_gradients: Mapping[int, relax.Expr]
+    ) -> Iterator[tuple[relax.Var, relax.Expr]]:
+        """Emit the backward ops; yield each active parameter with its gradient.
+
+        A parameter is yielded as soon as no later op of the backward walk reads it or adds to its
+        gradient, so that it may be updated right there.
+
+        Parameters
+        ----------
+        output_gradients
+            Gradients of the outputs that the loss depends on, by position.
+        """
+        gradients = _Gradients(emitter)
+        for position, gradient in output_gradients.items():
+            gradients.add(self._source.outputs[position], gradient)
+        first_read = _first_reads(self._source, self._active)
+        for index in reversed(range(len(self._source.ops))):
+            op, linearized = self._source.ops[index], self._linearized[index]
+            above = tuple(gradients.take(result) for result in op.results)
+            if any(gradient is not None for gradient in above):
+                pulled = linearized.pullback(above)
+                for operand, gradient in zip(op.operands, pulled, strict=True):
+                    if gradient is not None and operand in self._active:
+                        gradients.add(operand, gradient)
+            for param in first_read.get(index, ()):
+                gradient = gradients.take(param)
+                if gradient is not None:
+                    yield param, gradient
+
+
+def emit_forward(
+    emitter: Emitter,
+    source: ForwardOps,
+    values: Mapping[relax.Var, relax.Expr],
+    trainable: Collection[relax.Var],
+    randomness: Randomness | None = None,
+) -> Tape:
+    """Emit the forward ops and remember how to differentiate them.
+
+    Parameters
+    ----------
+    values
+        What the parameters of the forward function are in the training step.
+    trainable
+        Parameters that need a gradient.
+    """
+    active = active_variables(source, trainable)
+    check_differentiable(source, active)
+    made = dict(values)
+    linearized: list[Linearized] = []
+    for index, op in enumerate(source.ops):
+        operands = tuple(
+            made.get(read, read) if isinstance(read, relax.Var) else read for read in op.operands
+        )
+        needs = tuple(read in active for read in op.operands)
+        random = randomness and RandomKey(randomness.seed, randomness.step, index)
+        site = Site(op, operands, needs, random)
+        emitted = RULES[op.op](emitter, site) if op.op in RULES else _without_rule(emitter, site)
+        linearized.append(emitted)
+        made.update(zip(op.results, emitted.outputs, strict=True))
+    outputs = tuple(made.get(output, output) for output in source.outputs)
+    updates = tuple(pair for one in linearized for pair in one.updates)
+    return Tape(outputs, updates, source, tuple(linearized), frozenset(active))
+
+
+def active_variables(source: ForwardOps, trainable: Collection[relax.Var]) -> set[relax.Var]:
+    """The variables that depend on a trainable parameter in a differentiable way."""
+    active = set(trainable)
+    for op in source.ops:
+        if op.op not in WITHOUT_GRADIENT and any(read in active for read in op.operands):
+            active.update(result for result in op.results if _is_float(result))
+    return active
+
+
+def check_differentiable(source: ForwardOps, active: Collection[relax.Var]) -> None:
+    """Raise an error that names all ops without a gradient on the way from a parameter."""
+    missing = [
+        op
+        for op in source.ops
+        if op.op not in RULES
+        and op.op not in WITHOUT_GRADIENT
+        and any(read in active for read in op.operands)
+    ]
+    if missing:
+        places = ", ".join(f"{op.op} (in {op.name})" for op in missing)
+        raise MissingGradientError(
+            f"{len(missing)} ops of the model have no gradient: {places}; "
+            "rewrite them, or freeze the parameters in front of them"
+        )
+
+
+class _Gradients:
+    """Gradients of the variables still to be visited, summed when several ops read one."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self._pending: dict[relax.Var, relax.Expr] = {}
+
+    def add(self, var: relax.Var, gradient: relax.Expr) -> None:
+        if var in self._pending:
+            total = relax.op.add(self._pending[var], gradient)
+            gradient = self._emitter.bind(total, f"{var.name}_grad_sum")
+        self._pending[var] = gradient
+
+    def take(self, var: relax.Var) -> relax.Expr | None:
+        return self._pending.pop(var, None)
+
+
+def _without_rule(emitter: Emitter, site: Site) -> Linearized:
+    outputs = site.emit(emitter)
+    return Linearized(outputs, lambda _gradients: (None,) * len(site.operands))
+
+
+def _first_reads(source: ForwardOps, active: Collection[relax.Var]) -> dict[int, list[relax.Var]]:
+    """For each op, the active parameters that no earlier op reads."""
+    seen: set[relax.Var] = set()
+    first: dict[int, list[relax.Var]] = {}
+    params = set(source.params) & set(active)
+    for index, op in enumerate(source.ops):
+        for read in op.operands:
+            if read in params and read not in seen:
+                seen.add(read)
+                first.setdefault(index, []).append(read)
+    return first
+
+
+def _is_float(var: relax.Var) -> bool:
+    return "float" in str(var.ty.dtype)

@@ -1,0 +1,138 @@
+"""Emission of named bindings and training kernels into a Relax function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import relax, te
+
+from tvm_xengine.frontends.model import static_shape
+
+Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
+Kernel = Callable[..., "te.Tensor | list[te.Tensor]"]
+
+KERNEL_ATTR = "tvm_xengine.kernel"
+OPTIONS_ATTR = "tvm_xengine.options"
+INPLACE_ATTR = "tvm_xengine.inplace"
+
+
+class Emitter:
+    """Binds expressions and kernel calls to telling names in a function under construction.
+
+    A kernel is a plain function from TE tensors (positional) and options (keyword-only) to one
+    TE tensor or a list of them. Equal calls share one PrimFunc, which carries the kernel's name
+    and options as attributes, so that a device's library may replace it.
+    """
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+        self._kernels: dict[tuple[object, ...], tuple[tvm.ir.GlobalVar, list[tvm.ir.Type]]] = {}
+
+    def bind(self, value: relax.Expr, name: str) -> relax.Var:
+        """Bind an expression to a variable called `name`, made unique when taken."""
+        return self._builder.emit(value, name)
+
+    def call(
+        self,
+        kernel: Kernel,
+        inputs: Sequence[relax.Expr],
+        name: str,
+        *,
+        inplace: tuple[int, ...] = (),
+        **options: Option,
+    ) -> relax.Var:
+        """Bind the result of a kernel that makes one tensor.
+
+        Parameters
+        ----------
+        inplace
+            Pairs (output, input), flattened: the output may be written over that input.
+        """
+        gvar, types = self._kernel(kernel, inputs, inplace, options)
+        if len(types) != 1:
+            raise ValueError(f"{kernel.__name__} makes {len(types)} tensors, use call_many")
+        return self.bind(relax.call_tir(gvar, relax.Tuple(list(inputs)), types[0]), name)
+
+    def call_many(
+        self,
+        kernel: Kernel,
+        inputs: Sequence[relax.Expr],
+        name: str,
+        outputs: Sequence[str],
+        *,
+        inplace: tuple[int, ...] = (),
+        **options: Option,
+    ) -> tuple[relax.Var, ...]:
+        """Bind the results of a kernel that makes ``len(outputs)`` tensors, in order."""
+        gvar, types = self._kernel(kernel, inputs, inplace, options)
+        if len(types) != len(outputs):
+            raise ValueError(f"{kernel.__name__} makes {len(types)} tensors, not {len(outputs)}")
+        if len(types) == 1:
+            call = relax.call_tir(gvar, relax.Tuple(list(inputs)), types[0])
+            return (self.bind(call, outputs[0]),)
+        made = self.bind(relax.call_tir(gvar, relax.Tuple(list(inputs)), types), name)
+        return tuple(
+            self.bind(relax.TupleGetItem(made, position), output)
+            for position, output in enumerate(outputs)
+        )
+
+    def _kernel(
+        self,
+        kernel: Kernel,
+        inputs: Sequence[relax.Expr],
+        inplace: tuple[int, ...],
+        options: dict[str, Option],
+    ) -> tuple[tvm.ir.GlobalVar, list[tvm.ir.Type]]:
+        shapes = tuple((static_shape(value.ty), dtype_of(value)) for value in inputs)
+        key = (kernel, shapes, inplace, tuple(sorted(options.items(), key=lambda item: item[0])))
+        if key not in self._kernels:
+            func, types = _prim_func(kernel, shapes, inplace, options)
+            self._kernels[key] = (self._builder.add_func(func, kernel.__name__), types)
+        return self._kernels[key]
+
+
+def dtype_of(value: relax.Expr) -> str:
+    """The element type of a tensor expression."""
+    return str(value.ty.dtype)
+
+
+def shape_of(value: relax.Expr) -> tuple[int, ...]:
+    """The static shape of a tensor expression."""
+    return static_shape(value.ty)
+
+
+def _prim_func(
+    kernel: Kernel,
+    shapes: tuple[tuple[tuple[int, ...], str], ...],
+    inplace: tuple[int, ...],
+    options: dict[str, Option],
+) -> tuple[tvm.tirx.PrimFunc, list[tvm.ir.Type]]:
+    names = _input_names(kernel, len(shapes))
+    inputs = [
+        te.placeholder(shape, dtype, name=name)
+        for (shape, dtype), name in zip(shapes, names, strict=True)
+    ]
+    made = kernel(*inputs, **options)
+    outputs = made if isinstance(made, list) else [made]
+    func = te.create_prim_func([*inputs, *outputs]).without_attr("global_symbol")
+    func = func.with_attr(KERNEL_ATTR, kernel.__name__)
+    func = func.with_attr(OPTIONS_ATTR, {name: _plain(value) for name, value in options.items()})
+    if inplace:
+        func = func.with_attr(INPLACE_ATTR, list(inplace)).without_attr("tirx.noalias")
+    return func, [relax.TensorType(output.shape, output.dtype) for output in outputs]
+
+
+def _input_names(kernel: Kernel, count: int) -> list[str]:
+    names: list[str] = []
+    for parameter in inspect.signature(kernel).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return names + [f"{parameter.name}_{k}" for k in range(count - len(names))]
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            names.append(parameter.name)
+    return names[:count]
+
+
+def _plain(value: Option) -> object:
+    return list(value) if isinstance(value, tuple) else value

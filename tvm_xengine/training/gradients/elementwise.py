@@ -1,0 +1,305 @@
+"""Gradients of element-by-element ops with broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax, te
+from tvm.tirx import Expr
+
+from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.kernels.elementwise import Formula, derivative_kernel, sum_to_shape
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """Gradient of one operand of an element-by-element op.
+
+    Attributes
+    ----------
+    reads
+        The tensors that the formula takes, in order: ``g`` the gradient of the result, ``y`` the
+        result, ``a``, ``b``, ``c`` the operands. What is not named need not be kept.
+    formula
+        From elements to the element of the gradient; keyword arguments are `options`.
+    options
+        Names of attributes of the op that the formula takes.
+    """
+
+    reads: str
+    formula: Formula
+    options: tuple[str, ...] = ()
+
+
+def elementwise_rule(name: str, *derivatives: Derivative | None) -> Rule:
+    """The rule of an op whose operands have these derivatives; None is without gradient."""
+    kernels = [
+        derivative and derivative_kernel(f"{name}_{side}backward", derivative.formula)
+        for derivative, side in zip(derivatives, _sides(len(derivatives)), strict=True)
+    ]
+
+    def rule(emitter: Emitter, site: Site) -> Linearized:
+        (output,) = site.emit(emitter)
+
+        def pullback(gradients: Gradients) -> Gradients:
+            named = {
+                "g": gradients[0],
+                "y": output,
+                **dict(zip("abc", site.operands, strict=False)),
+            }
+            return tuple(
+                _gradient(emitter, site, position, kernels[position], named, derivatives[position])
+                if needed
+                else None
+                for position, needed in enumerate(site.needs)
+            )
+
+        return Linearized((output,), pullback)
+
+    return rule
+
+
+def _gradient(
+    emitter: Emitter,
+    site: Site,
+    position: int,
+    kernel: Callable[..., te.Tensor] | None,
+    named: dict[str, relax.Expr],
+    derivative: Derivative | None,
+) -> relax.Expr | None:
+    if derivative is None or kernel is None:
+        return None
+    shape = shape_of(site.operands[position])
+    if derivative is _PASS:
+        return reduce_to(emitter, named["g"], shape, site.grad_name(position))
+    options = {name: float(getattr(site.attrs, name)) for name in derivative.options}
+    tensors = [named[letter] for letter in derivative.reads]
+    return emitter.call(kernel, tensors, site.grad_name(position), shape=shape, **options)
+
+
+def reduce_to(
+    emitter: Emitter, gradient: relax.Expr, shape: tuple[int, ...], name: str
+) -> relax.Expr:
+    """The gradient summed over the axes along which `shape` was broadcast."""
+    if shape_of(gradient) == shape:
+        return gradient
+    return emitter.call(sum_to_shape, [gradient], name, shape=shape)
+
+
+def _sides(count: int) -> tuple[str, ...]:
+    return (
+        ("",)
+        if count == 1
+        else tuple(f"{letter}_" for letter in ("left", "right", "third"))[:count]
+    )
+
+
+def _like(value: Expr, number: float) -> Expr:
+    return tvm.tirx.const(number, value.ty.dtype)
+
+
+def _where(condition: Expr, value: Expr) -> Expr:
+    return tvm.tirx.Select(condition, value, _like(value, 0))
+
+
+_PASS = Derivative("g", lambda g: g)
+
+_TWO_OVER_SQRT_PI = 1.1283791670955126
+_SQRT_HALF = 0.7071067811865476
+_SQRT_TWO_OVER_PI = 0.7978845608028654
+_GELU_CUBIC = 0.044715
+
+
+def _gelu(g: Expr, a: Expr) -> Expr:
+    normal = 0.5 * (1.0 + te.erf(a * _SQRT_HALF))
+    density = te.exp(a * a * -0.5) * (0.5 * _SQRT_HALF * _TWO_OVER_SQRT_PI)
+    return g * (normal + a * density)
+
+
+def _gelu_tanh(g: Expr, a: Expr) -> Expr:
+    t = te.tanh((a + a * a * a * _GELU_CUBIC) * _SQRT_TWO_OVER_PI)
+    slope = (1.0 + a * a * (3 * _GELU_CUBIC)) * _SQRT_TWO_OVER_PI
+    return g * (0.5 * (1.0 + t) + 0.5 * a * (1.0 - t * t) * slope)
+
+
+def _silu(g: Expr, a: Expr) -> Expr:
+    s = te.sigmoid(a)
+    return g * s * (1.0 + a * (1.0 - s))
+
+
+def _abs(g: Expr, a: Expr) -> Expr:
+    return tvm.tirx.Select(a < _like(a, 0), -g, _where(a > _like(a, 0), g))
+
+
+def _softplus(g: Expr, a: Expr, *, beta: float, threshold: float) -> Expr:
+    return tvm.tirx.Select(a * beta > _like(a, threshold), g, g * te.sigmoid(a * beta))
+
+
+def _power_base(g: Expr, a: Expr, b: Expr) -> Expr:
+    return tvm.tirx.Select(b == _like(b, 0), _like(g, 0), g * b * te.power(a, b - _like(b, 1)))
+
+
+def _power_exponent(g: Expr, a: Expr, y: Expr) -> Expr:
+    positive = a > _like(a, 0)
+    return _where(positive, g * y * te.log(tvm.tirx.Select(positive, a, _like(a, 1))))
+
+
+def _selected(g: Expr, a: Expr, b: Expr) -> Expr:
+    """The gradient where a > b, half of it where they are equal (as PyTorch)."""
+    return tvm.tirx.Select(a > b, g, _where(a == b, g * 0.5))
+
+
+_SELU_SCALE = 1.0507009873554805
+_SELU_ALPHA = 1.6732632423543772
+
+UNARY: dict[str, Derivative] = {
+    "abs": Derivative("ga", _abs),
+    "acos": Derivative("ga", lambda g, a: -g / te.sqrt(1.0 - a * a)),
+    "acosh": Derivative("ga", lambda g, a: g / te.sqrt(a * a - 1.0)),
+    "asin": Derivative("ga", lambda g, a: g / te.sqrt(1.0 - a * a)),
+    "asinh": Derivative("ga", lambda g, a: g / te.sqrt(a * a + 1.0)),
+    "atan": Derivative("ga", lambda g, a: g / (a * a + 1.0)),
+    "atanh": Derivative("ga", lambda g, a: g / (1.0 - a * a)),
+    "cos": Derivative("ga", lambda g, a: -g * te.sin(a)),
+    "cosh": Derivative("ga", lambda g, a: g * te.sinh(a)),
+    "erf": Derivative("ga", lambda g, a: g * te.exp(-a * a) * _TWO_OVER_SQRT_PI),
+    "exp": Derivative("gy", lambda g, y: g * y),
+    "log": Derivative("ga", lambda g, a: g / a),
+    "negative": Derivative("g", lambda g: -g),
+    "rsqrt": Derivative("gy", lambda g, y: g * y * y * y * -0.5),
+    "sigmoid": Derivative("gy", lambda g, y: g * y * (1.0 - y)),
+    "sin": Derivative("ga", lambda g, a: g * te.cos(a)),
+    "sinh": Derivative("ga", lambda g, a: g * te.cosh(a)),
+    "sqrt": Derivative("gy", lambda g, y: g * 0.5 / y),
+    "square": Derivative("ga", lambda g, a: g * a * 2.0),
+    "tan": Derivative("gy", lambda g, y: g * (1.0 + y * y)),
+    "tanh": Derivative("gy", lambda g, y: g * (1.0 - y * y)),
+    "nn.gelu": Derivative("ga", _gelu),
+    "nn.gelu_tanh": Derivative("ga", _gelu_tanh),
+    "nn.leakyrelu": Derivative(
+        "ga", lambda g, a, alpha: tvm.tirx.Select(a > _like(a, 0), g, g * alpha), ("alpha",)
+    ),
+    "nn.relu": Derivative("gy", lambda g, y: _where(y > _like(y, 0), g)),
+    "nn.relu6": Derivative(
+        "ga", lambda g, a: _where(tvm.tirx.all(a > _like(a, 0), a < _like(a, 6)), g)
+    ),
+    "nn.selu": Derivative(
+        "ga",
+        lambda g, a: (
+            g * _SELU_SCALE * tvm.tirx.Select(a > _like(a, 0), _like(a, 1), te.exp(a) * _SELU_ALPHA)
+        ),
+    ),
+    "nn.silu": Derivative("ga", _silu),
+    "nn.softplus": Derivative("ga", _softplus, ("beta", "threshold")),
+}
+
+BINARY: dict[str, tuple[Derivative, Derivative]] = {
+    "add": (_PASS, _PASS),
+    "subtract": (_PASS, Derivative("g", lambda g: -g)),
+    "multiply": (Derivative("gb", lambda g, b: g * b), Derivative("ga", lambda g, a: g * a)),
+    "divide": (
+        Derivative("gb", lambda g, b: g / b),
+        Derivative("gby", lambda g, b, y: -g * y / b),
+    ),
+    "power": (Derivative("gab", _power_base), Derivative("gay", _power_exponent)),
+    "maximum": (
+        Derivative("gab", _selected),
+        Derivative("gab", lambda g, a, b: _selected(g, b, a)),
+    ),
+    "minimum": (
+        Derivative("gab", lambda g, a, b: _selected(g, b, a)),
+        Derivative("gab", _selected),
+    ),
+    "atan2": (
+        Derivative("gab", lambda g, a, b: g * b / (a * a + b * b)),
+        Derivative("gab", lambda g, a, b: -g * a / (a * a + b * b)),
+    ),
+}
+
+_WHERE = (
+    None,
+    Derivative("ga", lambda g, a: _where(a, g)),
+    Derivative("ga", lambda g, a: tvm.tirx.Select(a, _like(g, 0), g)),
+)
+
+
+def _clip(emitter: Emitter, site: Site) -> Linearized:
+    low, high = (float(bound.value) for bound in site.source.call.args[1:])
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        tensors = [gradients[0], site.operands[0]]
+        name = site.grad_name(0)
+        return (emitter.call(_CLIP, tensors, name, shape=site.shape, low=low, high=high),)
+
+    return Linearized((output,), pullback)
+
+
+_CLIP = derivative_kernel(
+    "clip_backward",
+    lambda g, a, low, high: _where(tvm.tirx.all(a >= _like(a, low), a <= _like(a, high)), g),
+)
+
+
+def _cast(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        dtype = str(site.operands[0].ty.dtype)
+        return (emitter.bind(relax.op.astype(gradients[0], dtype), site.grad_name(0)),)
+
+    return Linearized((output,), pullback)
+
+
+RULES: dict[str, Rule] = {
+    **{
+        f"relax.{op}": elementwise_rule(op.removeprefix("nn."), derivative)
+        for op, derivative in UNARY.items()
+    },
+    **{f"relax.{op}": elementwise_rule(op, *pair) for op, pair in BINARY.items()},
+    "relax.where": elementwise_rule("where", *_WHERE),
+    "relax.clip": _clip,
+    "relax.astype": _cast,
+}
+
+WITHOUT_GRADIENT = frozenset(
+    {
+        "relax.arange",
+        "relax.argmax",
+        "relax.argmin",
+        "relax.bitwise_and",
+        "relax.bitwise_not",
+        "relax.bitwise_or",
+        "relax.bitwise_xor",
+        "relax.ceil",
+        "relax.equal",
+        "relax.eye",
+        "relax.floor",
+        "relax.floor_divide",
+        "relax.full",
+        "relax.full_like",
+        "relax.greater",
+        "relax.greater_equal",
+        "relax.isfinite",
+        "relax.isinf",
+        "relax.isnan",
+        "relax.less",
+        "relax.less_equal",
+        "relax.logical_and",
+        "relax.logical_not",
+        "relax.logical_or",
+        "relax.logical_xor",
+        "relax.not_equal",
+        "relax.one_hot",
+        "relax.ones",
+        "relax.ones_like",
+        "relax.round",
+        "relax.sign",
+        "relax.trunc",
+        "relax.zeros",
+        "relax.zeros_like",
+    }
+)

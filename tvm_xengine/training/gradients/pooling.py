@@ -1,0 +1,69 @@
+"""Gradients of pooling."""
+
+from __future__ import annotations
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.training.emitter import Emitter, Option, shape_of
+from tvm_xengine.training.kernels.pooling import (
+    avg_pool_backward,
+    max_pool_backward,
+    max_pool_forward,
+)
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+
+_LAYOUTS = ("NCW", "NCHW", "NCDHW")
+
+
+def _max_pool(emitter: Emitter, site: Site) -> Linearized:
+    window = _window(site)
+    output, position = emitter.call_many(
+        max_pool_forward,
+        site.operands,
+        f"{site.name}_forward",
+        (site.name, f"{site.name}_position"),
+        output_shape=site.shape,
+        **window,
+    )
+
+    def pullback(gradients: Gradients) -> Gradients:
+        tensors = [gradients[0], position]
+        shape = shape_of(site.operands[0])
+        name = site.grad_name(0)
+        return (emitter.call(max_pool_backward, tensors, name, data_shape=shape, **window),)
+
+    return Linearized((output,), pullback)
+
+
+def _avg_pool(emitter: Emitter, site: Site) -> Linearized:
+    window = _window(site)
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        return (
+            emitter.call(
+                avg_pool_backward,
+                [gradients[0]],
+                site.grad_name(0),
+                data_shape=shape_of(site.operands[0]),
+                count_include_pad=bool(site.attrs.count_include_pad),
+                **window,
+            ),
+        )
+
+    return Linearized((output,), pullback)
+
+
+def _window(site: Site) -> dict[str, Option]:
+    if str(site.attrs.layout) not in _LAYOUTS:
+        raise UnsupportedModelError(
+            f"{site.name}: {site.source.op} has the layout {site.attrs.layout}, "
+            f"only {', '.join(_LAYOUTS)} are supported; run relax.transform.ConvertLayout first"
+        )
+    names = ("pool_size", "strides", "padding", "dilation")
+    return {name: tuple(int(value) for value in getattr(site.attrs, name)) for name in names}
+
+
+RULES: dict[str, Rule] = {
+    **{f"relax.nn.max_pool{rank}d": _max_pool for rank in (1, 2, 3)},
+    **{f"relax.nn.avg_pool{rank}d": _avg_pool for rank in (1, 2, 3)},
+}

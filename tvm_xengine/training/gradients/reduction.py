@@ -1,0 +1,58 @@
+"""Gradients of reductions."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import relax
+
+from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.kernels.reduction import spread
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+
+
+def reduced_axes(site: Site) -> tuple[int, ...]:
+    """The axes that the op reduces, from 0."""
+    rank = len(shape_of(site.operands[0]))
+    axes = site.attrs.axis
+    return tuple(range(rank)) if axes is None else tuple(sorted(int(axis) % rank for axis in axes))
+
+
+def without_axes(emitter: Emitter, value: relax.Expr, site: Site) -> relax.Expr:
+    """A tensor shaped like the result, with reduced axes of length one taken out."""
+    shape = shape_of(site.operands[0])
+    kept = tuple(extent for a, extent in enumerate(shape) if a not in reduced_axes(site))
+    if shape_of(value) == kept:
+        return value
+    return emitter.bind(relax.op.reshape(value, kept), f"{site.name}_backward_squeezed")
+
+
+def _sum(emitter: Emitter, site: Site) -> Linearized:
+    return _spread_rule(emitter, site, 1.0)
+
+
+def _mean(emitter: Emitter, site: Site) -> Linearized:
+    shape = shape_of(site.operands[0])
+    return _spread_rule(emitter, site, 1 / prod(shape[a] for a in reduced_axes(site)))
+
+
+def _spread_rule(emitter: Emitter, site: Site, factor: float) -> Linearized:
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        gradient = without_axes(emitter, gradients[0], site)
+        return (
+            emitter.call(
+                spread,
+                [gradient],
+                site.grad_name(0),
+                shape=shape_of(site.operands[0]),
+                axes=reduced_axes(site),
+                factor=factor,
+            ),
+        )
+
+    return Linearized((output,), pullback)
+
+
+RULES: dict[str, Rule] = {"relax.sum": _sum, "relax.mean": _mean}

@@ -1,0 +1,1 @@
+"""Training ops as single TE kernels that every device can run."""

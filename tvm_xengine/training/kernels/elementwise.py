@@ -1,0 +1,61 @@
+"""Derivatives of element-by-element ops as kernels, summed where an operand was broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import te
+from tvm.tirx import Expr, Var
+
+Formula = Callable[..., Expr]
+
+
+def sum_to_shape(data: te.Tensor, *, shape: tuple[int, ...]) -> te.Tensor:
+    """The sum over the axes along which `shape` was broadcast to the shape of `data`."""
+    return _summed(lambda value: value, [data], shape)
+
+
+def derivative_kernel(name: str, formula: Formula) -> Callable[..., te.Tensor]:
+    """A kernel called `name` that applies a formula to each element of tensors that broadcast.
+
+    The kernel takes the tensors that the formula takes and the ``shape`` of the operand whose
+    gradient it is: axes along which the operand was broadcast are summed.
+    """
+
+    def kernel(*tensors: te.Tensor, shape: tuple[int, ...], **options: float) -> te.Tensor:
+        return _summed(lambda *values: formula(*values, **options), tensors, shape)
+
+    kernel.__name__ = name
+    return kernel
+
+
+def broadcast_shape(*shapes: Sequence[Expr]) -> list[int]:
+    """The shape that several shapes broadcast to."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [[1] * (rank - len(shape)) + [int(extent) for extent in shape] for shape in shapes]
+    return [0 if 0 in extents else max(extents) for extents in zip(*padded, strict=True)]
+
+
+def read(tensor: te.Tensor, at: Sequence[Expr]) -> Expr:
+    """The element of a tensor that broadcasts to position `at`."""
+    offset = len(at) - len(tensor.shape)
+    return tensor(
+        *(0 if int(extent) == 1 else at[offset + a] for a, extent in enumerate(tensor.shape))
+    )
+
+
+def _summed(formula: Formula, tensors: Sequence[te.Tensor], shape: tuple[int, ...]) -> te.Tensor:
+    full = broadcast_shape(shape, *(tensor.shape for tensor in tensors))
+    offset = len(full) - len(shape)
+    summed = {
+        a: te.reduce_axis((0, extent), name=f"r{a}")
+        for a, extent in enumerate(full)
+        if a < offset or (shape[a - offset] == 1 and extent != 1)
+    }
+
+    def gradient(*i: Var) -> Expr:
+        at = [summed[a] if a in summed else i[a - offset] for a in range(len(full))]
+        value = formula(*(read(tensor, at) for tensor in tensors))
+        return te.sum(value, axis=list(summed.values())) if summed else value
+
+    return te.compute(shape, gradient, name="gradient")

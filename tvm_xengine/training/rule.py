@@ -1,0 +1,112 @@
+"""What a gradient rule is given and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.forward_ops import ForwardOp
+
+Tensors = tuple[relax.Expr, ...]
+Gradients = tuple[relax.Expr | None, ...]
+Pullback = Callable[[Gradients], Gradients]
+
+
+@dataclass(frozen=True)
+class RandomKey:
+    """What makes the random numbers of one op: equal keys give equal numbers.
+
+    Attributes
+    ----------
+    seed, step
+        Scalars of the training state.
+    op
+        Position of the op in the model.
+    """
+
+    seed: relax.Expr
+    step: relax.Expr
+    op: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """One op of the model, about to be emitted into the training step.
+
+    Attributes
+    ----------
+    source
+        The op as it stands in the model.
+    operands
+        The tensors it reads, in the training step.
+    needs
+        Which of them need a gradient.
+    random
+        Key for random numbers, for ops that draw any.
+    """
+
+    source: ForwardOp
+    operands: Tensors
+    needs: tuple[bool, ...]
+    random: RandomKey | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the layer."""
+        return self.source.name
+
+    @property
+    def attrs(self) -> tvm.ir.Attrs:
+        """Attributes of the call."""
+        return self.source.call.attrs
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first result."""
+        return shape_of(self.source.results[0])
+
+    def grad_name(self, position: int) -> str:
+        """Name for the gradient of an operand: that of the parameter, or of this layer."""
+        operand = self.source.operands[position]
+        if isinstance(operand, relax.DataflowVar) or not isinstance(operand, relax.Var):
+            return f"{self.name}_backward"
+        return f"{operand.name}_grad"
+
+    def emit(self, emitter: Emitter) -> Tensors:
+        """Bind the call as it is; a tuple is taken apart."""
+        call = self.source.rebuild(self.operands)
+        results = self.source.results
+        if len(results) == 1 and not isinstance(self.source.call.ty, relax.TupleType):
+            return (emitter.bind(call, self.name),)
+        made = emitter.bind(call, self.name)
+        return tuple(
+            emitter.bind(relax.TupleGetItem(made, k), f"{self.name}_{k}")
+            for k in range(len(results))
+        )
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """The forward result of an op and how gradients flow back through it.
+
+    Attributes
+    ----------
+    outputs
+        One tensor per result of the op.
+    pullback
+        From the gradients of the outputs (None where nobody needs them) to the gradients of the
+        operands (None where `Site.needs` is False). Called at most once, after all later ops.
+    updates
+        Pairs (old, new): state tensors that the op replaces once per step.
+    """
+
+    outputs: Tensors
+    pullback: Pullback
+    updates: tuple[tuple[relax.Expr, relax.Expr], ...] = ()
+
+
+Rule = Callable[[Emitter, Site], Linearized]

@@ -1,0 +1,99 @@
+"""One training step as a Relax function, with the state that it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_xengine.frontends.model import Array
+
+TRAIN_STEP = "train_step"
+ROLES_ATTR = "tvm_xengine.roles"
+NUM_RESULTS_ATTR = "tvm_xengine.num_results"
+RESULTS_ATTR = "tvm_xengine.results"
+UPDATES_ATTR = "tvm_xengine.updates"
+
+BATCH = "batch"
+HYPER = "hyper"
+PARAMETER = "parameter"
+OPTIMIZER_STATE = "optimizer_state"
+STATISTIC = "statistic"
+CONSTANT = "constant"
+STATE_ROLES = (PARAMETER, OPTIMIZER_STATE, STATISTIC, CONSTANT)
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A pure function ``train_step(batch..., hyper..., state...) -> (results..., new state...)``.
+
+    Attributes
+    ----------
+    name
+        What the user calls the model.
+    mod
+        Module with the Relax function ``train_step`` and its kernels.
+    initial_state
+        Value of every state parameter before the first step, by name, in order.
+    """
+
+    name: str
+    mod: tvm.IRModule
+    initial_state: Mapping[str, Array]
+
+    def __post_init__(self) -> None:
+        if list(self.initial_state) != list(self.state_names):
+            raise ValueError(
+                f"initial_state must have the keys {list(self.state_names)}, "
+                f"got {list(self.initial_state)}"
+            )
+
+    @property
+    def function(self) -> relax.Function:
+        """The Relax function."""
+        return self.mod[TRAIN_STEP]
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Role of every parameter, by name, in order."""
+        roles = (str(role) for role in self.function.attrs[ROLES_ATTR])
+        names = (param.name for param in self.function.params)
+        return dict(zip(names, roles, strict=True))
+
+    @property
+    def batch_names(self) -> tuple[str, ...]:
+        """Names of the inputs and labels."""
+        return tuple(name for name, role in self.roles.items() if role == BATCH)
+
+    @property
+    def hyper_names(self) -> tuple[str, ...]:
+        """Names of the run-time settings, such as the learning rate."""
+        return tuple(name for name, role in self.roles.items() if role == HYPER)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the tensors that outlive the step."""
+        return tuple(name for name, role in self.roles.items() if role in STATE_ROLES)
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """Names of the leading results; the first one is the loss."""
+        return tuple(str(name) for name in self.function.attrs[RESULTS_ATTR])
+
+    @property
+    def updates(self) -> tuple[int, ...]:
+        """For each result after the leading ones, the position of the parameter it replaces."""
+        return tuple(int(position) for position in self.function.attrs[UPDATES_ATTR])
+
+    @property
+    def updated_names(self) -> tuple[str, ...]:
+        """Names of the state tensors that the step replaces, in the order of its results."""
+        return tuple(self.function.params[position].name for position in self.updates)
+
+
+def zeros_like_type(ty: relax.TensorType) -> Array:
+    """Zeros of a static tensor type."""
+    return np.zeros([int(extent) for extent in ty.shape], str(ty.dtype))
