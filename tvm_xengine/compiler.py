@@ -1,0 +1,163 @@
+"""The road in functions: lower, cost, plan, build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import tvm
+
+from tvm_xengine.byte_sizes import round_up
+from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure import Effort, OnProgress, measure_kernels
+from tvm_xengine.cost_models.measure_link import measure_link
+from tvm_xengine.cost_models.measurements import MeasurementCache
+from tvm_xengine.extract import Extraction, extract_graph
+from tvm_xengine.passes.apply_schedule import ApplySchedule
+from tvm_xengine.passes.bind_arenas import BindArenas
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.planner import Plan
+from tvm_xengine.platform import Platform
+from tvm_xengine.problem import CostSource, OpCost, Problem
+from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.storage import runtime_device
+from tvm_xengine.schedule import Compute
+
+TRAIN_STEP = "train_step"
+
+KernelCosts = Callable[[Sequence[DeviceKernel]], Mapping[str, OpCost]]
+"""Says what kernels cost, by their symbol."""
+
+
+@dataclass(frozen=True)
+class LoweredStep:
+    """A training step of kernel calls, and each kernel made ready for each device.
+
+    Attributes
+    ----------
+    kernels
+        By (name of the PrimFunc, name of the device).
+    """
+
+    mod: tvm.IRModule
+    extraction: Extraction
+    platform: Platform
+    kernels: Mapping[tuple[str, str], DeviceKernel]
+
+
+def lower_step(
+    mod: tvm.IRModule, platform: Platform, on_progress: OnProgress | None = None
+) -> LoweredStep:
+    """The training step of `mod` as kernel calls, every kernel prepared for every device.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        If an op has no kernel or a shape is not static; it is named.
+    """
+    lowered = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP)])(mod)
+    extraction = extract_graph(lowered, TRAIN_STEP, alignment_bytes=platform.alignment_bytes)
+    names = list(dict.fromkeys(extraction.kernels.values()))
+    kernels: dict[tuple[str, str], DeviceKernel] = {}
+    for device in platform.computing:
+        target = resolve_target(device.target or "")
+        for name in names:
+            kernels[name, device.name] = prepare_kernel(lowered[name], target, name)
+            if on_progress is not None:
+                on_progress(len(kernels), len(names) * len(platform.computing), name)
+    return LoweredStep(lowered, extraction, platform, kernels)
+
+
+def make_problem(step: LoweredStep, platform: Platform, costs: KernelCosts) -> Problem:
+    """The scheduling problem of a step whose links are measured.
+
+    Parameters
+    ----------
+    platform
+        As in `step`, with measured links and perhaps other budgets.
+    """
+    alignment = platform.alignment_bytes
+    by_symbol = costs(list(step.kernels.values()))
+    by_op: dict[str, dict[str, OpCost]] = {}
+    for op in step.extraction.graph.ops:
+        by_op[op.name] = {}
+        for device in platform.computing:
+            kernel = step.kernels[step.extraction.kernels[op.name], device.name]
+            by_op[op.name][device.name] = replace(
+                by_symbol[kernel.symbol],
+                workspace_bytes=round_up(kernel.workspace_bytes, alignment),
+            )
+    return Problem(step.extraction.graph, platform, by_op)
+
+
+def measured_costs(
+    cache: MeasurementCache, effort: Effort | None = None, on_progress: OnProgress | None = None
+) -> KernelCosts:
+    """Costs that are measured now, or taken from `cache` where they were measured before."""
+
+    def costs(kernels: Sequence[DeviceKernel]) -> Mapping[str, OpCost]:
+        known = {
+            kernel.symbol
+            for kernel in kernels
+            if cache.find(kernel.key, device_fingerprint(kernel.target)) is not None
+        }
+        distinct = list({kernel.symbol: kernel for kernel in kernels}.values())
+        measured = measure_kernels(distinct, cache, effort=effort, on_progress=on_progress)
+        return {
+            symbol: OpCost(
+                compute_us=m.compute_us,
+                lo_us=m.lo_us,
+                hi_us=m.hi_us,
+                source=CostSource.CACHED if symbol in known else CostSource.MEASURED,
+            )
+            for symbol, m in measured.items()
+        }
+
+    return costs
+
+
+def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform:
+    """The platform with latency and bandwidth of every link, measured where not given."""
+    links = []
+    for link in platform.links:
+        if not link.is_measured:
+            src, dst = (
+                runtime_device(platform.device(name).target) for name in (link.src, link.dst)
+            )
+            measured = measure_link(src, dst, cache)
+            link = replace(
+                link, latency_us=measured.latency_us, bandwidth_gb_s=measured.bandwidth_gb_s
+            )
+        links.append(link)
+    return replace(platform, links=tuple(links))
+
+
+def apply_plan(step: LoweredStep, plan: Plan) -> tvm.IRModule:
+    """The module whose training step executes `plan`, before its tensors get addresses."""
+    apply = ApplySchedule(plan.problem, plan.schedule, TRAIN_STEP)
+    return tvm.transform.Sequential([apply])(step.mod)
+
+
+def build_step(step: LoweredStep, plan: Plan) -> StepExecutable:
+    """The executable that runs `plan`: kernels compiled for their devices, arenas allocated."""
+    used = {
+        (step.extraction.kernels[s.op], s.device)
+        for s in plan.schedule.steps
+        if isinstance(s, Compute)
+    }
+    libraries = []
+    for device in plan.problem.platform.computing:
+        kernels = {
+            kernel.symbol: kernel
+            for (name, on), kernel in step.kernels.items()
+            if on == device.name and (name, on) in used
+        }
+        if kernels:
+            first = next(iter(kernels.values()))
+            libraries.append(compile_kernels(list(kernels.values()), first.target))
+    bind = BindArenas(plan.problem, plan.schedule, plan.arenas, step.kernels, TRAIN_STEP)
+    bound = tvm.transform.Sequential([bind])(apply_plan(step, plan))
+    return StepExecutable(bound, libraries, plan.problem.platform, TRAIN_STEP)
