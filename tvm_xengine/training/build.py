@@ -270,7 +270,7 @@ class _Assembly:
             pairs.append(
                 (
                     self._step,
-                    self._emitter.call(advance_step, [self._step], "next_step", inplace=(0, 0)),
+                    self._emitter.call(advance_step, [self._step], "next_step"),
                 )
             )
         order = {var: position for position, (var, _) in enumerate(self.params)}

@@ -96,7 +96,7 @@ def emit_forward(
             made.get(read, read) if isinstance(read, relax.Var) else read for read in op.operands
         )
         needs = tuple(read in active for read in op.operands)
-        random = randomness and RandomKey(randomness.seed, randomness.step, index)
+        random = None if randomness is None else RandomKey(randomness.seed, randomness.step, index)
         site = Site(op, operands, needs, random)
         emitted = RULES[op.op](emitter, site) if op.op in RULES else _without_rule(emitter, site)
         linearized.append(emitted)

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax, te
 
 from tvm_xengine.frontends.model import static_shape
+from tvm_xengine.training.kernels.inplace import overwritten_pairs
 
 Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
 Kernel = Callable[..., "te.Tensor | list[te.Tensor]"]
@@ -39,18 +40,10 @@ class Emitter:
         kernel: Kernel,
         inputs: Sequence[relax.Expr],
         name: str,
-        *,
-        inplace: tuple[int, ...] = (),
         **options: Option,
     ) -> relax.Var:
-        """Bind the result of a kernel that makes one tensor.
-
-        Parameters
-        ----------
-        inplace
-            Pairs (output, input), flattened: the output may be written over that input.
-        """
-        gvar, types = self._kernel(kernel, inputs, inplace, options)
+        """Bind the result of a kernel that makes one tensor."""
+        gvar, types = self._kernel(kernel, inputs, options)
         if len(types) != 1:
             raise ValueError(f"{kernel.__name__} makes {len(types)} tensors, use call_many")
         return self.bind(relax.call_tir(gvar, relax.Tuple(list(inputs)), types[0]), name)
@@ -61,12 +54,10 @@ class Emitter:
         inputs: Sequence[relax.Expr],
         name: str,
         outputs: Sequence[str],
-        *,
-        inplace: tuple[int, ...] = (),
         **options: Option,
     ) -> tuple[relax.Var, ...]:
         """Bind the results of a kernel that makes ``len(outputs)`` tensors, in order."""
-        gvar, types = self._kernel(kernel, inputs, inplace, options)
+        gvar, types = self._kernel(kernel, inputs, options)
         if len(types) != len(outputs):
             raise ValueError(f"{kernel.__name__} makes {len(types)} tensors, not {len(outputs)}")
         if len(types) == 1:
@@ -82,13 +73,12 @@ class Emitter:
         self,
         kernel: Kernel,
         inputs: Sequence[relax.Expr],
-        inplace: tuple[int, ...],
         options: dict[str, Option],
     ) -> tuple[tvm.ir.GlobalVar, list[tvm.ir.Type]]:
         shapes = tuple((static_shape(value.ty), dtype_of(value)) for value in inputs)
-        key = (kernel, shapes, inplace, tuple(sorted(options.items(), key=lambda item: item[0])))
+        key = (kernel, shapes, tuple(sorted(options.items(), key=lambda item: item[0])))
         if key not in self._kernels:
-            func, types = _prim_func(kernel, shapes, inplace, options)
+            func, types = _prim_func(kernel, shapes, options)
             self._kernels[key] = (self._builder.add_func(func, kernel.__name__), types)
         return self._kernels[key]
 
@@ -106,7 +96,6 @@ def shape_of(value: relax.Expr) -> tuple[int, ...]:
 def _prim_func(
     kernel: Kernel,
     shapes: tuple[tuple[tuple[int, ...], str], ...],
-    inplace: tuple[int, ...],
     options: dict[str, Option],
 ) -> tuple[tvm.tirx.PrimFunc, list[tvm.ir.Type]]:
     names = _input_names(kernel, len(shapes))
@@ -116,11 +105,13 @@ def _prim_func(
     ]
     made = kernel(*inputs, **options)
     outputs = made if isinstance(made, list) else [made]
-    func = te.create_prim_func([*inputs, *outputs]).without_attr("global_symbol")
+    func = te.create_prim_func([*inputs, *outputs], index_dtype_override="int64")
+    func = func.without_attr("global_symbol")
     func = func.with_attr(KERNEL_ATTR, kernel.__name__)
     func = func.with_attr(OPTIONS_ATTR, {name: _plain(value) for name, value in options.items()})
-    if inplace:
-        func = func.with_attr(INPLACE_ATTR, list(inplace)).without_attr("tirx.noalias")
+    if pairs := overwritten_pairs(kernel):
+        flat = [position for pair in pairs for position in pair]
+        func = func.with_attr(INPLACE_ATTR, flat).without_attr("tirx.noalias")
     return func, [relax.TensorType(output.shape, output.dtype) for output in outputs]
 
 

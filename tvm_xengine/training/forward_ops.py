@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import tvm
 from tvm import relax
@@ -86,7 +87,8 @@ def read_forward_ops(func: relax.Function) -> ForwardOps:
     return ForwardOps(tuple(func.params), tuple(reader.ops), tuple(outputs))
 
 
-_Value = relax.Expr | tuple["_Value", ...]
+# A tensor, or a tuple of such values.
+_Value: TypeAlias = "relax.Expr | tuple[_Value, ...]"
 
 
 class _Reader:

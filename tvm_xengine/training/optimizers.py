@@ -82,7 +82,6 @@ class SGD:
                 sgd_update,
                 [update.parameter, update.gradient, update.lr, *update.scale],
                 f"{update.name}_new",
-                inplace=(0, 0),
                 weight_decay=self.weight_decay,
             )
             return (new,)
@@ -92,7 +91,6 @@ class SGD:
             [update.parameter, velocity, update.gradient, update.lr, *update.scale],
             f"{update.name}_update",
             (f"{update.name}_new", f"{update.name}_new_velocity"),
-            inplace=(0, 0, 1, 1),
             momentum=self.momentum,
             weight_decay=self.weight_decay,
             nesterov=self.nesterov,
@@ -139,7 +137,6 @@ class Adam:
             ],
             f"{update.name}_update",
             (f"{update.name}_new", *(f"{update.name}_new_{slot}" for slot in self.slots)),
-            inplace=(0, 0, 1, 1, 2, 2),
             beta1=self.beta1,
             beta2=self.beta2,
             epsilon=self.epsilon,

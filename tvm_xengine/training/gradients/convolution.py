@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.emitter import Emitter, Option, shape_of
 from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
@@ -19,7 +19,7 @@ _LAYOUTS = {
 def _convolution(emitter: Emitter, site: Site) -> Linearized:
     _check_layout(site, _LAYOUTS[site.source.op])
     data, weight = site.operands
-    options = {
+    options: dict[str, Option] = {
         "strides": _ints(site.attrs.strides),
         "padding": _ints(site.attrs.padding),
         "dilation": _ints(site.attrs.dilation),

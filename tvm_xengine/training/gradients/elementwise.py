@@ -37,7 +37,9 @@ class Derivative:
 def elementwise_rule(name: str, *derivatives: Derivative | None) -> Rule:
     """The rule of an op whose operands have these derivatives; None is without gradient."""
     kernels = [
-        derivative and derivative_kernel(f"{name}_{side}backward", derivative.formula)
+        None
+        if derivative is None
+        else derivative_kernel(f"{name}_{side}backward", derivative.formula)
         for derivative, side in zip(derivatives, _sides(len(derivatives)), strict=True)
     ]
 

@@ -49,7 +49,6 @@ def _with_batch(emitter: Emitter, site: Site) -> Linearized:
         [running_mean, running_var, mean, inv_std],
         f"{site.name}_statistics",
         (f"{site.name}_new_mean", f"{site.name}_new_var"),
-        inplace=(0, 0, 1, 1),
         momentum=float(site.attrs.momentum),
         epsilon=epsilon,
         count=prod(shape_of(data)) // shape_of(mean)[0],
@@ -69,14 +68,20 @@ def _with_batch(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((output, new_mean, new_var), pullback, updates)
 
 
-def _frozen(emitter: Emitter, site: Site) -> Linearized:
+def emit_frozen_batch_norm(emitter: Emitter, site: Site) -> relax.Expr:
     """Normalise by the running statistics, which stay."""
-    running_mean, running_var = site.operands[3:]
-    relu = site.source.op == BATCH_NORM_RELU
-    epsilon = float(site.attrs.epsilon)
-    output = emitter.call(
-        batch_norm_inference, site.operands, site.name, epsilon=epsilon, relu=relu
+    return emitter.call(
+        batch_norm_inference,
+        site.operands,
+        site.name,
+        epsilon=float(site.attrs.epsilon),
+        relu=site.source.op == BATCH_NORM_RELU,
     )
+
+
+def _frozen(emitter: Emitter, site: Site) -> Linearized:
+    running_mean, running_var = site.operands[3:]
+    output = emit_frozen_batch_norm(emitter, site)
 
     def pullback(gradients: Gradients) -> Gradients:
         made = emitter.call_many(
@@ -84,8 +89,8 @@ def _frozen(emitter: Emitter, site: Site) -> Linearized:
             [_of_output(gradients), *site.operands],
             f"{site.name}_backward",
             _gradient_names(site),
-            epsilon=epsilon,
-            relu=relu,
+            epsilon=float(site.attrs.epsilon),
+            relu=site.source.op == BATCH_NORM_RELU,
         )
         return (*made, None, None)
 

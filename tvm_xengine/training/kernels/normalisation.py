@@ -8,6 +8,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, IterVar, Var
 
+from tvm_xengine.training.kernels.inplace import writes_over
+
 
 def batch_norm_forward(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, *, epsilon: float, relu: bool
@@ -64,6 +66,7 @@ def batch_norm_backward(
     return [te.compute(data.shape, data_gradient, name="data_gradient"), dgamma, dbeta]
 
 
+@writes_over((0, 0), (1, 1))
 def batch_norm_statistics(
     running_mean: te.Tensor,
     running_var: te.Tensor,

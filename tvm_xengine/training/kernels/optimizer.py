@@ -10,7 +10,10 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.training.kernels.inplace import writes_over
 
+
+@writes_over((0, 0))
 def sgd_update(
     parameter: te.Tensor,
     gradient: te.Tensor,
@@ -25,6 +28,7 @@ def sgd_update(
     )
 
 
+@writes_over((0, 0), (1, 1))
 def momentum_update(
     parameter: te.Tensor,
     velocity: te.Tensor,
@@ -50,6 +54,7 @@ def momentum_update(
     return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_velocity]
 
 
+@writes_over((0, 0), (1, 1), (2, 2))
 def adam_update(
     parameter: te.Tensor,
     first_moment: te.Tensor,
@@ -101,6 +106,7 @@ def adam_update(
     ]
 
 
+@writes_over((0, 0))
 def advance_step(step: te.Tensor) -> te.Tensor:
     """The number of steps taken, plus one."""
     return te.compute((), lambda: step() + tvm.tirx.const(1, step.dtype), name="next_step")

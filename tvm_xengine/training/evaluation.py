@@ -1,0 +1,60 @@
+"""The forward function as it is used after training."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.forward_ops import ForwardOp, read_forward_ops
+from tvm_xengine.training.gradients.linear import merge_transposed_matmul
+from tvm_xengine.training.gradients.normalisation import (
+    BATCH_NORM,
+    BATCH_NORM_RELU,
+    emit_frozen_batch_norm,
+    merge_batch_norm_relu,
+)
+from tvm_xengine.training.gradients.randomness import DROPOUT
+from tvm_xengine.training.gradients.rules import RULES
+from tvm_xengine.training.rule import Site
+
+
+def evaluation_module(model: ForwardModel) -> tvm.IRModule:
+    """A module whose ``main`` is the forward function in inference mode.
+
+    Batch norms use their running statistics and dropout passes everything through. The parameters
+    of ``main`` are those of the model, in the same order.
+    """
+    source = merge_batch_norm_relu(merge_transposed_matmul(read_forward_ops(model.main).live()))
+    builder = relax.BlockBuilder()
+    emitter = Emitter(builder)
+    made: dict[relax.Var, relax.Expr] = {
+        param: relax.Var(param.name, param.ty) for param in source.params
+    }
+    with builder.function("main"):
+        with builder.dataflow():
+            for op in source.ops:
+                operands = tuple(
+                    made.get(read, read) if isinstance(read, relax.Var) else read
+                    for read in op.operands
+                )
+                made.update(zip(op.results, _emit(emitter, op, operands), strict=True))
+            outputs = [made.get(output, output) for output in source.outputs]
+            value = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+            output = builder.emit_output(value, "output")
+        builder.emit_func_output(output, params=[made[param] for param in source.params])
+    return relax.transform.DeadCodeElimination(["main"])(builder.get())
+
+
+def _emit(
+    emitter: Emitter, op: ForwardOp, operands: tuple[relax.Expr, ...]
+) -> tuple[relax.Expr, ...]:
+    site = Site(op, operands, needs=(False,) * len(operands))
+    if op.op in (BATCH_NORM, BATCH_NORM_RELU):
+        return (emit_frozen_batch_norm(emitter, site), *operands[3:])
+    if op.op == DROPOUT:
+        return operands * len(op.results)
+    if op.op.startswith("tvm_xengine."):
+        return RULES[op.op](emitter, site).outputs
+    return site.emit(emitter)
