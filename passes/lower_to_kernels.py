@@ -119,7 +119,7 @@ def _require_kernels(func: relax.Function) -> None:
 
 def _without_kernel(value: relax.Expr) -> str | None:
     """Name what computes `value` when it is no kernel call, view or tuple access."""
-    if isinstance(value, relax.TupleGetItem):
+    if isinstance(value, relax.TupleGetItem | relax.Tuple):
         return None
     if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
         return type(value).__name__
