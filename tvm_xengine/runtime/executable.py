@@ -13,7 +13,7 @@ from tvm import relax
 from tvm_xengine.graph import Role
 from tvm_xengine.passes.bind_arenas import StepInterface, interface_of, views_of
 from tvm_xengine.platform import Platform
-from tvm_xengine.runtime.storage import Arena, allocate_arenas
+from tvm_xengine.runtime.storage import POISON, Arena, allocate_arenas
 
 
 class StepExecutable:
@@ -27,6 +27,8 @@ class StepExecutable:
         The compiled kernels it calls, one module for each target.
     platform
         The devices of the arenas.
+    guard_bytes
+        Additional bytes behind every arena, to detect stray writes.
     """
 
     def __init__(
@@ -35,10 +37,14 @@ class StepExecutable:
         libraries: Sequence[tvm.runtime.Module],
         platform: Platform,
         func_name: str = "train_step",
+        *,
+        guard_bytes: int = 0,
     ) -> None:
         func = bound[func_name]
         self.interface: StepInterface = interface_of(func)
-        self.arenas: Mapping[str, Arena] = allocate_arenas(platform, self.interface.arena_bytes)
+        self.arenas: Mapping[str, Arena] = allocate_arenas(
+            platform, self.interface.arena_bytes, guard_bytes=guard_bytes
+        )
         self._tensors = {
             name: self.arenas[view.device].view(view)
             for name, view in self.interface.inputs.items()
@@ -77,12 +83,17 @@ class StepExecutable:
         roles = [role for role in Role if role.is_persistent]
         return {name: self._tensors[name].numpy() for name in self.names(*roles)}
 
-    def poison(self) -> None:
+    def poison(self, byte: int = POISON) -> None:
         """Overwrite everything but the state, to show that nothing stale is read."""
         state = self.read_state()
         for arena in self.arenas.values():
-            arena.poison()
+            arena.poison(byte)
         self.write(state)
+
+    @property
+    def measured_peak_bytes(self) -> Mapping[str, int]:
+        """For each device, what its allocator has handed out for the step."""
+        return {name: arena.allocated_bytes for name, arena in self.arenas.items()}
 
     def run(self) -> None:
         """Run the step on what the arenas hold."""
@@ -92,6 +103,10 @@ class StepExecutable:
         """Write a batch (and hyper parameters), run the step, and return its results."""
         self.write(batch)
         self.run()
+        return self.read_results()
+
+    def read_results(self) -> dict[str, NDArray[np.generic]]:
+        """A copy of every result of the last step."""
         return {name: tensor.numpy() for name, tensor in self._results.items()}
 
 

@@ -15,29 +15,46 @@ from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.passes.bind_arenas import ArenaView
 from tvm_xengine.platform import Platform
 
-GUARD_BYTES = 4096
 POISON = 0xA5
 
 
 class Arena:
     """The memory of one device: a single allocation, and views at fixed offsets in it.
 
-    A guard of `GUARD_BYTES` lies behind the arena; `guard_is_intact` tells whether anything
-    was written past the end.
+    Parameters
+    ----------
+    size_bytes
+        Planned size.
+    device
+        Where the memory is.
+    alignment_bytes
+        Of the arena's first byte.
+    guard_bytes
+        Additional bytes behind the arena, in which `guard_is_intact` shows stray writes.
     """
 
     def __init__(
-        self, size_bytes: int, device: tvm.runtime.Device, alignment_bytes: int = 64
+        self,
+        size_bytes: int,
+        device: tvm.runtime.Device,
+        *,
+        alignment_bytes: int = 64,
+        guard_bytes: int = 0,
     ) -> None:
         self.size_bytes = size_bytes
+        self.guard_bytes = guard_bytes
         self.device = device
-        self._memory = tvm.runtime.empty(
-            (size_bytes + GUARD_BYTES + alignment_bytes,), "uint8", device
-        )
+        # TVM aligns what it allocates to 64 bytes; only a larger alignment needs slack.
+        slack_bytes = 0 if alignment_bytes <= 64 else alignment_bytes
+        self._memory = tvm.runtime.empty((size_bytes + guard_bytes + slack_bytes,), "uint8", device)
         self._base = -(-_address(self._memory) // alignment_bytes) * alignment_bytes
         self._keep_alive: list[_DLManagedTensor] = []
-        self._bytes = self.view(ArenaView("", 0, (size_bytes + GUARD_BYTES,), "uint8"))
-        self.poison()
+        self._bytes = self.view(ArenaView("", 0, (size_bytes + guard_bytes,), "uint8"))
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What the device's allocator has handed out for this arena, the guard not counted."""
+        return int(self._memory.shape[0]) - self.guard_bytes
 
     def view(self, view: ArenaView) -> tvm.runtime.Tensor:
         """A tensor whose data begins at ``view.offset_bytes``, with no byte offset of its own."""
@@ -49,27 +66,30 @@ class Arena:
         """A copy of the arena's bytes, the guard included."""
         return np.asarray(self._bytes.numpy())
 
-    def poison(self) -> None:
+    def poison(self, byte: int = POISON) -> None:
         """Overwrite everything, the guard included, with a byte that no result may depend on."""
-        self._bytes.copyfrom(np.full(self.size_bytes + GUARD_BYTES, POISON, dtype=np.uint8))
+        self._bytes.copyfrom(np.full(self.size_bytes + self.guard_bytes, byte, dtype=np.uint8))
 
-    @property
-    def guard_is_intact(self) -> bool:
-        """Whether nothing was written behind the arena since the last poisoning."""
-        return bool((self.read()[self.size_bytes :] == POISON).all())
+    def guard_is_intact(self, byte: int = POISON) -> bool:
+        """Whether nothing was written behind the arena since it was poisoned with `byte`."""
+        return bool((self.read()[self.size_bytes :] == byte).all())
 
-    @property
-    def touched_bytes(self) -> int:
-        """End of the highest byte that was written since the last poisoning."""
-        written = np.flatnonzero(self.read() != POISON)
+    def touched_bytes(self, byte: int = POISON) -> int:
+        """End of the highest byte that was written since the arena was poisoned with `byte`."""
+        written = np.flatnonzero(self.read() != byte)
         return int(written[-1]) + 1 if len(written) else 0
 
 
-def allocate_arenas(platform: Platform, arena_bytes: Mapping[str, int]) -> Mapping[str, Arena]:
-    """One arena for each device, of the planned size."""
+def allocate_arenas(
+    platform: Platform, arena_bytes: Mapping[str, int], *, guard_bytes: int = 0
+) -> Mapping[str, Arena]:
+    """One arena of the planned size for each device."""
     return {
         device.name: Arena(
-            arena_bytes[device.name], runtime_device(device.target), platform.alignment_bytes
+            arena_bytes[device.name],
+            runtime_device(device.target),
+            alignment_bytes=platform.alignment_bytes,
+            guard_bytes=guard_bytes,
         )
         for device in platform.devices
     }
