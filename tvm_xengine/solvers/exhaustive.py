@@ -7,6 +7,7 @@ against it. Every order of first computations, every repetition and every copy i
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Step, with_frees
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem, index_problem
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class _State:
     overwritten
         For each device the state tensors that an update has replaced there, as bits.
     done
-        The ops that must not run again, as bits.
+        The ops that have run, as far as that matters, as bits.
     """
 
     resident: tuple[int, ...]
@@ -38,9 +39,13 @@ class _State:
 
 
 def solve_exhaustively(
-    problem: Problem, *, objective: Objective = Objective.COST, limits: Limits | None = None
+    problem: Problem,
+    *,
+    objective: Objective = Objective.COST,
+    limits: Limits | None = None,
+    scope: Scope = Scope.EVERY_SCHEDULE,
 ) -> SolveResult:
-    """The proven optimum over all schedules, by shortest paths over what is resident where.
+    """The proven optimum in `scope`, by shortest paths over what is resident where.
 
     Dijkstra's algorithm over states (resident tensors on each device, overwritten state, ops
     that must not be repeated). A tensor is only freed when memory is needed, and then in
@@ -50,25 +55,29 @@ def solve_exhaustively(
     Raises
     ------
     ValueError
-        If the objective is the makespan, which is no sum over steps.
+        If the objective is the makespan, which is no sum over steps, or the scope is another
+        solver's.
     """
+    if scope is Scope.STAGE_MODEL:
+        raise ValueError("expected the scope EVERY_SCHEDULE or GIVEN_ORDER, got STAGE_MODEL")
     limits = limits or Limits()
     started = time.perf_counter()
-    walk = _Walk(index_problem(problem, objective))
+    walk = _Walk(index_problem(problem, objective), scope)
     best: dict[_State, float] = {}
     came_from: dict[_State, tuple[_State, Step] | None] = {}
     heap: list[tuple[float, int, _State]] = []
     for state in walk.initial():
         best[state], came_from[state] = 0.0, None
-        heapq.heappush(heap, (0.0, len(heap), state))
-    pushed = len(heap)
-    reached = 0.0
+        heap.append((0.0, 0, state))
+    pushed, reached = 0, 0.0
     while heap:
         reached, _, state = heapq.heappop(heap)
         if reached > best[state]:
             continue
+        elapsed_s = time.perf_counter() - started
         if walk.is_goal(state):
-            schedule = with_frees(problem, _path(came_from, state), survivors=walk.survivors(state))
+            steps = _path(came_from, state)
+            schedule = with_frees(problem, steps, survivors=walk.survivors(state))
             value = objective.of(simulate(problem, schedule))
             return SolveResult(
                 Status.OPTIMAL,
@@ -76,46 +85,41 @@ def solve_exhaustively(
                 objective,
                 value,
                 min(value, reached),
-                time.perf_counter() - started,
+                elapsed_s,
                 "exhaustive",
-                "optimal over every schedule",
+                f"optimal among {scope.value}",
+                scope=scope,
             )
-        if pushed % 64 == 0 and time.perf_counter() - started > limits.time_limit_s:
+        if elapsed_s > limits.time_limit_s:
+            status, message = Status.NO_SOLUTION, f"time limit after {len(best)} states"
             break
         for weight, step, following in walk.moves(state):
             total = reached + weight
-            if total < best.get(following, float("inf")):
+            if total < best.get(following, math.inf):
                 best[following], came_from[following] = total, (state, step)
                 pushed += 1
                 heapq.heappush(heap, (total, pushed, following))
     else:
-        return SolveResult(
-            Status.INFEASIBLE,
-            None,
-            objective,
-            None,
-            reached,
-            time.perf_counter() - started,
-            "exhaustive",
-            "every reachable state was visited",
-        )
+        status, message = Status.INFEASIBLE, f"none of {scope.value} fits the budgets"
     return SolveResult(
-        Status.NO_SOLUTION,
+        status,
         None,
         objective,
         None,
         reached,
         time.perf_counter() - started,
         "exhaustive",
-        f"time limit after {len(best)} states; use another solver for more than about six ops",
+        message,
+        scope=scope,
     )
 
 
 class _Walk:
     """The moves between states."""
 
-    def __init__(self, indexed: IndexedProblem) -> None:
+    def __init__(self, indexed: IndexedProblem, scope: Scope) -> None:
         self.p = indexed
+        self.keeps_order = scope is Scope.GIVEN_ORDER
         self.size: list[int] = indexed.size.tolist()
         self.budget: list[int] = indexed.budget.tolist()
         self.reads = [_bits(tensors) for tensors in indexed.reads]
@@ -160,7 +164,7 @@ class _Walk:
     def moves(self, state: _State) -> Iterator[tuple[float, Step, _State]]:
         """(weight, step, following state) of everything that can be done next."""
         for i in range(self.p.op_count):
-            if not state.done >> i & 1:
+            if self._may_run(state.done, i):
                 for d in range(self.p.device_count):
                     if self.p.can_run[i, d]:
                         yield from self._runs(state, i, d)
@@ -168,6 +172,12 @@ class _Walk:
             for j in range(self.p.tensor_count):
                 if state.resident[a] >> j & 1 and not state.resident[b] >> j & 1:
                     yield from self._copies(state, j, a, b)
+
+    def _may_run(self, done: int, i: int) -> bool:
+        if done >> i & 1:
+            return bool(self.p.recomputable[i])
+        earlier = (1 << i) - 1
+        return not self.keeps_order or done & earlier == earlier
 
     def _runs(self, state: _State, i: int, d: int) -> Iterator[tuple[float, Step, _State]]:
         there = state.resident[d]
@@ -177,7 +187,8 @@ class _Walk:
         fresh = [j for j in self.p.makes[i] if self.p.update_of[j] < 0 and not there >> j & 1]
         needed = sum(self.size[j] for j in fresh) + int(self.p.workspace[i, d])
         weight = float(self.p.run_weight[i, d])
-        done = state.done if self.p.recomputable[i] else state.done | 1 << i
+        is_noted = self.keeps_order or not self.p.recomputable[i]
+        done = state.done | 1 << i if is_noted else state.done
         movable = there & ~self.reads[i] & ~self.makes[i]
         for evicted in self._evictions(there, movable, self._excess(there, d, needed)):
             resident = (there & ~evicted | self.makes[i]) & ~taken

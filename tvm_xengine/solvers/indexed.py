@@ -140,9 +140,7 @@ class IndexedProblem:
     def last_run(self) -> tuple[int, ...]:
         """For each op the last stage in which running it can be of use."""
         return tuple(
-            max(i, *(min(self.last_read[j], self.op_count - 1) for j in self.makes[i]))
-            if self.recomputable[i]
-            else i
+            max(i, *(self.last_read[j] for j in self.makes[i])) if self.recomputable[i] else i
             for i in range(self.op_count)
         )
 

@@ -38,6 +38,14 @@ class Status(Enum):
     NO_SOLUTION = "no solution"  # a limit was hit before any schedule was found
 
 
+class Scope(Enum):
+    """The schedules among which a bound, and so OPTIMAL or INFEASIBLE, holds."""
+
+    EVERY_SCHEDULE = "every schedule"
+    GIVEN_ORDER = "schedules that first run the ops in the graph's order"
+    STAGE_MODEL = "schedules of the solver's stage model; its message says which"
+
+
 @dataclass(frozen=True)
 class Limits:
     """When a solve stops.
@@ -104,6 +112,8 @@ class SolveResult:
         What a person should know: what was tried, clamped or not available.
     advice
         Set when no schedule was found.
+    scope
+        Which schedules the bound holds for.
     """
 
     status: Status
@@ -115,6 +125,7 @@ class SolveResult:
     solver: str
     message: str = ""
     advice: BudgetAdvice | None = None
+    scope: Scope = Scope.EVERY_SCHEDULE
 
     def __post_init__(self) -> None:
         has_schedule = self.status in (Status.OPTIMAL, Status.FEASIBLE)

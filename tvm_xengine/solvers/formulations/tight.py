@@ -1,7 +1,7 @@
 """The stage model `tight`: placement, rematerialization and paging in one mixed-integer program.
 
 Stage t ends with the first run of op t; in stage t the ops i <= t may run, in order, each at
-most once on each device, and stage n (after the last op) only copies. The model follows the
+most once on each device; stage n, after the last op, repeats and copies only. The model follows the
 frontier-advancing stages of Checkmate (Jain et al., MLSys 2020) with these differences: memory
 is written directly as the sum of what is held during a slot (no recurrence, no FREE
 variables), several devices with explicit copies that occupy their destination, ops with
@@ -64,7 +64,7 @@ class TightModel:
     Attributes
     ----------
     compute
-        Shape (D, n, n): device, stage, op.
+        Shape (D, n + 1, n): device, stage, op.
     keep
         Shape (D, n + 1, J): device, stage, tensor.
     copy
@@ -79,11 +79,11 @@ class TightModel:
 
     def schedule(self, x: NDArray[np.float64]) -> Schedule:
         """The schedule that the solution `x` describes."""
-        p = self.indexed
+        p, n = self.indexed, self.indexed.op_count
         steps: list[Step] = []
-        for t in range(p.op_count + 1):
-            for slot in range(-1, min(t + 1, p.op_count)):
-                if slot >= 0 and t < p.op_count:
+        for t in range(n + 1):
+            for slot in range(-1, min(t + 1, n)):
+                if slot >= 0:
                     steps += [
                         p.compute(slot, d)
                         for d in range(p.device_count)
@@ -104,9 +104,14 @@ class TightModel:
         return with_frees(p.problem, steps, survivors=survivors)
 
     def _ends_on(self, x: NDArray[np.float64], j: int, d: int) -> bool:
-        n = self.indexed.op_count
-        return _is_set(x, self.keep[d, n, j]) or any(
-            b == d and _is_set(x, self.copy[e, n, j]) for e, (_, b) in enumerate(self.indexed.links)
+        n, i = self.indexed.op_count, self.indexed.producer[j]
+        return (
+            _is_set(x, self.keep[d, n, j])
+            or (i >= 0 and _is_set(x, self.compute[d, n, i]))
+            or any(
+                b == d and _is_set(x, self.copy[e, n, j])
+                for e, (_, b) in enumerate(self.indexed.links)
+            )
         )
 
 
@@ -134,8 +139,8 @@ class _Draft:
         stage = np.arange(n + 1)
         last_run, last_read = np.array(p.last_run), np.array(p.last_read)
         op = np.arange(n)
-        runs = (stage[:n, None] == op) | (
-            p.recomputable & (op < stage[:n, None]) & (stage[:n, None] <= last_run)
+        runs = (stage[:, None] == op) | (
+            p.recomputable & (op < stage[:, None]) & (stage[:, None] <= last_run)
         )
         self.compute = self._columns(runs[None] & p.can_run.T[:, None, :], is_integer=True)
         self.is_live = (p.producer <= stage[:, None]) & (stage[:, None] <= last_read)
@@ -144,14 +149,13 @@ class _Draft:
         for d in range(devices):
             keep[d, 0] &= p.home == d
         self.keep = self._columns(keep, is_integer=True)
-        self.made = np.full((devices, n, count), _ABSENT, np.int64)
+        self.made = np.full((devices, n + 1, count), _ABSENT, np.int64)
         for i, tensors in enumerate(p.makes):
             for j in tensors:
-                live = np.where(self.is_live[:n, j], self.compute[:, :, i], _ABSENT)
+                live = np.where(self.is_live[:, j], self.compute[:, :, i], _ABSENT)
                 several = len(tensors) > 1
                 self.made[:, :, j] = self._columns(live >= 0) if several else live
-        source = self.keep >= 0
-        source[:, :n] |= self.made >= 0
+        source = (self.keep >= 0) | (self.made >= 0)
         copy = np.zeros((len(p.links), n + 1, count), np.bool_)
         for e, (a, b) in enumerate(p.links):
             copy[e] = source[a] & np.isfinite(p.copy_weight[a, b])
@@ -166,9 +170,7 @@ class _Draft:
 
     def there(self, d: int, t: int, j: int) -> _Terms:
         """Terms of keep + made + copies: tensor j is on d after the slot of its producer."""
-        terms = [(int(self.keep[d, t, j]), 1.0)]
-        if t < self.p.op_count:
-            terms.append((int(self.made[d, t, j]), 1.0))
+        terms = [(int(self.keep[d, t, j]), 1.0), (int(self.made[d, t, j]), 1.0)]
         terms += self.arrives(d, t, j)
         return [term for term in terms if term[0] >= 0]
 
@@ -197,11 +199,7 @@ class _Draft:
 
     def _slots(self, t: int, j: int) -> tuple[int, ...]:
         """The slots of stage t in which tensor j may be read, a landing update included."""
-        slots = (
-            {k for k in self.p.consumers[j] if k <= t and (self.compute[:, t, k] >= 0).any()}
-            if t < self.p.op_count
-            else set()
-        )
+        slots = {k for k in self.p.consumers[j] if k <= t and (self.compute[:, t, k] >= 0).any()}
         if 0 <= self.p.updated_by[j] <= t:
             slots.add(int(self.p.updated_by[j]))
         if t == self.p.op_count and self.p.must_end_on[j] != NOWHERE:
@@ -231,7 +229,7 @@ def _make_outputs(draft: _Draft) -> None:
             terms = draft.there(d, t, j)
             if len(terms) > 1:
                 draft.builder.row(terms, upper=1.0)
-            made = draft.made[d, t, j] if t < draft.p.op_count else _ABSENT
+            made = draft.made[d, t, j]
             if made >= 0 and made != draft.compute[d, t, i]:
                 compute, keep = int(draft.compute[d, t, i]), int(draft.keep[d, t, j])
                 draft.builder.row([(int(made), 1.0), (compute, -1.0)], upper=0.0)
@@ -243,9 +241,7 @@ def _copy_from_a_source(draft: _Draft) -> None:
     """copy[ab,t,j] <= keep[a,t,j] + made[a,t,j]"""
     for e, t, j in zip(*(axis.tolist() for axis in np.nonzero(draft.copy >= 0)), strict=True):
         a = draft.p.links[e][0]
-        sources = [int(draft.keep[a, t, j])]
-        if t < draft.p.op_count:
-            sources.append(int(draft.made[a, t, j]))
+        sources = [int(draft.keep[a, t, j]), int(draft.made[a, t, j])]
         terms = [(int(draft.copy[e, t, j]), 1.0)]
         terms += [(source, -1.0) for source in sources if source >= 0]
         draft.builder.row(terms, upper=0.0)
@@ -264,7 +260,7 @@ def _hold_until_read(draft: _Draft) -> None:
             for column, slot in zip(held[d].tolist(), draft.slots[t, j], strict=True):
                 row([(column, 1.0), *((c, -v) for c, v in before)], upper=0.0)
                 before = [(column, 1.0)]
-                if t < draft.p.op_count and slot in draft.p.consumers[j]:
+                if slot in draft.p.consumers[j]:
                     compute = int(draft.compute[d, t, slot])
                     if compute >= 0:
                         row([(compute, 1.0), (column, -1.0)], upper=0.0)
@@ -327,8 +323,7 @@ def _memory_rows(draft: _Draft, d: int, t: int, live: NDArray[np.int64]) -> None
     p, builder = draft.p, draft.builder
     into = [e for e, (_, b) in enumerate(p.links) if b == d]
     arriving = {int(p.producer[j]) for j in live if (draft.copy[into, t, j] >= 0).any()}
-    if t < p.op_count:
-        arriving |= set(np.flatnonzero(draft.compute[d, t] >= 0).tolist())
+    arriving |= set(np.flatnonzero(draft.compute[d, t] >= 0).tolist())
     slots = np.array(sorted(arriving), np.int64)
     if not len(slots):
         return
@@ -348,8 +343,6 @@ def _memory_rows(draft: _Draft, d: int, t: int, live: NDArray[np.int64]) -> None
         if own in row_of:
             terms = _appears(draft, d, t, j)
             builder.entries([row_of[own]] * len(terms), terms, size)
-    if t == p.op_count:
-        return
     for k in slots.tolist():
         compute = int(draft.compute[d, t, k]) if k >= 0 else _ABSENT
         if compute >= 0:
