@@ -1,0 +1,230 @@
+"""The part of the torch front end that needs torch: ATen graphs to Relax."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import tvm
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.assemble import assemble
+from tvm_xengine.frontends.model import Array, ForwardModel
+from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, identifier
+
+
+def load_program(path: Path) -> ExportedProgram:
+    """The exported program in a file."""
+    if not path.is_file():
+        raise UnsupportedModelError(f"there is no file {path}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(path)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{path} is not a program saved by torch.export.save: {_first_line(error)}"
+        ) from error
+
+
+def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel:
+    """The forward model of an exported program."""
+    _check_shapes(name, program)
+    importer = _Importer()
+    program = _decomposed(program, importer)
+    try:
+        mod, values = importer.translate(program)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{name}: {importer.place} cannot be imported: {_first_line(error)}"
+        ) from error
+    parameters = (
+        importer.param_names[spec.arg.name]
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.PARAMETER
+    )
+    trainable = {one for one in parameters if "float" in str(values[one].dtype)}
+    return assemble(name, mod, values, trainable)
+
+
+def _check_shapes(name: str, program: ExportedProgram) -> None:
+    dynamic = [
+        node.name
+        for node in program.graph.nodes
+        if node.op == "placeholder"
+        and isinstance(value := node.meta.get("val"), torch.Tensor)
+        and any(not isinstance(extent, int) for extent in value.shape)
+    ]
+    if dynamic:
+        raise UnsupportedModelError(
+            f"{name}: the inputs {dynamic} have dynamic shapes; export without dynamic_shapes"
+        )
+
+
+def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgram:
+    """The program without mutation, and with only those ops decomposed that have no importer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        functional = program.run_decompositions({})
+        if not importer.unknown_ops(functional):
+            return functional
+        table = {
+            op: rule
+            for op, rule in torch.export.default_decompositions().items()
+            if importer.is_unknown(op)
+        }
+        decomposed = program.run_decompositions(table)
+    if unknown := importer.unknown_ops(decomposed):
+        places = ", ".join(f"{_op_name(node)} (in {_layer(node)})" for node in unknown)
+        raise UnsupportedModelError(f"{len(unknown)} ops of the program are unknown: {places}")
+    return decomposed
+
+
+class _Importer(ExportedProgramImporter):  # type: ignore[misc]
+    """TVM's importer, with every tensor a named parameter and the training forms of the norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block_builder = NamingBlockBuilder()
+        self.param_names: dict[str, str] = {}
+        self.place = "the program"
+
+    def is_unknown(self, op: object) -> bool:
+        return getattr(op, "__name__", str(op)) not in self.convert_map
+
+    def unknown_ops(self, program: ExportedProgram) -> list[fx.Node]:
+        return [
+            node
+            for node in program.graph.nodes
+            if node.op == "call_function" and self.is_unknown(node.target)
+        ]
+
+    def translate(self, program: ExportedProgram) -> tuple[tvm.IRModule, dict[str, Array]]:
+        """A module with ``main(inputs..., other tensors...)``, and the values of the others."""
+        values: dict[str, Array] = {}
+        inputs: list[relax.Var] = []
+        others: list[relax.Var] = []
+        variables: dict[str, relax.Var] = {}
+        state = {**dict(program.named_buffers()), **program.state_dict, **program.constants}
+        for spec in program.graph_signature.input_specs:
+            if spec.kind is InputKind.USER_INPUT:
+                value = _placeholder_value(program, spec.arg.name)
+                name = identifier(spec.arg.name)
+            else:
+                value = state[spec.target].detach()
+                name = identifier(spec.target)
+            dtype = self._convert_data_type(value.dtype)
+            variable = relax.Var(name, relax.TensorType(list(value.shape), dtype))
+            variables[spec.arg.name] = variable
+            self.param_names[spec.arg.name] = name
+            if spec.kind is InputKind.USER_INPUT:
+                inputs.append(variable)
+            else:
+                others.append(variable)
+                values[name] = value.cpu().numpy()
+        with self.block_builder.function("main", params=[*inputs, *others]):
+            with self.block_builder.dataflow():
+                made = self._translate_fx_graph(
+                    program.graph_module, list(program.graph.nodes), variables
+                )
+                outputs = [
+                    value
+                    for value, spec in zip(made, program.graph_signature.output_specs, strict=True)
+                    if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+                ]
+                result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+                output = self.block_builder.emit_output(result, "output")
+            self.block_builder.emit_func_output(output)
+        return self.block_builder.get(), values
+
+    def create_convert_map(self) -> dict[str, Callable[[fx.Node], relax.Expr]]:
+        converters = {
+            **super().create_convert_map(),
+            "_native_batch_norm_legit_functional.default": self._train_or_eval_batch_norm,
+            "native_dropout.default": self._native_dropout,
+            "dropout.default": self._dropout,
+        }
+        return {name: self._at_layer(convert) for name, convert in converters.items()}
+
+    def _at_layer(
+        self, convert: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def converted(node: fx.Node) -> relax.Expr:
+            self.block_builder.layer = _layer(node)
+            self.place = f"{_op_name(node)} (in {_layer(node)})"
+            return convert(node)
+
+        return converted
+
+    def _train_or_eval_batch_norm(self, node: fx.Node) -> relax.Expr:
+        """(x, weight, bias, mean, var, training, momentum, eps) -> (y, _, _, mean, var)."""
+        x, weight, bias, mean, var, training, momentum, epsilon = self.retrieve_args(node)
+        channels = int(x.ty.shape[1])
+        dtype = str(x.ty.dtype)
+        norm = relax.op.nn.batch_norm(
+            x,
+            relax.const(np.ones(channels, dtype)) if weight is None else weight,
+            relax.const(np.zeros(channels, dtype)) if bias is None else bias,
+            mean,
+            var,
+            axis=1,
+            epsilon=epsilon,
+            momentum=momentum,
+            training=training,
+        )
+        made = self.block_builder.emit(norm)
+        y, new_mean, new_var = (
+            self.block_builder.emit(relax.TupleGetItem(made, k)) for k in range(3)
+        )
+        return [y, new_mean, new_var, new_mean, new_var]
+
+    def _native_dropout(self, node: fx.Node) -> relax.Expr:
+        x, rate, training = self.retrieve_args(node)
+        if not training or not rate:
+            return [x, x]
+        made = self.block_builder.emit(relax.op.nn.dropout(x, rate))
+        return [self.block_builder.emit(relax.TupleGetItem(made, k)) for k in range(2)]
+
+    def _dropout(self, node: fx.Node) -> relax.Expr:
+        return self._native_dropout(node)[0]
+
+
+def _placeholder_value(program: ExportedProgram, name: str) -> torch.Tensor:
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name == name:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                return value
+            break
+    raise UnsupportedModelError(
+        f"the input {name} is not a tensor; export the model with tensors as its only arguments"
+    )
+
+
+def _layer(node: fx.Node) -> str:
+    """The path of the module that the node came from, with the op where that says more."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    kind = kind if isinstance(kind, str) else kind.__module__
+    if path and kind.startswith("torch.nn.modules"):
+        return identifier(path)
+    return identifier(f"{path}_{_op_name(node).split('.')[0]}")
+
+
+def _op_name(node: fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
