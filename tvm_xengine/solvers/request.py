@@ -1,0 +1,118 @@
+"""What a solver function is given besides the problem."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Schedule
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
+
+PROOF_RATIO = 1e-6
+"""A value this close to a bound, relatively, counts as proven optimal."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to solve.
+
+    Attributes
+    ----------
+    start
+        A schedule to improve on; None without one.
+    on_progress
+        Called with a sentence when there is news.
+    started
+        ``time.perf_counter()`` when the solve began.
+    """
+
+    objective: Objective = Objective.COST
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    start: Schedule | None = None
+    on_progress: Callable[[str], None] | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall clock since the solve began."""
+        return time.perf_counter() - self.started
+
+    @property
+    def remaining_s(self) -> float:
+        """What is left of the time limit, at least a little."""
+        return max(0.05, self.limits.time_limit_s - self.elapsed_s)
+
+    def say(self, sentence: str) -> None:
+        """Report progress."""
+        if self.on_progress is not None:
+            self.on_progress(sentence)
+
+    def value_of(self, problem: Problem, schedule: Schedule | None) -> float | None:
+        """The objective of `schedule`; None without one, or when the referee refuses it."""
+        if schedule is None:
+            return None
+        try:
+            return self.objective.of(simulate(problem, schedule))
+        except InvalidScheduleError:
+            return None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A lower bound and the schedules it holds for.
+
+    Attributes
+    ----------
+    is_infeasible
+        Whether it is proven that there is no schedule of that scope at all.
+    """
+
+    bound: float
+    scope: Scope = Scope.EVERY_SCHEDULE
+    is_infeasible: bool = False
+
+
+def conclude(
+    problem: Problem,
+    request: Request,
+    schedule: Schedule | None,
+    proof: Proof,
+    *,
+    solver: str,
+    message: str = "",
+) -> SolveResult:
+    """The result of a solve, refereed: what was found, how good that provably is.
+
+    A proof that no schedule of a narrower scope fits is no proof that none does, so only
+    EVERY_SCHEDULE gives INFEASIBLE.
+    """
+    value = request.value_of(problem, schedule)
+    if schedule is not None and value is None:
+        message = f"{message}; its schedule was refused by the referee".lstrip("; ")
+        schedule = None
+    bound = proof.bound if math.isfinite(proof.bound) else 0.0
+    if value is not None:
+        bound = min(bound, value)
+        is_proven = value - bound <= PROOF_RATIO * abs(value)
+        status = Status.OPTIMAL if is_proven else Status.FEASIBLE
+    elif proof.is_infeasible and proof.scope is Scope.EVERY_SCHEDULE:
+        status = Status.INFEASIBLE
+    else:
+        status = Status.NO_SOLUTION
+    return SolveResult(
+        status=status,
+        schedule=schedule,
+        objective=request.objective,
+        value=value,
+        bound=bound,
+        solve_s=request.elapsed_s,
+        solver=solver,
+        message=message,
+        scope=proof.scope,
+    )

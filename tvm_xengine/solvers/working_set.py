@@ -1,0 +1,105 @@
+"""Budgets below which no schedule exists, whatever is recomputed, moved or reordered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_xengine.problem import Problem
+from tvm_xengine.solvers.indexed import required_ops
+
+
+@dataclass(frozen=True)
+class WorkingSets:
+    """The least memory that single ops, and the state at home, need.
+
+    Attributes
+    ----------
+    op_bytes
+        For each required op and each device that can run it: bytes that are live there while
+        it runs, state that can never leave included.
+    home_bytes
+        For each device the state that is there when the step begins.
+    """
+
+    problem: Problem
+    op_bytes: dict[str, dict[str, int]]
+    home_bytes: dict[str, int]
+
+    def least_bytes(self) -> dict[str, int]:
+        """For each device a budget below which no schedule exists, the others being ample.
+
+        Ops that another device can run do not count.
+        """
+        least = dict(self.home_bytes)
+        for need in self.op_bytes.values():
+            if len(need) == 1:
+                ((device, size),) = need.items()
+                least[device] = max(least[device], size)
+        return least
+
+    def binding(self) -> str:
+        """A sentence that names what is closest to, or beyond, a budget."""
+        platform = self.problem.platform
+        excess: list[tuple[int, str]] = []
+        for device in platform.devices:
+            size = self.home_bytes[device.name]
+            excess.append(
+                (
+                    size - device.budget_bytes,
+                    f"the state at home on {device.name} has {size} bytes, and its budget is"
+                    f" {device.budget_bytes} bytes",
+                )
+            )
+        for op, need in self.op_bytes.items():
+            device_name, size = min(
+                need.items(), key=lambda item: item[1] - platform.device(item[0]).budget_bytes
+            )
+            budget = platform.device(device_name).budget_bytes
+            excess.append(
+                (
+                    size - budget,
+                    f"op {op} needs {size} bytes on {device_name} while it runs (inputs, outputs,"
+                    f" workspace, state that must stay there), and the budget is {budget} bytes",
+                )
+            )
+        return max(excess)[1]
+
+    def is_infeasible(self) -> bool:
+        """Whether the budgets are proven too small."""
+        platform = self.problem.platform
+        return any(
+            size > platform.device(device).budget_bytes for device, size in self.home_bytes.items()
+        ) or any(
+            all(size > platform.device(device).budget_bytes for device, size in need.items())
+            for need in self.op_bytes.values()
+        )
+
+
+def working_sets(problem: Problem) -> WorkingSets:
+    """What each required op and the state at home need."""
+    graph, platform = problem.graph, problem.platform
+    required = required_ops(graph)
+    reachable = {dst for _, dst in platform.link_between}
+    pinned = {
+        name: device
+        for name, device in problem.home.items()
+        if graph.tensor[name].role.is_persistent and device not in reachable
+    }
+    pinned_bytes = dict.fromkeys(platform.index, 0)
+    for name, device in pinned.items():
+        pinned_bytes[device] += graph.tensor[name].size_bytes
+    op_bytes: dict[str, dict[str, int]] = {}
+    for op in graph.ops:
+        if op.name not in required:
+            continue
+        op_bytes[op.name] = {}
+        for device, cost in problem.costs[op.name].items():
+            touched = [
+                name
+                for name in graph.reads[op.name]
+                if pinned.get(graph.update_of.get(name, name)) != device
+            ]
+            touched += [name for name in op.outputs if name not in graph.update_of]
+            size = sum(graph.tensor[name].size_bytes for name in touched)
+            op_bytes[op.name][device] = pinned_bytes[device] + size + cost.workspace_bytes
+    return WorkingSets(problem, op_bytes, dict(problem.home_bytes))
