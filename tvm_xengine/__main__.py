@@ -1,0 +1,41 @@
+"""The command line: ``tvm-xengine`` and ``python -m tvm_xengine``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from tvm_xengine.commands.options import parse
+from tvm_xengine.errors import XEngineError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 when it succeeded, 2 when its input was refused, 130 on Ctrl-C."""
+    request = parse(arguments)
+    console = Console()
+    try:
+        if request.command == "train":
+            from tvm_xengine.commands.train import run_train
+
+            run_train(request, console)
+        else:
+            from tvm_xengine.commands.plan import run_plan
+
+            run_plan(request, console)
+    except XEngineError as error:
+        Console(stderr=True).print(f"tvm-xengine: error: {error}", markup=False, highlight=False)
+        return 2
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        Console(stderr=True).print(f"tvm-xengine: error:{where}: {error.strerror}", markup=False)
+        return 2
+    except KeyboardInterrupt:
+        Console(stderr=True).print("tvm-xengine: interrupted; what was measured is kept")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""What can be said on the command line, as frozen options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm_xengine.byte_sizes import parse_bytes
+from tvm_xengine.planner import PlanOptions
+from tvm_xengine.solvers.result import Limits, Objective
+from tvm_xengine.solvers.solve import SOLVERS
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which training step is meant.
+
+    Attributes
+    ----------
+    model
+        Name of a zoo network, or a ``.onnx`` or ``.pt2`` file.
+    """
+
+    model: str
+    data: str
+    batch_size: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """On which machine, and within which memory.
+
+    Attributes
+    ----------
+    platform
+        TOML file; None means the two CPU devices of `default_platform`.
+    budgets
+        Bytes of single devices; they win over `ratio`.
+    ratio
+        Budget of every computing device as in `tvm_xengine.planner.budgets_for_ratio`; None
+        keeps the platform's.
+    """
+
+    platform: Path | None
+    budgets: Mapping[str, int]
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Files to write."""
+
+    json: Path | None
+    schedule: Path | None
+    problem: Path | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A parsed command line.
+
+    Attributes
+    ----------
+    cache
+        File of measurements; None means the user's cache folder.
+    """
+
+    command: str
+    model: ModelOptions
+    budget: BudgetOptions
+    plan: PlanOptions
+    output: OutputOptions
+    cache: Path | None
+    steps: int
+    learning_rate: float
+
+
+def parse(arguments: Sequence[str] | None) -> Request:
+    """The request that `arguments` (default: those of the process) make; exits with 2 on bad ones."""
+    parser = argparse.ArgumentParser(
+        prog="tvm-xengine",
+        description="Plan and run training steps that fit the memory of every device.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    train = commands.add_parser("train", help="plan a training step, run it, compare, report")
+    plan = commands.add_parser("plan", help="the same up to the schedule; nothing is executed")
+    for command in (train, plan):
+        _add_common(command)
+    train.add_argument("--steps", type=_positive_int, default=600, help="training steps (600)")
+    train.add_argument("--lr", type=_positive_float, default=0.02, help="learning rate (0.02)")
+    options = parser.parse_args(arguments)
+    return Request(
+        command=options.command,
+        model=ModelOptions(options.model, options.data, options.batch, options.seed),
+        budget=BudgetOptions(options.platform, dict(options.budget), options.budget_ratio),
+        plan=PlanOptions(
+            solver=options.solver,
+            objective=Objective(options.objective),
+            limits=Limits(options.time_limit, options.gap),
+            seed=options.seed,
+        ),
+        output=OutputOptions(options.json, options.save_schedule, options.save_problem),
+        cache=options.cache,
+        steps=getattr(options, "steps", 1),
+        learning_rate=getattr(options, "lr", 0.0),
+    )
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", metavar="MODEL", help="zoo name, .onnx file or .pt2 file")
+    command.add_argument("--data", choices=["digits"], default="digits", help="training data")
+    command.add_argument("--batch", type=_positive_int, default=8, help="batch size (8)")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--platform", type=Path, metavar="FILE", help="platform TOML file")
+    command.add_argument(
+        "--budget",
+        type=_device_budget,
+        metavar="DEVICE=BYTES",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="memory of a device's arena, e.g. cpu=2MiB",
+    )
+    command.add_argument(
+        "--budget-ratio",
+        type=_ratio,
+        metavar="R",
+        help="budget of every computing device: state + R times the rest of keeping everything",
+    )
+    command.add_argument(
+        "--objective", choices=[o.value for o in Objective], default=Objective.COST.value
+    )
+    command.add_argument("--solver", choices=list(SOLVERS), default="auto")
+    command.add_argument(
+        "--time-limit", type=_positive_float, metavar="S", default=60.0, help="seconds (60)"
+    )
+    command.add_argument(
+        "--gap", type=_ratio, default=0.0, help="stop at this relative gap (0: prove it)"
+    )
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    command.add_argument("--save-schedule", type=Path, metavar="FILE")
+    command.add_argument("--save-problem", type=Path, metavar="FILE")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file of measurements")
+
+
+def _device_budget(text: str) -> tuple[str, int]:
+    device, equals, size = text.partition("=")
+    if not (device and equals):
+        raise argparse.ArgumentTypeError(f"expected DEVICE=BYTES such as cpu=2MiB, got {text!r}")
+    try:
+        size_bytes = parse_bytes(size)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{device}: {error}") from error
+    if size_bytes == 0:
+        raise argparse.ArgumentTypeError(f"{device}: expected more than 0 bytes")
+    return device, size_bytes
+
+
+def _positive_int(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = _number(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return value
+
+
+def _ratio(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,110 @@
+"""From a request to a planned training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tvm_xengine.commands.options import BudgetOptions, Request
+from tvm_xengine.compiler import (
+    LoweredStep,
+    lower_step,
+    make_problem,
+    measured_costs,
+    with_measured_links,
+)
+from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.frontends.load import load_model
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
+from tvm_xengine.platform import Device, Link, Platform, read_platform
+from tvm_xengine.problem import Problem, write_problem
+from tvm_xengine.schedule import write_schedule
+from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.step import TrainingStep
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """Everything up to the schedule."""
+
+    model: ForwardModel
+    training: TrainingStep
+    lowered: LoweredStep
+    plan: Plan
+
+
+def default_platform() -> Platform:
+    """Two CPU devices: all cores with native features, and one thread of baseline x86-64."""
+    return Platform(
+        devices=(
+            Device("cpu", "llvm -mcpu=native -num-cores=native"),
+            Device("cpu_generic", "llvm -mcpu=x86-64"),
+        ),
+        links=(Link("cpu", "cpu_generic"), Link("cpu_generic", "cpu")),
+    )
+
+
+def prepare(request: Request, console: Console) -> PreparedStep:
+    """Load, differentiate, lower, measure and plan what `request` asks for.
+
+    Raises
+    ------
+    XEngineError
+        When any stage refuses its input; nothing is written then.
+    """
+    platform = _platform(request.budget)
+    model = load_model(request.model.model, batch_size=request.model.batch_size)
+    training = build_training_step(model, seed=request.model.seed)
+    with show_progress(console, "lowering kernels") as advance:
+        lowered = lower_step(training.mod, platform, advance)
+    problem = _measure(request, lowered, platform, console)
+    problem = _with_budgets(problem, request.budget)
+    if request.output.problem is not None:
+        write_problem(problem, request.output.problem)
+    with console.status("solving") as status:
+        plan = plan_schedule(problem, request.plan, lambda text: status.update(f"solving: {text}"))
+    if request.output.schedule is not None:
+        write_schedule(plan.schedule, request.output.schedule)
+    return PreparedStep(model, training, lowered, plan)
+
+
+def _platform(options: BudgetOptions) -> Platform:
+    platform = default_platform() if options.platform is None else read_platform(options.platform)
+    if unknown := [name for name in options.budgets if name not in platform.index]:
+        raise InvalidPlatformError(
+            f"--budget names {unknown}, but the platform has {list(platform.index)}"
+        )
+    return platform
+
+
+def _measure(
+    request: Request, lowered: LoweredStep, platform: Platform, console: Console
+) -> Problem:
+    cache = MeasurementCache(request.cache or default_cache_path())
+    platform = with_measured_links(platform, cache)
+    with show_progress(console, "measuring kernels") as advance:
+        return make_problem(lowered, platform, measured_costs(cache, on_progress=advance))
+
+
+def _with_budgets(problem: Problem, options: BudgetOptions) -> Problem:
+    budgets = dict(budgets_for_ratio(problem, options.ratio)) if options.ratio is not None else {}
+    return problem.with_budgets({**budgets, **options.budgets})
+
+
+@contextmanager
+def show_progress(console: Console, title: str) -> Iterator[Callable[[int, int, str], None]]:
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total, _name: progress.update(task, completed=done, total=total)

@@ -1,0 +1,143 @@
+"""``tvm-xengine train``: plan a training step, run it beside the keep-everything step, report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from rich.console import Console
+from tvm import relax
+
+from tvm_xengine.arena import plan_arenas
+from tvm_xengine.commands.options import Request
+from tvm_xengine.commands.prepare import PreparedStep, prepare, show_progress
+from tvm_xengine.compiler import build_step
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.planner import Plan, keep_everything
+from tvm_xengine.report.summary import (
+    PlanSummary,
+    RunSummary,
+    as_document,
+    summarize_plan,
+    write_json,
+)
+from tvm_xengine.report.tables import print_report
+from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.trainer import Trace, are_identical, largest_relative_difference, train
+from tvm_xengine.simulate import simulate
+from tvm_xengine.training.data import Dataset, load_digits
+from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.step import TrainingStep
+
+PLANNED, KEEP_ALL = "planned", "keep everything"
+
+
+def run_train(request: Request, console: Console) -> None:
+    """Plan, train and report; the JSON report holds the same numbers as the table."""
+    prepared = prepare(request, console)
+    data = _digits_for(prepared)
+    executables = _executables(prepared)
+    batches = _batches(prepared.training, data, request)
+    with show_progress(console, "training") as advance:
+        traces = train(
+            executables,
+            prepared.training.initial_state,
+            batches,
+            request.steps,
+            lambda done, loss: advance(done, request.steps, f"loss {loss:.4f}"),
+        )
+    accuracy = test_accuracy(prepared, traces[PLANNED].state, data)
+    run = _run_summary(request, traces, accuracy)
+    plan = _with_measurements(
+        summarize_plan(request.model.model, request.model.batch_size, prepared.plan),
+        executables[PLANNED],
+        traces,
+    )
+    print_report(console, plan, run)
+    if request.output.json is not None:
+        write_json(as_document(plan, run), request.output.json)
+
+
+def test_accuracy(
+    prepared: PreparedStep, state: Mapping[str, NDArray[np.generic]], data: Dataset
+) -> float:
+    """Share of the test images that the forward function, in inference mode, names rightly."""
+    model = prepared.model
+    module = evaluation_module(model)
+    target = tvm.target.Target({"kind": "llvm"})
+    machine = relax.VirtualMachine(relax.build(module, target), tvm.cpu())
+    trained = [tvm.runtime.tensor(state[name]) for name in model.state]
+    correct = 0
+    for images, labels, count in data.test_batches(model.batch_size):
+        scores = machine["main"](tvm.runtime.tensor(images), *trained).numpy()
+        correct += int((scores[:count].argmax(axis=-1) == labels[:count]).sum())
+    return correct / len(data.test_labels)
+
+
+def _digits_for(prepared: PreparedStep) -> Dataset:
+    shapes = prepared.model.input_shapes
+    if len(shapes) != 1 or len(shapes[0]) != 4:
+        raise UnsupportedModelError(
+            f"{prepared.model.name}: the digits data set feeds one input (batch, channels, height,"
+            f" width), the model takes {list(shapes)}"
+        )
+    _, channels, height, width = shapes[0]
+    return load_digits((channels, height, width))
+
+
+def _executables(prepared: PreparedStep) -> Mapping[str, StepExecutable]:
+    executables = {PLANNED: build_step(prepared.lowered, prepared.plan)}
+    problem = prepared.plan.problem
+    if all(problem.can_run(op.name, problem.platform.home) for op in problem.graph.ops):
+        alone, schedule = keep_everything(problem, problem.platform.home)
+        plan = Plan(
+            alone,
+            prepared.plan.result,
+            schedule,
+            simulate(alone, schedule),
+            plan_arenas(alone, schedule),
+        )
+        executables[KEEP_ALL] = build_step(prepared.lowered, plan)
+    return executables
+
+
+def _batches(
+    training: TrainingStep, data: Dataset, request: Request
+) -> Iterator[Mapping[str, NDArray[np.generic]]]:
+    image_name, label_name = training.batch_names
+    hyper = {"lr": np.float32(request.learning_rate)}
+    settings = {name: np.asarray(hyper[name]) for name in training.hyper_names}
+    for images, labels in data.batches(request.model.batch_size, seed=request.model.seed):
+        yield {image_name: images, label_name: labels, **settings}
+
+
+def _run_summary(request: Request, traces: Mapping[str, Trace], accuracy: float) -> RunSummary:
+    planned, kept = traces[PLANNED], traces.get(KEEP_ALL)
+    return RunSummary(
+        steps=request.steps,
+        loss_first=planned.losses[0],
+        loss_last=planned.losses[-1],
+        accuracy=accuracy,
+        step_us_measured=planned.median_step_us,
+        identical_to_keep_all=None if kept is None else are_identical(planned, kept),
+        max_rel_diff=None if kept is None else largest_relative_difference(planned, kept),
+    )
+
+
+def _with_measurements(
+    plan: PlanSummary, executable: StepExecutable, traces: Mapping[str, Trace]
+) -> PlanSummary:
+    peaks = executable.measured_peak_bytes
+    keep_all = plan.keep_all
+    if keep_all is not None and KEEP_ALL in traces:
+        keep_all = replace(keep_all, step_us_measured=traces[KEEP_ALL].median_step_us)
+    return replace(
+        plan,
+        keep_all=keep_all,
+        devices=tuple(
+            replace(device, measured_peak_bytes=peaks[device.name]) for device in plan.devices
+        ),
+    )

@@ -1,0 +1,136 @@
+"""The numbers of a plan and of a run, as the table and the JSON file show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tvm_xengine.arena import plan_arenas
+from tvm_xengine.planner import Plan, keep_everything
+from tvm_xengine.platform import write_atomically
+from tvm_xengine.schedule import Compute
+from tvm_xengine.simulate import simulate
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """Memory and work of one device; `measured_peak_bytes` is None when nothing was run."""
+
+    name: str
+    budget_bytes: int
+    planned_arena_bytes: int
+    peak_bytes: int
+    measured_peak_bytes: int | None
+    ops: int
+    busy_us: float
+
+
+@dataclass(frozen=True)
+class KeepAllSummary:
+    """The step that keeps everything on one device."""
+
+    device: str
+    step_us_predicted: float
+    step_us_measured: float | None
+    arena_bytes: int
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """What is known before anything runs; units in the names, value and bound as `objective`."""
+
+    model: str
+    batch: int
+    graph_ops: int
+    objective: str
+    solver: str
+    status: str
+    cost_us: float
+    makespan_us: float
+    energy_uj: float
+    bound_us: float
+    gap: float | None
+    solve_s: float
+    message: str
+    recomputed_ops: int
+    transfers: int
+    step_us_predicted: float
+    keep_all: KeepAllSummary | None
+    devices: tuple[DeviceSummary, ...]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What was seen when the step ran."""
+
+    steps: int
+    loss_first: float
+    loss_last: float
+    accuracy: float
+    step_us_measured: float
+    identical_to_keep_all: bool | None
+    max_rel_diff: float | None
+
+
+def summarize_plan(model: str, batch: int, plan: Plan) -> PlanSummary:
+    """The summary of a plan, the keep-everything step on its home device beside it."""
+    problem, result = plan.problem, plan.result
+    computed = [step for step in plan.schedule.steps if isinstance(step, Compute)]
+    return PlanSummary(
+        model=model,
+        batch=batch,
+        graph_ops=len(problem.graph.ops),
+        objective=result.objective.value,
+        solver=result.solver,
+        status=result.status.value,
+        cost_us=plan.simulation.cost_us,
+        makespan_us=plan.simulation.makespan_us,
+        energy_uj=plan.simulation.energy_uj,
+        bound_us=result.bound,
+        gap=result.gap,
+        solve_s=result.solve_s,
+        message=result.message,
+        recomputed_ops=plan.schedule.recomputed_ops,
+        transfers=plan.schedule.transfers,
+        # The runtime executes one step after the other: the sum is what it takes.
+        step_us_predicted=plan.simulation.cost_us,
+        keep_all=_keep_all(plan),
+        devices=tuple(
+            DeviceSummary(
+                name=device.name,
+                budget_bytes=device.budget_bytes,
+                planned_arena_bytes=plan.arenas.arena_bytes[device.name],
+                peak_bytes=plan.simulation.peak_bytes[device.name],
+                measured_peak_bytes=None,
+                ops=sum(step.device == device.name for step in computed),
+                busy_us=plan.simulation.busy_us[device.name],
+            )
+            for device in problem.platform.devices
+        ),
+    )
+
+
+def _keep_all(plan: Plan) -> KeepAllSummary | None:
+    device = plan.problem.platform.home
+    try:
+        alone, schedule = keep_everything(plan.problem, device)
+    except ValueError:
+        return None
+    return KeepAllSummary(
+        device=device,
+        step_us_predicted=simulate(alone, schedule).cost_us,
+        step_us_measured=None,
+        arena_bytes=plan_arenas(alone, schedule).arena_bytes[device],
+    )
+
+
+def write_json(document: Mapping[str, object], path: Path) -> None:
+    """Write a report; an existing file is replaced only when all is written."""
+    write_atomically(path, json.dumps(document, indent=2) + "\n")
+
+
+def as_document(plan: PlanSummary, run: RunSummary | None) -> dict[str, object]:
+    """The keys of the JSON report."""
+    return {**asdict(plan), **(asdict(run) if run is not None else {})}

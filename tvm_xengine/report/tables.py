@@ -1,0 +1,88 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from tvm_xengine.byte_sizes import format_bytes
+from tvm_xengine.platform import UNLIMITED_BYTES
+from tvm_xengine.report.summary import PlanSummary, RunSummary
+
+
+def print_report(console: Console, plan: PlanSummary, run: RunSummary | None) -> None:
+    """Print what was planned, and beside it what was measured."""
+    console.print(_device_table(plan))
+    console.print(_step_table(plan, run))
+    if plan.message:
+        console.print(f"[dim]{plan.message}[/dim]", highlight=False)
+
+
+def format_us(time_us: float) -> str:
+    """A time with four digits and a unit that suits it."""
+    if time_us < 1000:
+        return f"{time_us:.4g} us"
+    if time_us < 1e6:
+        return f"{time_us / 1000:.4g} ms"
+    return f"{time_us / 1e6:.4g} s"
+
+
+def _device_table(plan: PlanSummary) -> Table:
+    table = Table(
+        title=f"{plan.model}, batch {plan.batch}, {plan.graph_ops} ops", title_justify="left"
+    )
+    table.add_column("device")
+    for column in ("budget", "planned arena", "measured peak", "ops", "busy"):
+        table.add_column(column, justify="right")
+    for device in plan.devices:
+        table.add_row(
+            device.name,
+            "no limit"
+            if device.budget_bytes == UNLIMITED_BYTES
+            else format_bytes(device.budget_bytes),
+            format_bytes(device.planned_arena_bytes),
+            "-" if device.measured_peak_bytes is None else format_bytes(device.measured_peak_bytes),
+            str(device.ops),
+            format_us(device.busy_us),
+        )
+    return table
+
+
+def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("status", f"{plan.status} ({plan.solver}, {plan.solve_s:.1f} s)")
+    unit = "uJ" if plan.objective == "energy" else "us"
+    value = {
+        "cost": plan.cost_us,
+        "makespan": plan.makespan_us,
+        "energy": plan.energy_uj,
+    }[plan.objective]
+    gap = "" if plan.gap is None else f", gap {100 * plan.gap:.2f} %"
+    table.add_row(plan.objective, f"{value:.1f} {unit}, bound {plan.bound_us:.1f} {unit}{gap}")
+    table.add_row("recomputed ops", str(plan.recomputed_ops))
+    table.add_row("transfers", str(plan.transfers))
+    measured = "" if run is None else f", measured {format_us(run.step_us_measured)}"
+    table.add_row("step time", f"predicted {format_us(plan.step_us_predicted)}{measured}")
+    if plan.keep_all is not None:
+        keep = plan.keep_all
+        kept = (
+            ""
+            if keep.step_us_measured is None
+            else f", measured {format_us(keep.step_us_measured)}"
+        )
+        table.add_row(
+            "keep everything",
+            f"predicted {format_us(keep.step_us_predicted)}{kept},"
+            f" arena {format_bytes(keep.arena_bytes)} on {keep.device}",
+        )
+    if run is not None:
+        table.add_row("loss", f"{run.loss_first:.4f} to {run.loss_last:.4f} in {run.steps} steps")
+        table.add_row("test accuracy", f"{100 * run.accuracy:.1f} %")
+        if run.identical_to_keep_all is not None and run.max_rel_diff is not None:
+            same = (
+                "bit-identical"
+                if run.identical_to_keep_all
+                else f"largest relative difference {run.max_rel_diff:.2g}"
+            )
+            table.add_row("against keeping all", same)
+    return table
