@@ -5,7 +5,9 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_xengine.codegen.schedules.contraction import read_contraction
 from tvm_xengine.codegen.schedules.inline import inline_elementwise
+from tvm_xengine.codegen.schedules.matrix_product import write_matrix_product
 
 SCHEDULE_VERSION = "1"
 """Changes whenever the rules do, so that measured times of older schedules are not reused."""
@@ -15,4 +17,8 @@ def schedule_kernel(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return `func` with loops that suit `target`; the result computes the same numbers."""
     sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(sch)
-    return sch.mod["main"]
+    inlined = sch.mod["main"]
+    contraction = read_contraction(inlined)
+    if contraction is not None:
+        return write_matrix_product(inlined, contraction, target)
+    return inlined
