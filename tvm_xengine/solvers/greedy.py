@@ -191,7 +191,7 @@ class _Walk:
 
     def run(self) -> None:
         """Run every op once and deliver what the step must deliver."""
-        for i in range(self.arrays.n_ops):
+        for i in self.arrays.needed_ops.tolist():
             self.now = i
             self._save_from_updates(i)
             self._compute(i, self._place(i))
@@ -208,8 +208,8 @@ class _Walk:
     def _uses(self) -> list[list[int]]:
         """For each tensor a heap of the positions at which it is needed."""
         uses: list[list[int]] = [[] for _ in self.size]
-        for i, reads in enumerate(self.reads):
-            for t in reads:
+        for i in self.arrays.needed_ops.tolist():
+            for t in self.reads[i]:
                 uses[t].append(i)
         for t, device in enumerate(self.end_device):
             if device != END_NOWHERE:

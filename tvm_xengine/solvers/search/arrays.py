@@ -103,6 +103,18 @@ class Arrays:
         return np.concatenate(parts)
 
     @cached_property
+    def needed_ops(self) -> Ints:
+        """Ops that the step cannot do without, in order: the others need not run at all."""
+        wanted = self.end_device != END_NOWHERE
+        needed: list[int] = []
+        for i in reversed(range(self.n_ops)):
+            made = self.made_tensor[self.made_ptr[i] : self.made_ptr[i + 1]]
+            if wanted[made].any() or (self.state_of[made] >= 0).any():
+                wanted[self.read_tensor[self.read_ptr[i] : self.read_ptr[i + 1]]] = True
+                needed.append(i)
+        return np.array(needed[::-1], dtype=np.int64)
+
+    @cached_property
     def prerequisites(self) -> tuple[tuple[int, ...], ...]:
         """For each op the ops whose first run comes before its own.
 

@@ -1,0 +1,76 @@
+"""Compiled: simulated annealing over the decisions, with a penalty on exceeded budgets."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tvm_xengine.solvers.search.arrays import Floats
+from tvm_xengine.solvers.search.blocks import Surroundings
+from tvm_xengine.solvers.search.decoder import INNER, Decisions, Static, Work, decode
+from tvm_xengine.solvers.search.moves import Chance, below, propose, take_back
+
+_inner = njit(**INNER)
+
+VALUE, EXCESS, BEST, SCALE, PENALTY, FEASIBLE_SHARE, TEMPERATURE = range(7)
+"""What the status array of `anneal` holds: of the current decisions the objective and the
+excess, the best objective within the budgets, the objective that temperature and penalty are
+relative to, the penalty, the running share of decisions within the budgets, and the
+temperature."""
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def anneal(
+    g: Static,
+    n: Surroundings,
+    x: Decisions,
+    best: Decisions,
+    w: Work,
+    c: Chance,
+    status: Floats,
+    cooling: float,
+    evaluations: int,
+    places: bool,
+) -> None:
+    """Improve `x` by random changes while the temperature falls by the factor `cooling` each.
+
+    The best decisions within the budgets are left in `best`, their objective in
+    ``status[BEST]``. Calls can be cut into shorter ones without changing what happens.
+    """
+    for _ in range(evaluations):
+        status[TEMPERATURE] *= cooling
+        propose(g, n, x, w, c, status[EXCESS] > 0.0, places)
+        if c.logged[0] == 0:
+            continue
+        value, excess = decode(g, x, w)
+        worse = (value - status[VALUE]) / status[SCALE]
+        worse += status[PENALTY] * (excess - status[EXCESS])
+        chance = below(c, 1 << 30) / float(1 << 30)
+        if value < np.inf and (worse <= 0.0 or chance < np.exp(-worse / status[TEMPERATURE])):
+            status[VALUE], status[EXCESS] = value, excess
+            if excess == 0.0 and value < status[BEST]:
+                status[BEST] = value
+                _remember(best, x)
+        else:
+            take_back(x, c)
+        inside = 1.0 if status[EXCESS] == 0.0 else 0.0
+        status[FEASIBLE_SHARE] += 0.02 * (inside - status[FEASIBLE_SHARE])
+        if status[FEASIBLE_SHARE] < 0.3:
+            status[PENALTY] = min(status[PENALTY] * 1.01, 1e4)
+        elif status[FEASIBLE_SHARE] > 0.6:
+            status[PENALTY] = max(status[PENALTY] * 0.99, 1e-2)
+
+
+@_inner
+def _remember(to: Decisions, x: Decisions) -> None:
+    """Make `to` equal to `x`."""
+    for place in range(len(x.order)):
+        to.order[place] = x.order[place]
+    for i in range(len(x.position)):
+        to.position[i] = x.position[i]
+        to.device[i] = x.device[i]
+        to.redevice[i] = x.redevice[i]
+    for gap in range(len(x.keep)):
+        to.keep[gap] = x.keep[gap]
+        to.push[gap] = x.push[gap]
+        to.level[gap] = x.level[gap]

@@ -1,0 +1,189 @@
+"""The anytime search: greedy start, annealing in rounds, the referee's word on what it returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Schedule, with_frees
+from tvm_xengine.solvers.greedy import accepted, greedy_schedule
+from tvm_xengine.solvers.result import Limits, Objective
+from tvm_xengine.solvers.search.anneal import (
+    BEST,
+    EXCESS,
+    FEASIBLE_SHARE,
+    PENALTY,
+    SCALE,
+    TEMPERATURE,
+    VALUE,
+    anneal,
+)
+from tvm_xengine.solvers.search.arrays import Arrays, arrays_of
+from tvm_xengine.solvers.search.blocks import surroundings_of
+from tvm_xengine.solvers.search.decoder import (
+    Decisions,
+    copied,
+    decode,
+    keep_everything,
+    static_of,
+    steps_left_in,
+    workspace_of,
+)
+from tvm_xengine.solvers.search.encode import decisions_of
+from tvm_xengine.solvers.search.moves import chance
+
+_HOT = (0.1, 0.5, 0.03)
+"""Temperatures at which rounds start, in turn, as multiples of the mean price of an op."""
+_COOLED = 0.01
+_CHUNK_S = 0.05
+
+Improvement = Callable[[float, Schedule], None]
+
+
+def search(
+    problem: Problem,
+    *,
+    objective: Objective = Objective.COST,
+    limits: Limits | None = None,
+    evaluations: int | None = None,
+    seed: int = 0,
+    start: Schedule | None = None,
+    on_improvement: Improvement | None = None,
+) -> Schedule | None:
+    """The best schedule found within the limits; None when none was found.
+
+    Starts from `start`, or else from the greedy schedule, and never returns a worse one than
+    either. Stops early only when the sum of the cheapest prices is reached (cost and energy).
+
+    Parameters
+    ----------
+    limits
+        Wall clock; by default that of `Limits`.
+    evaluations
+        Stop after this many decodes. Two runs that stop for this reason return the same
+        schedule, whatever the speed of the machine.
+    on_improvement
+        Called with (value, schedule) after each improvement, at most a few times a second.
+    """
+    return _Search(problem, objective, seed, on_improvement).run(
+        limits or Limits(), evaluations, start
+    )
+
+
+class _Search:
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        seed: int,
+        on_improvement: Improvement | None,
+    ) -> None:
+        self.problem = problem
+        self.objective = objective
+        self.on_improvement = on_improvement
+        self.best_schedule: Schedule | None = None
+        self.best_value = np.inf
+        self.arrays: Arrays = arrays_of(problem)
+        self.static = static_of(self.arrays, objective)
+        self.surroundings = surroundings_of(self.arrays)
+        self.work = workspace_of(self.arrays)
+        self.apart = workspace_of(self.arrays)
+        self.chance = chance(seed, 8 * len(self.arrays.touch_tensor) + 64)
+        price = self.arrays.op_price(objective)[self.arrays.needed_ops]
+        self.places = int(np.isfinite(price).any(axis=0).sum()) > 1
+        self.cheapest = float(price.min(axis=1).sum())
+        self.status = np.zeros(7)
+        self.status[SCALE] = max(self.cheapest, 1e-9)
+
+    def run(
+        self, limits: Limits, evaluations: int | None, start: Schedule | None
+    ) -> Schedule | None:
+        deadline = time.perf_counter() + limits.time_limit_s
+        first = start or greedy_schedule(self.problem, objective=self.objective)
+        simulation = accepted(self.problem, first)
+        if first is not None and simulation is not None:
+            self._take(self.objective.of(simulation), first)
+        x = self._first_decisions(first)
+        if x is None:
+            return self.best_schedule
+        best = copied(x)
+        self.status[BEST] = self.best_value
+        self.status[PENALTY] = 1.0
+        left = evaluations if evaluations is not None else 2**62
+        length = int(np.clip(20 * len(x.keep), 4000, 40000))
+        speed = 2000.0
+        n_round = 0
+        while left > 0 and time.perf_counter() < deadline and not self._is_done():
+            for field, value_there in zip(x, best, strict=True):
+                field[:] = value_there
+            value, excess = decode(self.static, x, self.work)
+            self.status[[VALUE, EXCESS, FEASIBLE_SHARE]] = value, excess, 0.5
+            self.status[PENALTY] = 1.0
+            self.status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
+            in_round = min(left, length)
+            left -= in_round
+            cooling = _COOLED ** (1.0 / length)
+            while in_round > 0 and time.perf_counter() < deadline and not self._is_done():
+                count = min(in_round, max(1, int(speed * _CHUNK_S)))
+                before, began = self.status[BEST], time.perf_counter()
+                anneal(
+                    self.static,
+                    self.surroundings,
+                    x,
+                    best,
+                    self.work,
+                    self.chance,
+                    self.status,
+                    cooling,
+                    count,
+                    self.places,
+                )
+                speed = count / max(1e-6, time.perf_counter() - began)
+                in_round -= count
+                if self.status[BEST] < before and self.on_improvement is not None:
+                    self._accept(best)
+            n_round += 1
+        self._accept(best)
+        return self.best_schedule
+
+    def _first_decisions(self, schedule: Schedule | None) -> Decisions | None:
+        """Decisions to start from that can be carried out, within the budgets or not."""
+        if schedule is not None:
+            x = decisions_of(self.arrays, schedule)
+            if np.isfinite(decode(self.static, x, self.work)[0]):
+                return x
+        price = self.arrays.op_price(self.objective)
+        single = [
+            np.where(np.isfinite(price[:, d]), d, price.argmin(axis=1))
+            for d in np.flatnonzero(np.isfinite(price).any(axis=0))
+        ]
+        for device in (price.argmin(axis=1), *single):
+            x = keep_everything(self.arrays, device)
+            if np.isfinite(decode(self.static, x, self.work)[0]):
+                return x
+        return None
+
+    def _is_done(self) -> bool:
+        return self.objective is not Objective.MAKESPAN and self.status[BEST] <= self.cheapest * (
+            1 + 1e-12
+        )
+
+    def _accept(self, best: Decisions) -> None:
+        """Let the referee judge the best decisions, and take them if they are an improvement."""
+        if not self.status[BEST] < self.best_value:
+            return
+        decode(self.static, best, self.apart)
+        steps = self.arrays.steps(*steps_left_in(self.apart))
+        schedule = with_frees(self.problem, steps)
+        simulation = accepted(self.problem, schedule)
+        if simulation is not None:
+            self._take(self.objective.of(simulation), schedule)
+
+    def _take(self, value: float, schedule: Schedule) -> None:
+        if value < self.best_value:
+            self.best_value, self.best_schedule = value, schedule
+            if self.on_improvement is not None:
+                self.on_improvement(value, schedule)
