@@ -52,7 +52,11 @@ def _large_constants(source: ForwardOps) -> dict[relax.Expr, tuple[relax.Var, Ar
     lifted: dict[relax.Expr, tuple[relax.Var, Array]] = {}
     for op in source.ops:
         for operand in op.operands:
-            if isinstance(operand, tvm.ir.GenericConst) and operand.ty.ndim and operand not in lifted:
+            if (
+                isinstance(operand, tvm.ir.GenericConst)
+                and operand.ty.ndim
+                and operand not in lifted
+            ):
                 var = relax.Var(f"constant_{len(lifted)}_of_{op.name}", operand.ty)
                 lifted[operand] = (var, operand.value.numpy())
     return lifted

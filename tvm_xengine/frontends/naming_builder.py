@@ -35,6 +35,7 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
         super().__init__()
         self.layer = "op"
         self._names = UniqueNames()
+        self._nested: dict[relax.Expr, relax.Var] = {}
 
     def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
         bound = self._without_nested_calls(expr)
@@ -42,6 +43,9 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
         if name in self._names and isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
             name = f"{name}_{expr.op.name.split('.')[-1]}"
         return super().emit(bound, self._names.fresh(name))
+
+    def normalize(self, expr: relax.Expr) -> relax.Expr:
+        return super().normalize(self._without_nested_calls(expr))
 
     def _without_nested_calls(self, expr: relax.Expr) -> relax.Expr:
         match expr:
@@ -58,9 +62,11 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
     def _bound(self, expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, relax.Tuple):
             return self._without_nested_calls(expr)
-        if isinstance(expr, relax.Call | relax.TupleGetItem):
-            return self.emit(expr)
-        return expr
+        if not isinstance(expr, relax.Call | relax.TupleGetItem):
+            return expr
+        if expr not in self._nested:
+            self._nested[expr] = self.emit(expr)
+        return self._nested[expr]
 
 
 def identifier(name: str) -> str:

@@ -94,9 +94,7 @@ def load_digits(image_shape: tuple[int, int, int], *, seed: int = 0) -> Dataset:
     return Dataset(images[train], labels[train], images[test], labels[test])
 
 
-def resize_bilinear(
-    images: NDArray[np.float32], height: int, width: int
-) -> NDArray[np.float32]:
+def resize_bilinear(images: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
     """Images of shape (N, H, W) interpolated to (N, height, width), pixel centres aligned."""
     rows = _interpolation(images.shape[1], height)
     columns = _interpolation(images.shape[2], width)

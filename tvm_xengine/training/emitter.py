@@ -9,6 +9,7 @@ import tvm
 from tvm import relax, te
 
 from tvm_xengine.frontends.model import static_shape
+from tvm_xengine.frontends.naming_builder import UniqueNames
 from tvm_xengine.training.kernels.inplace import overwritten_pairs
 
 Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
@@ -29,11 +30,12 @@ class Emitter:
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
+        self._names = UniqueNames()
         self._kernels: dict[tuple[object, ...], tuple[tvm.ir.GlobalVar, list[tvm.ir.Type]]] = {}
 
     def bind(self, value: relax.Expr, name: str) -> relax.Var:
         """Bind an expression to a variable called `name`, made unique when taken."""
-        return self._builder.emit(value, name)
+        return self._builder.emit(value, self._names.fresh(name))
 
     def call(
         self,

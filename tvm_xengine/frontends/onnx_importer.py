@@ -1,0 +1,150 @@
+"""The part of the ONNX front end that needs onnx: ONNX graphs to Relax."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.assemble import assemble
+from tvm_xengine.frontends.model import Array, ForwardModel
+from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
+from tvm_xengine.frontends.onnx_rewrites import (
+    bind_batch,
+    materialise_filled_weights,
+    set_norm_modes,
+)
+
+
+def load_model_file(path: Path) -> onnx.ModelProto:
+    """The model in a file."""
+    if not path.is_file():
+        raise UnsupportedModelError(f"there is no file {path}")
+    try:
+        model = onnx.load(str(path))
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{path} is not an ONNX model: {str(error).strip() or type(error).__name__}"
+        ) from error
+    if not model.graph.node:
+        raise UnsupportedModelError(f"{path} is not an ONNX model: it has no nodes")
+    return model
+
+
+def import_model(
+    name: str,
+    model: onnx.ModelProto,
+    *,
+    batch_size: int | None,
+    train_norms: bool,
+    initialise_seed: int | None,
+) -> ForwardModel:
+    """The forward model of an ONNX model, which is not changed."""
+    prepared = onnx.ModelProto()
+    prepared.CopyFrom(model)
+    graph = prepared.graph
+    opset = next((o.version for o in prepared.opset_import if o.domain in ("", "ai.onnx")), 1)
+    materialise_filled_weights(graph)
+    bind_batch(name, graph, batch_size)
+    set_norm_modes(graph, train=train_norms)
+    values = _values(graph)
+    importer = _Importer()
+    complaints = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(complaints):
+            warnings.simplefilter("ignore")
+            mod = importer.from_onnx(graph, opset)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{name}: {importer.place} cannot be imported: {_first_line(error)}"
+        ) from error
+    trainable = {one for one, value in values.items() if value.dtype.kind == "f" and value.ndim}
+    model_with_values = assemble(name, mod, values, trainable)
+    if initialise_seed is None:
+        return model_with_values
+    return initialised(model_with_values, initialise_seed)
+
+
+def _values(graph: onnx.GraphProto) -> dict[str, Array]:
+    """The initialisers by identifier; they are renamed in the graph."""
+    names = UniqueNames()
+    renamed = {
+        tensor.name: names.fresh(identifier(tensor.name))
+        for tensor in [*graph.input, *graph.initializer]
+        if tensor.name
+    }
+    for tensor in [*graph.input, *graph.initializer]:
+        tensor.name = renamed.get(tensor.name, tensor.name)
+    for node in graph.node:
+        for position, read in enumerate(node.input):
+            node.input[position] = renamed.get(read, read)
+    for output in graph.output:
+        output.name = renamed.get(output.name, output.name)
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+
+class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+    """TVM's importer, with bindings named after the nodes of the graph."""
+
+    def __init__(self) -> None:
+        super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
+        self.bb = NamingBlockBuilder()
+        self.place = "the graph"
+
+    def _convert_operator(
+        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, object], opset: int
+    ) -> relax.Expr:
+        custom = attrs["tvm_custom"]
+        node = str(custom["name"]) if isinstance(custom, dict) else ""
+        self.bb.layer = _layer(node, op_name)
+        self.place = f"{op_name} (in {self.bb.layer})"
+        value = super()._convert_operator(op_name, inputs, attrs, opset)
+        if isinstance(value, relax.Tuple):
+            return relax.Tuple([self._bound(field) for field in value.fields])
+        return self._bound(value)
+
+    def _bound(self, value: relax.Expr) -> relax.Expr:
+        if isinstance(value, relax.Call | relax.TupleGetItem):
+            return self.bb.emit(value)
+        return value
+
+
+def _layer(node: str, op_name: str) -> str:
+    """``/layer1/0/conv1/Conv`` becomes ``layer1_0_conv1``."""
+    parts = [part for part in node.split("/") if part]
+    if len(parts) > 1 and parts[-1].split("_")[0] == op_name:
+        parts = parts[:-1]
+    return identifier("_".join(parts)) if parts else op_name.lower()
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def initialised(model: ForwardModel, seed: int) -> ForwardModel:
+    """The same model with weights drawn from He's normal distribution.
+
+    Tensors with several axes are weights; of those with one axis, scales that multiply start at
+    one (as the file has them when they are not all zero), shifts at zero.
+    """
+    random = np.random.default_rng(seed)
+    drawn: dict[str, Array] = {}
+    for name, value in model.parameters.items():
+        if value.ndim > 1:
+            fan_in = int(np.prod(value.shape[1:]))
+            deviation = np.sqrt(2 / max(fan_in, 1))
+            drawn[name] = (random.standard_normal(value.shape) * deviation).astype(value.dtype)
+        else:
+            drawn[name] = value
+    return ForwardModel(
+        model.name, model.mod, model.input_names, drawn, model.statistics, model.constants
+    )

@@ -1,0 +1,72 @@
+"""Changes to an ONNX graph that make it trainable."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tvm_xengine.errors import UnsupportedModelError
+
+
+def materialise_filled_weights(graph: onnx.GraphProto) -> None:
+    """Replace ConstantOfShape nodes of known shape by initialisers, so that they can be trained."""
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    kept: list[onnx.NodeProto] = []
+    for node in graph.node:
+        if node.op_type == "ConstantOfShape" and node.input[0] in known:
+            shape = numpy_helper.to_array(known[node.input[0]])
+            fill = next(
+                (numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), None
+            )
+            value = np.zeros(1, "float32") if fill is None else fill
+            filled = np.full(shape, value.reshape(-1)[0], value.dtype)
+            graph.initializer.append(numpy_helper.from_array(filled, node.output[0]))
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def bind_batch(name: str, graph: onnx.GraphProto, batch_size: int | None) -> None:
+    """Give every input a fixed shape, the leading dimension being the batch size."""
+    initialised = {tensor.name for tensor in graph.initializer}
+    inputs = [one for one in graph.input if one.name not in initialised]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    for one in graph.input:
+        if not one.type.HasField("tensor_type") or not one.type.tensor_type.HasField("shape"):
+            raise UnsupportedModelError(f"{name}: the input {one.name} has no known shape")
+        dims = one.type.tensor_type.shape.dim
+        if dims and batch_size is not None:
+            dims[0].dim_value = batch_size
+        open_dims = [d.dim_param or "?" for d in dims if not d.dim_value]
+        if open_dims:
+            raise UnsupportedModelError(
+                f"{name}: the input {one.name} has the dynamic dimensions {open_dims}; "
+                "only the leading one can be bound, by the batch size"
+            )
+
+
+def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
+    """Put batch norms into training mode where asked.
+
+    ONNX weighs the old statistics with `momentum`; Relax, like PyTorch, the new ones, which TVM's
+    importer does not convert.
+    """
+    for node in graph.node:
+        if node.op_type != "BatchNormalization":
+            continue
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        training = train or bool(attributes.get("training_mode", 0))
+        momentum = 1 - attributes.get("momentum", 0.9)
+        epsilon = attributes.get("epsilon", 1e-5)
+        del node.attribute[:]
+        node.attribute.extend(
+            [
+                helper.make_attribute("epsilon", float(epsilon)),
+                helper.make_attribute("momentum", float(momentum)),
+                helper.make_attribute("training_mode", int(training)),
+            ]
+        )
+        del node.output[1:]
