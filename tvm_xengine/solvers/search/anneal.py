@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tvm_xengine.solvers.search.arrays import Floats
 from tvm_xengine.solvers.search.blocks import Surroundings
-from tvm_xengine.solvers.search.decoder import INNER, Decisions, Static, Work, decode
+from tvm_xengine.solvers.search.compiled import entry, inner
+from tvm_xengine.solvers.search.decoder import Decisions, Static, Work, decode
 from tvm_xengine.solvers.search.moves import Chance, below, propose, take_back
-
-_inner = njit(**INNER)
 
 VALUE, EXCESS, BEST, SCALE, PENALTY, FEASIBLE_SHARE, TEMPERATURE = range(7)
 """What the status array of `anneal` holds: of the current decisions the objective and the
@@ -19,7 +17,7 @@ relative to, the penalty, the running share of decisions within the budgets, and
 temperature."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@entry
 def anneal(
     g: Static,
     n: Surroundings,
@@ -61,7 +59,7 @@ def anneal(
             status[PENALTY] = max(status[PENALTY] * 0.99, 1e-2)
 
 
-@_inner
+@inner
 def _remember(to: Decisions, x: Decisions) -> None:
     """Make `to` equal to `x`."""
     for place in range(len(x.order)):

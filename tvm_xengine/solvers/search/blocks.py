@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,8 +108,8 @@ def _gap_classes(arrays: Arrays, op_class: Ints) -> Ints:
     return np.array(_numbered(keys), dtype=np.int64)
 
 
-def _numbered(keys: list[object] | list[tuple[int, int]] | list[str]) -> list[int]:
-    number: dict[object, int] = {}
+def _numbered(keys: Sequence[Hashable]) -> list[int]:
+    number: dict[Hashable, int] = {}
     return [number.setdefault(key, len(number)) for key in keys]
 
 

@@ -14,22 +14,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Floats, Ints, cheapest_routes
+from tvm_xengine.solvers.search.compiled import entry, inner
 
 EVERYWHERE = 255
 """Value of `Decisions.keep` under which a tensor stays wherever it is."""
 
 
 Records = NDArray[Any]
-
-# Reference counts of the many arrays would cost five times what the work itself costs.
-INNER = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-INNER |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_inner = njit(**INNER)
 
 
 class Static(NamedTuple):
@@ -104,7 +99,7 @@ class Work(NamedTuple):
         Stays of tensors on devices: the bytes are live from step ``start`` to ``end``.
     hot
         Steps at which a budget is exceeded, or nearly used up where none is.
-    count
+    counted
         Numbers of steps, stays, transients, hot steps; the place that is being served.
     tensor
         Per tensor: masks of the devices it is ``on`` and where it was ``overwritten``, the
@@ -116,7 +111,7 @@ class Work(NamedTuple):
     step: Records
     stay: Records
     hot: Records
-    count: Ints
+    counted: Ints
     tensor: Records
     stay_of: Ints
     transient: Records
@@ -129,7 +124,7 @@ class Work(NamedTuple):
 
 
 STEPS, STAYS, TRANSIENTS, HOT, PLACE = range(5)
-"""What `Work.count` counts; PLACE is the place of the order that is being served."""
+"""What `Work.counted` counts; PLACE is the place of the order that is being served."""
 
 
 def static_of(arrays: Arrays, objective: Objective) -> Static:
@@ -215,7 +210,7 @@ def workspace_of(arrays: Arrays) -> Work:
         step=integers(steps + 2, "kind item src dst place first_ending"),
         stay=np.zeros(stays, dtype=whole + times),
         hot=integers(steps * devices, "step device"),
-        count=np.zeros(5, dtype=np.int64),
+        counted=np.zeros(5, dtype=np.int64),
         tensor=integers(tensors, "on overwritten gap returned made_last_on"),
         stay_of=np.zeros((tensors, devices), dtype=np.int64),
         transient=integers(tensors * devices, "tensor device"),
@@ -228,7 +223,7 @@ def workspace_of(arrays: Arrays) -> Work:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@entry
 def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
     """(objective, excess): what the decisions `x` come to; the steps are left in `w`.
 
@@ -238,7 +233,7 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
     """
     infinite = (np.inf, np.inf)
     n_ops, touches = len(x.order), len(g.touch)
-    w.count[:] = 0
+    w.counted[:] = 0
     w.price[0] = 0.0
     w.stay_of[:] = -1
     for t in range(len(g.tensor)):
@@ -255,12 +250,12 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
         if g.tensor[t].home >= 0 and not _open_gap(g, x, w, t, touches + t):
             return infinite
     for place in range(n_ops):
-        w.count[PLACE] = place
-        w.count[TRANSIENTS] = 0
+        w.counted[PLACE] = place
+        w.counted[TRANSIENTS] = 0
         i = x.order[place]
         if not _first_run(g, x, w, i, x.device[i]):
             return infinite
-    w.count[PLACE] = n_ops
+    w.counted[PLACE] = n_ops
     if not _deliver(g, x, w):
         return infinite
     excess = _measure_memory(g, w)
@@ -269,7 +264,7 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
     return w.price[0], excess
 
 
-@_inner
+@inner
 def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         if not _bring(g, x, w, g.read[k], d):
@@ -288,7 +283,7 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
         state = g.tensor[g.made[k]].state_of
         if state >= 0 and not _copy_along(g, w, g.made[k], d, g.tensor[state].home):
             return False
-    for k in range(w.count[TRANSIENTS]):
+    for k in range(w.counted[TRANSIENTS]):
         t = w.transient[k].tensor
         if w.tensor[t].returned < x.level[w.tensor[t].gap]:
             w.tensor[t].on &= ~(1 << w.transient[k].device)
@@ -298,7 +293,7 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
     return True
 
 
-@_inner
+@inner
 def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
     """Push and drop tensor t as its new gap says; what cannot be made again is not dropped."""
     w.tensor[t].gap = gap
@@ -316,7 +311,7 @@ def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
     return True
 
 
-@_inner
+@inner
 def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
     """Have a tensor on a device, by copies or by running its producer (and theirs) again."""
     w.stack[0].tensor, w.stack[0].device, w.stack[0].at = tensor, device, -1
@@ -360,7 +355,7 @@ def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
     return True
 
 
-@_inner
+@inner
 def _reads_are_on(g: Static, w: Work, i: int, d: int) -> bool:
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         if not (w.tensor[g.read[k]].on >> d) & 1:
@@ -368,7 +363,7 @@ def _reads_are_on(g: Static, w: Work, i: int, d: int) -> bool:
     return True
 
 
-@_inner
+@inner
 def _nearest(g: Static, w: Work, t: int, d: int) -> int:
     """Device that holds t and from which d is reached most cheaply; -1 if there is none."""
     best, best_price = -1, np.inf
@@ -378,7 +373,7 @@ def _nearest(g: Static, w: Work, t: int, d: int) -> int:
     return best
 
 
-@_inner
+@inner
 def _route_us(g: Static, t: int, src: int, dst: int) -> float:
     price = 0.0
     while src != dst:
@@ -388,35 +383,35 @@ def _route_us(g: Static, t: int, src: int, dst: int) -> float:
     return price
 
 
-@_inner
+@inner
 def _begin_stay(w: Work, t: int, d: int, step: int) -> None:
-    k = w.count[STAYS]
+    k = w.counted[STAYS]
     w.stay[k].tensor, w.stay[k].device = t, d
     w.stay[k].start, w.stay[k].end = step, step
     w.stay_of[t, d] = k
-    w.count[STAYS] = k + 1
+    w.counted[STAYS] = k + 1
 
 
-@_inner
+@inner
 def _note_return(w: Work, t: int, d: int) -> None:
     """t is on d now, for as long as the level of its gap says."""
     if not (w.tensor[t].on >> d) & 1:
         w.tensor[t].on |= 1 << d
         w.tensor[t].returned += 1
-        if w.count[TRANSIENTS] < len(w.transient):
-            k = w.count[TRANSIENTS]
+        if w.counted[TRANSIENTS] < len(w.transient):
+            k = w.counted[TRANSIENTS]
             w.transient[k].tensor, w.transient[k].device = t, d
-            w.count[TRANSIENTS] = k + 1
+            w.counted[TRANSIENTS] = k + 1
 
 
-@_inner
+@inner
 def _compute(g: Static, w: Work, i: int, d: int) -> bool:
-    step = w.count[STEPS]
+    step = w.counted[STEPS]
     if step >= len(w.step) - 2 or g.run[i, d].price == np.inf:
         return False
     w.step[step].kind, w.step[step].item, w.step[step].src, w.step[step].dst = 0, i, d, 0
-    w.step[step].place = w.count[PLACE]
-    w.count[STEPS] = step + 1
+    w.step[step].place = w.counted[PLACE]
+    w.counted[STEPS] = step + 1
     w.price[0] += g.run[i, d].price
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         w.stay[w.stay_of[g.read[k], d]].end = step
@@ -431,7 +426,7 @@ def _compute(g: Static, w: Work, i: int, d: int) -> bool:
     return True
 
 
-@_inner
+@inner
 def _take_over(w: Work, t: int, state: int, d: int) -> None:
     """Update result t is now where `state` was on d."""
     w.stay_of[t, d] = w.stay_of[state, d]
@@ -441,7 +436,7 @@ def _take_over(w: Work, t: int, state: int, d: int) -> None:
     w.tensor[t].on |= 1 << d
 
 
-@_inner
+@inner
 def _copy_along(g: Static, w: Work, t: int, src: int, dst: int) -> bool:
     """Copy t along the cheapest route; an update result lands on its state at home."""
     while src != dst:
@@ -449,12 +444,12 @@ def _copy_along(g: Static, w: Work, t: int, src: int, dst: int) -> bool:
         if to < 0:
             return False
         if not (w.tensor[t].on >> to) & 1:
-            step = w.count[STEPS]
+            step = w.counted[STEPS]
             if step >= len(w.step) - 2 or (w.tensor[t].overwritten >> to) & 1:
                 return False
             w.step[step].kind, w.step[step].item, w.step[step].src, w.step[step].dst = 1, t, src, to
-            w.step[step].place = w.count[PLACE]
-            w.count[STEPS] = step + 1
+            w.step[step].place = w.counted[PLACE]
+            w.counted[STEPS] = step + 1
             w.price[0] += g.link[src, to].fixed + g.link[src, to].per_byte * g.tensor[t].size
             w.stay[w.stay_of[t, src]].end = step
             state = g.tensor[t].state_of
@@ -471,7 +466,7 @@ def _copy_along(g: Static, w: Work, t: int, src: int, dst: int) -> bool:
     return True
 
 
-@_inner
+@inner
 def _deliver(g: Static, x: Decisions, w: Work) -> bool:
     """Bring home what must be there at the end, and make sure that results exist."""
     for k in range(len(g.end)):
@@ -485,16 +480,16 @@ def _deliver(g: Static, x: Decisions, w: Work) -> bool:
         if d < 0:
             d = w.tensor[t].made_last_on
         if d >= 0:
-            w.stay[w.stay_of[t, d]].end = w.count[STEPS]
+            w.stay[w.stay_of[t, d]].end = w.counted[STEPS]
     return True
 
 
-@_inner
+@inner
 def _measure_memory(g: Static, w: Work) -> float:
     """Live bytes during every step; returns the excess and leaves the hot steps in `w`."""
-    steps = w.count[STEPS]
+    steps = w.counted[STEPS]
     w.live[:, : steps + 2] = 0
-    for k in range(w.count[STAYS]):
+    for k in range(w.counted[STAYS]):
         d = w.stay[k].device
         if not g.device[d].is_ample or g.by_makespan:
             size = g.tensor[w.stay[k].tensor].size
@@ -524,16 +519,17 @@ def _measure_memory(g: Static, w: Work) -> float:
                 w.hot[hot].step, w.hot[hot].device = s, d
                 hot += 1
         excess += (worst + beyond / max(1, len(g.tensor))) / budget
-    w.count[HOT] = hot
+    w.counted[HOT] = hot
     return excess
 
 
-@_inner
+@inner
 def _makespan(g: Static, w: Work) -> float:
     """End of the last step on the overlapped timeline, by the referee's rule."""
-    steps, devices = w.count[STEPS], len(g.device)
-    w.step.first_ending[: steps + 2] = -1
-    for k in range(w.count[STAYS]):
+    steps, devices = w.counted[STEPS], len(g.device)
+    for s in range(steps):
+        w.step[s].first_ending = -1
+    for k in range(w.counted[STAYS]):
         w.stay[k].written_us = 0.0
         w.stay[k].touched_us = 0.0
         if 0 <= w.stay[k].end < steps:
@@ -604,7 +600,7 @@ def _makespan(g: Static, w: Work) -> float:
     return last
 
 
-@_inner
+@inner
 def _note_freed(w: Work, d: int, finished: float, size: int) -> None:
     """Insert into the frees of device d, which are sorted by time."""
     k = w.freed_count[d]
@@ -616,7 +612,7 @@ def _note_freed(w: Work, d: int, finished: float, size: int) -> None:
     w.freed_count[d] += 1
 
 
-@_inner
+@inner
 def _memory_ready(w: Work, d: int, room: int, after: float) -> float:
     """Time from which the frees that have not finished fit into `room`, if later than `after`."""
     pending = 0
@@ -631,7 +627,7 @@ def _memory_ready(w: Work, d: int, room: int, after: float) -> float:
 
 def steps_left_in(w: Work) -> tuple[list[int], list[tuple[int, int, int]]]:
     """(kinds, rows) of the last decode, as `Arrays.steps` takes them."""
-    step = w.step[: int(w.count[STEPS])]
+    step = w.step[: int(w.counted[STEPS])]
     rows = np.stack([step["item"], step["src"], step["dst"]], axis=1)
     return step["kind"].tolist(), [(a, b, c) for a, b, c in rows.tolist()]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from tvm_xengine.residency import Instance, trace_residency
@@ -25,7 +27,7 @@ def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
         if instance.tensor in graph.updated_by:  # the result lives on in the same bytes
             stays[position[graph.updated_by[instance.tensor][1]]].append(instance)
 
-    x = keep_everything(arrays, np.zeros(arrays.n_ops))
+    x = keep_everything(arrays, np.zeros(arrays.n_ops, dtype=np.int64))
     needed = set(arrays.needed_ops.tolist())
     first_step: dict[int, int] = {}
     for step_index, step in enumerate(schedule.steps):
@@ -64,7 +66,7 @@ def _served_from(first_step: dict[int, int], steps: int) -> dict[int, int]:
 
 
 def _decide(
-    x: Decisions, gap: int, begin: int, end: int, stays: list[Instance], index: dict[str, int]
+    x: Decisions, gap: int, begin: int, end: int, stays: list[Instance], index: Mapping[str, int]
 ) -> None:
     """Set the decision of a gap from step `begin` until something is done for its end.
 

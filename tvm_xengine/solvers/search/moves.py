@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.search.arrays import Ints
 from tvm_xengine.solvers.search.blocks import Surroundings
+from tvm_xengine.solvers.search.compiled import inner
 from tvm_xengine.solvers.search.decoder import (
     EVERYWHERE,
     HOT,
-    INNER,
     STAYS,
     STEPS,
     Decisions,
@@ -21,8 +20,6 @@ from tvm_xengine.solvers.search.decoder import (
     Static,
     Work,
 )
-
-_inner = njit(**INNER)
 
 _KEEP, _PUSH, _LEVEL, _DEVICE, _REDEVICE, _ORDER = range(6)
 _MOST_LEVEL = 4
@@ -43,7 +40,7 @@ def chance(seed: int, changes: int) -> Chance:
     return Chance(state, log, np.zeros(1, dtype=np.int64))
 
 
-@_inner
+@inner
 def below(c: Chance, n: int) -> int:
     """A random integer in [0, n) (xorshift64*)."""
     v = c.state[0]
@@ -51,10 +48,10 @@ def below(c: Chance, n: int) -> int:
     v ^= v << np.uint64(25)
     v ^= v >> np.uint64(27)
     c.state[0] = v
-    return np.int64(((v * np.uint64(2685821657736338717)) >> np.uint64(33)) % np.uint64(n))
+    return int(np.int64(((v * np.uint64(2685821657736338717)) >> np.uint64(33)) % np.uint64(n)))
 
 
-@_inner
+@inner
 def _set(x: Decisions, c: Chance, what: int, index: int, value: int) -> None:
     """Change one decision and log its old value; does nothing when the log is full."""
     k = c.logged[0]
@@ -79,7 +76,7 @@ def _set(x: Decisions, c: Chance, what: int, index: int, value: int) -> None:
         c.logged[0] = k + 1
 
 
-@_inner
+@inner
 def _shift(x: Decisions, src: int, dst: int) -> None:
     """Move the op at place `src` of the order to place `dst`."""
     i = x.order[src]
@@ -91,7 +88,7 @@ def _shift(x: Decisions, src: int, dst: int) -> None:
     x.position[i] = dst
 
 
-@_inner
+@inner
 def take_back(x: Decisions, c: Chance) -> None:
     """Undo every logged change."""
     while c.logged[0] > 0:
@@ -112,7 +109,7 @@ def take_back(x: Decisions, c: Chance) -> None:
             _shift(x, index, old)
 
 
-@_inner
+@inner
 def propose(
     g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance, exceeds: bool, places: bool
 ) -> None:
@@ -151,7 +148,7 @@ def propose(
         _any_gap(g, n, x, c)
 
 
-@_inner
+@inner
 def gap_at(g: Static, n: Surroundings, x: Decisions, t: int, place: int) -> int:
     """The gap of tensor t while the op at `place` is served; -1 before t is made."""
     gap = len(g.touch) + t if g.tensor[t].producer < 0 else -1
@@ -164,7 +161,7 @@ def gap_at(g: Static, n: Surroundings, x: Decisions, t: int, place: int) -> int:
     return gap
 
 
-@_inner
+@inner
 def _write(
     n: Surroundings, x: Decisions, c: Chance, gap: int, keep: int, push: int, level: int
 ) -> None:
@@ -190,19 +187,19 @@ def _write(
         _set(x, c, _LEVEL, n.twin[k], level)
 
 
-@_inner
+@inner
 def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None:
     """Drop, or move away, something that is live but idle during a hot step."""
-    if w.count[STEPS] == 0:
+    if w.counted[STEPS] == 0:
         return
-    if w.count[HOT] > 0:
-        k = below(c, w.count[HOT])
+    if w.counted[HOT] > 0:
+        k = below(c, w.counted[HOT])
         step, d = w.hot[k].step, w.hot[k].device
     else:
-        step, d = below(c, w.count[STEPS]), below(c, len(g.device))
+        step, d = below(c, w.counted[STEPS]), below(c, len(g.device))
     best = -1
     for _ in range(60):
-        k = below(c, w.count[STAYS])
+        k = below(c, w.counted[STAYS])
         stay = w.stay[k]
         if stay.device == d and stay.start < step < stay.end:
             size = g.tensor[stay.tensor].size
@@ -232,7 +229,7 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
         _hold_reads(g, n, x, c, g.tensor[t].producer, w.step[step].place)
 
 
-@_inner
+@inner
 def _hold_reads(g: Static, n: Surroundings, x: Decisions, c: Chance, i: int, place: int) -> None:
     """Hold what op i reads, so that it can be repeated at once."""
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
@@ -241,17 +238,17 @@ def _hold_reads(g: Static, n: Surroundings, x: Decisions, c: Chance, i: int, pla
             _write(n, x, c, gap, EVERYWHERE, 0, 1)
 
 
-@_inner
+@inner
 def _changed_gap(x: Decisions, c: Chance) -> int:
     """A random gap in which something is dropped; -1 if none was hit on."""
     for _ in range(100):
         gap = below(c, len(x.keep))
         if x.keep[gap] != EVERYWHERE or x.push[gap] != 0:
-            return gap
+            return int(gap)
     return -1
 
 
-@_inner
+@inner
 def _restore(n: Surroundings, x: Decisions, c: Chance) -> None:
     """Hold again what is dropped, or hold it from an earlier return on."""
     gap = _changed_gap(x, c)
@@ -263,7 +260,7 @@ def _restore(n: Surroundings, x: Decisions, c: Chance) -> None:
         _write(n, x, c, gap, EVERYWHERE, 0, 1)
 
 
-@_inner
+@inner
 def _exchange(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
     """Hold what is dropped and drop what it is made from, or what is made from it."""
     gap = _changed_gap(x, c)
@@ -288,7 +285,7 @@ def _exchange(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
     _write(n, x, c, at, keep, push, level)
 
 
-@_inner
+@inner
 def _any_gap(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
     """Any decision for any gap."""
     gap = below(c, len(x.keep))
@@ -303,7 +300,7 @@ def _any_gap(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
         _write(n, x, c, gap, 1 << d, push, 1)
 
 
-@_inner
+@inner
 def _place(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
     """Run an op, a stretch of ops, or ops that play the same part, on another device."""
     d = below(c, len(g.device))
@@ -324,7 +321,7 @@ def _place(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
                 _set(x, c, _DEVICE, x.order[at], d)
 
 
-@_inner
+@inner
 def _reorder(n: Surroundings, x: Decisions, c: Chance) -> None:
     """Run one op earlier or later, between what must come before it and after it."""
     place = below(c, len(x.order))

@@ -1,0 +1,31 @@
+"""How the search's functions are compiled: once per machine, without reference counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+from numba import njit
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def entry(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a function that Python calls; other threads run meanwhile."""
+    # Counting references to the many arrays would cost five times what the work costs.
+    compile_it = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+    return cast("Callable[_P, _R]", compile_it(function))
+
+
+def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a function that only compiled functions call; this is quicker to compile."""
+    compile_it = njit(
+        cache=True,
+        nogil=True,
+        error_model="numpy",
+        _nrt=False,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+    )
+    return cast("Callable[_P, _R]", compile_it(function))
