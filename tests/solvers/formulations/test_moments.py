@@ -1,0 +1,81 @@
+"""The moment relaxation never exceeds the optimum, and is it when every op is a moment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from tests.solvers.chains import repeated_start, training_chain
+from tests.strategies import problems
+from tvm_xengine.problem import Problem
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
+from tvm_xengine.solvers.backends.highs import solve_program
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.formulations.moments import (
+    Periods,
+    ancestor_bits,
+    formulate_moments,
+    periods_in_every_order,
+    periods_in_given_order,
+)
+from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.result import Objective, Scope, Status
+
+
+def relaxed(indexed: IndexedProblem, periods: Periods) -> Answer:
+    answer = solve_program(formulate_moments(indexed, periods), BackendOptions(), lambda _: None)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def is_too_large_at_home(problem: Problem) -> bool:
+    return any(problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices)
+
+
+def chain_of_ops(indexed: IndexedProblem) -> list[int]:
+    """Ops that depend on each other, from the last one up."""
+    ancestors, chain = ancestor_bits(indexed), list[int]()
+    for i in reversed(range(indexed.op_count)):
+        if all(ancestors[m] >> i & 1 for m in chain):
+            chain.append(i)
+    return chain
+
+
+def check_bound(problem: Problem, answer: Answer, scope: Scope) -> None:
+    best = solve_exhaustively(problem, scope=scope)
+    if answer.outcome is Outcome.INFEASIBLE:
+        assert is_too_large_at_home(problem) or best.status is Status.INFEASIBLE
+    elif best.value is not None:
+        assert answer.bound <= best.value + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_devices=3, max_ops=4))
+def test_a_bound_for_the_given_order_holds(problem: Problem) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    answer = relaxed(indexed, periods_in_given_order(indexed, range(indexed.op_count)))
+    check_bound(problem, answer, Scope.GIVEN_ORDER)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_devices=3, max_ops=4))
+def test_a_bound_for_every_order_holds(problem: Problem) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    periods = periods_in_every_order(indexed, chain_of_ops(indexed), ancestor_bits(indexed))
+    check_bound(problem, relaxed(indexed, periods), Scope.EVERY_SCHEDULE)
+
+
+@pytest.mark.parametrize(("budget", "cost"), [(12, 7.0), (15, 7.0), (16, 6.0)])
+def test_with_every_op_a_moment_the_bound_is_the_optimum(budget: int, cost: float) -> None:
+    indexed = index_problem(repeated_start(budget), Objective.COST)
+    answer = relaxed(indexed, periods_in_given_order(indexed, range(indexed.op_count)))
+    assert answer.bound == pytest.approx(cost)
+
+
+def test_more_moments_never_lower_the_bound() -> None:
+    indexed = index_problem(training_chain(8, 48), Objective.COST)
+    found = [
+        relaxed(indexed, periods_in_given_order(indexed, moments)).bound
+        for moments in ([8], [8, 12], [4, 8, 12, 14])
+    ]
+    assert found == sorted(found)

@@ -1,0 +1,58 @@
+"""Bounds that rise, and hold for every objective."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from tests.solvers.chains import training_chain
+from tests.strategies import problems
+from tvm_xengine.problem import Problem
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
+from tvm_xengine.solvers.backends.highs import solve_program
+from tvm_xengine.solvers.bound import bounds
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.result import Objective, Scope, Status
+
+
+def run_here(program: Program, options: BackendOptions, _floor: float) -> Answer:
+    answer = solve_program(program, options, lambda _: None)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def test_bounds_rise_to_the_optimum_of_a_chain() -> None:
+    found = [proof.bound for proof in bounds(training_chain(6, 48), Request())]
+    assert found == sorted(found)
+    assert found[-1] > found[0]
+
+
+def test_a_budget_that_no_order_fits_is_proven_infeasible() -> None:
+    problem = training_chain(4, 56, parameter_bytes=8)
+    assert list(bounds(problem, Request()))[-1].is_infeasible
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(max_ops=4))
+def test_every_bound_is_below_the_optimum(problem: Problem) -> None:
+    for scope in (Scope.EVERY_SCHEDULE, Scope.GIVEN_ORDER):
+        best = solve_exhaustively(problem, scope=scope)
+        for proof in bounds(problem, Request(), scope=scope, run=run_here):
+            if proof.is_infeasible:
+                assert best.status is Status.INFEASIBLE
+            elif best.value is not None:
+                assert proof.bound <= best.value + 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(max_ops=4))
+def test_the_makespan_bound_is_below_the_makespan_of_the_cheapest_schedule(
+    problem: Problem,
+) -> None:
+    schedule = solve_exhaustively(problem).schedule
+    if schedule is not None:
+        makespan_us = simulate(problem, schedule).makespan_us
+        for proof in bounds(problem, Request(Objective.MAKESPAN), run=run_here):
+            assert proof.bound <= makespan_us + 1e-6

@@ -1,0 +1,348 @@
+"""The moment relaxation: a lower bound that needs few variables, whatever the size of the graph.
+
+Choose ops m_1, ..., m_K that first run one after the other in every schedule considered: any
+ops when the order of first runs is given, else ops that depend on each other in a chain. Their
+first runs cut a schedule into periods 0, ..., K; the moment K + 1 is the end of the step. Of a
+schedule only this is kept:
+
+    run[k,d,i]     in {0,1}  d runs op i in period k (at least once)
+    at[k,d]        in {0,1}  d makes the first run of m_k, at the end of period k - 1
+    copy[k,ab,j]   in {0,1}  j is copied from a to b in period k (at least once)
+    keep[k,d,j]    in {0,1}  j is on d during the first run of m_k
+
+With  base[k,d,j] = run[k,d,producer] + keep[k-1,d,j] + at[k-1,d] (for results of m_{k-1}):
+
+    sum over the periods in which i may first run, over d, of run[k,d,i] >= 1
+    copy[k,ab,j] <= base[k,a,j] (+ copies into a where there are three devices or more)
+    run[k,d,i] <= base[k,d,j] + copies into d,   for every j that i reads
+    keep[k,d,j] <= base[k,d,j] + copies into d
+    at[k,d] <= keep[k,d,j],                      for every j that m_k reads;  sum_d at[k,d] >= 1
+    sum_j size_j keep[k,d,j] + (new results and workspace of m_k) at[k,d] <= budget_d
+
+Every schedule considered projects to a feasible point of no larger objective, so the optimum,
+and any dual bound on it, is a bound on the schedules. Memory within a period is ignored. The
+makespan is bounded by the load of the busiest device or link under the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
+from tvm_xengine.solvers.program import Program, ProgramBuilder
+
+_Grid = NDArray[np.int64]
+_Terms = list[tuple[int, float]]
+_ABSENT = -1
+
+
+@dataclass(frozen=True)
+class Periods:
+    """When ops may first run, in periods between moments.
+
+    Attributes
+    ----------
+    moments
+        The ops whose first runs are the moments, in order.
+    earliest, latest
+        For each op the first and last period in which it may first run; for a moment, the
+        period that its first run ends.
+    """
+
+    moments: tuple[int, ...]
+    earliest: tuple[int, ...]
+    latest: tuple[int, ...]
+
+
+def periods_in_given_order(indexed: IndexedProblem, moments: Sequence[int]) -> Periods:
+    """The periods when first runs follow the order of the ops."""
+    ordered = tuple(sorted(set(moments)))
+    period = np.searchsorted(ordered, np.arange(indexed.op_count)).tolist()
+    return Periods(ordered, tuple(period), tuple(period))
+
+
+def periods_in_every_order(
+    indexed: IndexedProblem, moments: Sequence[int], ancestors: Sequence[int]
+) -> Periods:
+    """The periods when first runs follow dependences only; `moments` must be a chain of them.
+
+    `ancestors` are those of `ancestor_bits`.
+    """
+    ordered = tuple(sorted(set(moments)))
+    earliest, latest = [], []
+    for i in range(indexed.op_count):
+        after = [k for k, m in enumerate(ordered) if ancestors[i] >> m & 1]
+        before = [k for k, m in enumerate(ordered) if m == i or ancestors[m] >> i & 1]
+        earliest.append(max(after) + 1 if after else 0)
+        latest.append(min(before) if before else len(ordered))
+    return Periods(ordered, tuple(earliest), tuple(latest))
+
+
+def ancestor_bits(indexed: IndexedProblem) -> tuple[int, ...]:
+    """For each op, as bits, the ops that must have run before it first runs.
+
+    These are its ancestors, and for an update on a single device every reader of the old value.
+    """
+    bits: list[int] = []
+    for i, tensors in enumerate(indexed.reads):
+        before = 0
+        for j in tensors:
+            producer = int(indexed.producer[j])
+            if producer >= 0:
+                before |= bits[producer] | 1 << producer
+            if indexed.device_count == 1 and indexed.updated_by[j] == i:
+                for reader in indexed.consumers[j]:
+                    if reader != i:
+                        before |= bits[reader] | 1 << reader
+        bits.append(before)
+    return tuple(bits)
+
+
+def formulate_moments(
+    indexed: IndexedProblem, periods: Periods, *, is_makespan: bool = False
+) -> Program:
+    """The relaxation of `indexed` at these moments; with `is_makespan`, of its busiest stream."""
+    draft = _Draft(indexed, periods)
+    _run_every_op(draft)
+    _copy_from_a_source(draft)
+    _read_what_is_there(draft)
+    _keep_what_is_there(draft)
+    _overwrite_state(draft)
+    _deliver(draft)
+    _stay_within_budgets(draft)
+    if is_makespan:
+        _weigh_busiest_stream(draft)
+    else:
+        _weigh_all(draft)
+    return draft.builder.build()
+
+
+class _Draft:
+    """The columns of the relaxation while rows are being written."""
+
+    def __init__(self, indexed: IndexedProblem, periods: Periods) -> None:
+        self.p = p = indexed
+        self.periods = periods
+        self.builder = ProgramBuilder()
+        self.moment_count = len(periods.moments)
+        self.moment_of = {op: k for k, op in enumerate(periods.moments)}
+        last_read, last_run = self._last_periods()
+        period = np.arange(self.moment_count + 1)[:, None]
+        earliest, latest = np.array(periods.earliest), np.array(periods.latest)
+        first = earliest.copy()
+        for op, k in self.moment_of.items():
+            first[op] = k + 1  # its first run is the moment, not part of a period
+        runs = (first <= period) & (period <= np.where(p.recomputable, last_run, latest))
+        self.run = self._columns(runs[:, None, :] & p.can_run.T[None])
+        at = np.zeros((self.moment_count, p.device_count), np.bool_)
+        for op, k in self.moment_of.items():
+            at[k] = p.can_run[op]
+        self.at = self._columns(at)
+        made_from = np.where(p.producer >= 0, earliest[p.producer], 0)
+        kept = (made_from <= period) & (period < last_read)
+        for op, k in self.moment_of.items():
+            kept[k, list(p.reads[op])] = True
+            kept[k, list(p.makes[op])] = False
+        kept[self.moment_count] |= p.must_end_on != NOWHERE
+        self.keep = self._columns(np.repeat(kept[:, None, :], p.device_count, axis=1))
+        exists = (made_from <= period) & (period <= last_read)
+        self.copy = self._columns(np.repeat(exists[:, None, :], len(p.links), axis=1))
+
+    def base(self, k: int, d: int, j: int) -> tuple[_Terms, float]:
+        """(terms, constant) whose sum is 0 when tensor j cannot be on d in period k but by copies."""
+        producer = int(self.p.producer[j])
+        terms: list[int] = []
+        if producer >= 0:
+            terms.append(int(self.run[k, d, producer]))
+        if k > 0:
+            terms.append(int(self.keep[k - 1, d, j]))
+            if producer >= 0 and self.moment_of.get(producer) == k - 1:
+                terms.append(int(self.at[k - 1, d]))
+        constant = 1.0 if k == 0 and self.p.home[j] == d else 0.0
+        return [(column, 1.0) for column in terms if column >= 0], constant
+
+    def arrives(self, k: int, d: int, j: int, *, but_from: int = _ABSENT) -> _Terms:
+        """Terms of the copies of tensor j to device d in period k."""
+        return [
+            (int(self.copy[k, e, j]), 1.0)
+            for e, (a, b) in enumerate(self.p.links)
+            if b == d and a != but_from and self.copy[k, e, j] >= 0
+        ]
+
+    def at_most(self, column: int, terms: _Terms, constant: float) -> None:
+        """Write ``column <= terms + constant``, unless the constant makes it vacuous."""
+        if constant < 1.0:
+            self.builder.row([(column, 1.0), *((c, -v) for c, v in terms)], upper=constant)
+
+    def _columns(self, exists: NDArray[np.bool_]) -> _Grid:
+        grid = np.full(exists.shape, _ABSENT, np.int64)
+        grid[exists] = self.builder.binaries(int(exists.sum()))
+        return grid
+
+    def _last_periods(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The last period in which a tensor may be read, an op may run."""
+        p = self.p
+        last_read = np.where(p.must_end_on != NOWHERE, self.moment_count + 1, -1)
+        last_run = np.array(self.periods.latest)
+        for i in reversed(range(p.op_count)):
+            if p.recomputable[i]:
+                useful = max(int(last_read[j]) for j in p.makes[i])
+                last_run[i] = max(last_run[i], min(self.moment_count, useful))
+            for j in p.reads[i]:
+                last_read[j] = max(last_read[j], last_run[i])
+        last_read[p.updated_by >= 0] = self.moment_count + 1
+        return last_read, last_run
+
+
+def _run_every_op(draft: _Draft) -> None:
+    """Every op first runs in one of the periods in which it may, a moment at its moment."""
+    for i in range(draft.p.op_count):
+        k = draft.moment_of.get(i)
+        if k is not None:
+            columns = draft.at[k]
+        else:
+            columns = draft.run[draft.periods.earliest[i] : draft.periods.latest[i] + 1, :, i]
+        terms = [(c, 1.0) for c in columns.ravel().tolist() if c >= 0]
+        upper = np.inf if draft.p.recomputable[i] else 1.0
+        draft.builder.row(terms, lower=1.0, upper=upper)
+
+
+def _copy_from_a_source(draft: _Draft) -> None:
+    """copy[k,ab,j] <= base[k,a,j] (+ copies into a from others than b)"""
+    for k, e, j in zip(*(axis.tolist() for axis in np.nonzero(draft.copy >= 0)), strict=True):
+        a, b = draft.p.links[e]
+        terms, constant = draft.base(k, a, j)
+        terms = terms + draft.arrives(k, a, j, but_from=b)
+        draft.at_most(int(draft.copy[k, e, j]), terms, constant)
+
+
+def _read_what_is_there(draft: _Draft) -> None:
+    """run[k,d,i] <= base[k,d,j] + copies into d;  at[k,d] <= keep[k,d,j]"""
+    for k, d, i in zip(*(axis.tolist() for axis in np.nonzero(draft.run >= 0)), strict=True):
+        for j in draft.p.reads[i]:
+            terms, constant = draft.base(k, d, j)
+            draft.at_most(int(draft.run[k, d, i]), terms + draft.arrives(k, d, j), constant)
+    for k, d in zip(*(axis.tolist() for axis in np.nonzero(draft.at >= 0)), strict=True):
+        for j in draft.p.reads[draft.periods.moments[k]]:
+            draft.at_most(int(draft.at[k, d]), [(int(draft.keep[k, d, j]), 1.0)], 0.0)
+
+
+def _keep_what_is_there(draft: _Draft) -> None:
+    """keep[k,d,j] <= base[k,d,j] + copies into d"""
+    for k, d, j in zip(*(axis.tolist() for axis in np.nonzero(draft.keep >= 0)), strict=True):
+        terms, constant = draft.base(k, d, j)
+        draft.at_most(int(draft.keep[k, d, j]), terms + draft.arrives(k, d, j), constant)
+
+
+def _overwrite_state(draft: _Draft) -> None:
+    """State w is gone where its update o has run, and o never leaves the home h of w.
+
+    keep[k,d,w] + sum of run[<= k,d,u] <= 1,   copies of w to d likewise
+    copy[k,ah,o] <= base[k,h,w] + copies of w into h
+    keep[k,h,o] >= keep[k-1,h,o], run[k,h,u], copy[k,ah,o]
+    """
+    row = draft.builder.row
+    p = draft.p
+    for o in np.flatnonzero(p.update_of >= 0).tolist():
+        u, w = int(p.producer[o]), int(p.update_of[o])
+        h = int(p.home[w])
+        for k in range(draft.moment_count + 1):
+            for d in range(p.device_count):
+                gone = _ran_before(draft, k, d, u)
+                updated = [(c, 1.0) for c in draft.run[k : k + 1, d, u].tolist() if c >= 0]
+                if draft.keep[k, d, w] >= 0 and gone + updated:
+                    row([(int(draft.keep[k, d, w]), 1.0), *gone, *updated], upper=1.0)
+                for copied in draft.arrives(k, d, w):
+                    if gone:
+                        row([copied, *gone], upper=1.0)
+            landed = [column for column, _ in draft.arrives(k, h, o)]
+            terms, constant = draft.base(k, h, w)
+            for column in landed:
+                draft.at_most(column, terms + draft.arrives(k, h, w), constant)
+            here = int(draft.keep[k, h, o])
+            before = int(draft.keep[k - 1, h, o]) if k else _ABSENT
+            for column in (int(draft.run[k, h, u]), before, *landed):
+                if here >= 0 and column >= 0:
+                    row([(here, 1.0), (column, -1.0)], lower=0.0)
+
+
+def _ran_before(draft: _Draft, k: int, d: int, u: int) -> _Terms:
+    """Terms of the update op u having run on d before period k."""
+    terms = [(c, 1.0) for c in draft.run[:k, d, u].tolist() if c >= 0]
+    moment = draft.moment_of.get(u)
+    if moment is not None and moment < k and draft.at[moment, d] >= 0:
+        terms.append((int(draft.at[moment, d]), 1.0))
+    return terms
+
+
+def _deliver(draft: _Draft) -> None:
+    """At the end state is at home, updated, and every output is on some device."""
+    for j, where in enumerate(draft.p.must_end_on.tolist()):
+        if where != NOWHERE:
+            last = draft.keep[draft.moment_count, :, j]
+            columns = last.tolist() if where == ANYWHERE else [int(last[where])]
+            draft.builder.row([(column, 1.0) for column in columns], lower=1.0)
+
+
+def _stay_within_budgets(draft: _Draft) -> None:
+    """At every moment, and at the end, what is there fits the budget.
+
+    sum_j size_j keep[k,d,j] + (new results and workspace) at[k,d] <= budget_d
+    """
+    p = draft.p
+    for k in range(draft.moment_count + 1):
+        for d in range(p.device_count):
+            kept = np.flatnonzero(draft.keep[k, d] >= 0)
+            row = draft.builder.new_rows(1, upper=float(p.budget[d]))
+            draft.builder.entries(
+                np.repeat(row, len(kept)), draft.keep[k, d, kept], p.size[kept].astype(float)
+            )
+            if k < draft.moment_count and draft.at[k, d] >= 0:
+                op = draft.periods.moments[k]
+                size = p.workspace[op, d] + sum(
+                    p.size[j] for j in p.makes[op] if p.update_of[j] < 0
+                )
+                draft.builder.entries(row, draft.at[k, d], float(size))
+
+
+def _weigh_all(draft: _Draft) -> None:
+    """Minimise the weights of all runs and copies."""
+    for d in range(draft.p.device_count):
+        draft.builder.minimise(*_runs(draft, d))
+    for e in range(len(draft.p.links)):
+        draft.builder.minimise(*_copies(draft, e))
+
+
+def _weigh_busiest_stream(draft: _Draft) -> None:
+    """Minimise the largest load of a device or a link."""
+    busiest = draft.builder.new_columns(1, upper=np.inf)
+    draft.builder.minimise(busiest, 1.0)
+    streams: Iterable[tuple[_Grid, NDArray[np.float64]]] = [
+        *(_runs(draft, d) for d in range(draft.p.device_count)),
+        *(_copies(draft, e) for e in range(len(draft.p.links))),
+    ]
+    for columns, weights in streams:
+        row = draft.builder.new_rows(1, upper=0.0)
+        draft.builder.entries(np.repeat(row, len(columns)), columns, weights)
+        draft.builder.entries(row, busiest, -1.0)
+
+
+def _runs(draft: _Draft, d: int) -> tuple[_Grid, NDArray[np.float64]]:
+    """The columns of what runs on device d, and their weights."""
+    k, i = np.nonzero(draft.run[:, d] >= 0)
+    m = np.flatnonzero(draft.at[:, d] >= 0)
+    moments = np.array(draft.periods.moments, np.int64)[m]
+    columns = np.concatenate([draft.run[k, d, i], draft.at[m, d]])
+    weights = np.concatenate([draft.p.run_weight[i, d], draft.p.run_weight[moments, d]])
+    return columns, weights
+
+
+def _copies(draft: _Draft, e: int) -> tuple[_Grid, NDArray[np.float64]]:
+    """The columns of what is copied over link e, and their weights."""
+    a, b = draft.p.links[e]
+    k, j = np.nonzero(draft.copy[:, e] >= 0)
+    return draft.copy[k, e, j], draft.p.copy_weight[a, b, j]
