@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tvm_xengine.byte_sizes import round_up
+from tvm_xengine.packing import Items, pack
 from tvm_xengine.problem import Problem
-from tvm_xengine.residency import Residency, trace_residency
+from tvm_xengine.residency import Instance, Residency, trace_residency
 from tvm_xengine.schedule import Compute, Schedule
 
 
@@ -36,14 +36,19 @@ class ArenaPlan:
     arena_bytes: Mapping[str, int]
 
 
-def plan_arenas(problem: Problem, schedule: Schedule, *, attempts: int = 60) -> ArenaPlan:
+def plan_arenas(
+    problem: Problem, schedule: Schedule, *, effort: int = 2_000_000, seed: int = 0
+) -> ArenaPlan:
     """Non-overlapping addresses for a valid schedule; arenas are as small as was found.
 
-    State on its home device is laid at the bottom and keeps its address for the whole step.
-    Everything else is placed first-fit, in several orders; then items that stick out on
-    top are placed earlier and the layout is tried again, until the arena equals the peak of
-    live bytes (a lower bound) or `attempts` layouts were tried. Offsets are multiples of
-    ``problem.platform.alignment_bytes``.
+    State on its home device keeps one address, also when it leaves and comes back; what is
+    there throughout lies at the bottom. The layout is searched by `tvm_xengine.packing.pack`.
+    Offsets are multiples of ``problem.platform.alignment_bytes``.
+
+    Parameters
+    ----------
+    effort
+        How many items may be placed in the search for a smaller layout.
     """
     residency = trace_residency(problem, schedule)
     alignment = problem.platform.alignment_bytes
@@ -53,51 +58,18 @@ def plan_arenas(problem: Problem, schedule: Schedule, *, attempts: int = 60) -> 
     for device in problem.platform.devices:
         instances = [i for i in residency.instances if i.device == device.name]
         workspaces = _workspaces(problem, schedule, device.name)
-        items = _Items.of(
-            [(i.start, i.end, round_up(i.size_bytes, alignment)) for i in instances]
-            + [(at, at, round_up(size, alignment)) for at, size in workspaces]
-        )
-        pinned: dict[int, int] = {}
-        home_offset: dict[str, int] = {}
-        bottom = 0
-        for k, instance in enumerate(instances):
-            if instance.is_home_state:
-                if instance.tensor not in home_offset:
-                    home_offset[instance.tensor] = bottom
-                    bottom += int(items.size[k])
-                pinned[k] = home_offset[instance.tensor]
-        layout = _pack(items, pinned, attempts)
-        for k, instance in enumerate(instances):
-            offsets[instance.id] = int(layout[k])
-        for k, (at, _) in enumerate(workspaces, start=len(instances)):
-            workspace_offsets[at] = int(layout[k])
+        pieces = _pieces(instances)
+        rows = [(round_up(piece[0].size_bytes, alignment), _intervals(piece)) for piece in pieces]
+        rows += [(round_up(size, alignment), [(at, at)]) for at, size in workspaces]
+        items = Items.of(rows)
+        layout = pack(items, evaluations=effort // max(len(items.size), 1), seed=seed)
+        for piece, offset in zip(pieces, layout, strict=False):
+            for instance in piece:
+                offsets[instance.id] = int(offset)
+        for (at, _), offset in zip(workspaces, layout[len(pieces) :], strict=True):
+            workspace_offsets[at] = int(offset)
         arena_bytes[device.name] = int(np.max(layout + items.size, initial=0))
     return ArenaPlan(residency, tuple(offsets), workspace_offsets, arena_bytes)
-
-
-@dataclass(frozen=True)
-class _Items:
-    """Things to lay out: steps [start, end] inclusive and bytes, each of shape (N,)."""
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    size: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, int]]) -> _Items:
-        table = np.asarray(rows, dtype=np.int64).reshape(len(rows), 3)
-        # State that arrives before the first step is there during it.
-        start = np.maximum(table[:, 0], 0)
-        return cls(start, np.maximum(table[:, 1], start), table[:, 2])
-
-    def peak_bytes(self) -> int:
-        """Largest sum of sizes live at one step."""
-        if not len(self.size):
-            return 0
-        change = np.zeros(int(self.end.max()) + 2, dtype=np.int64)
-        np.add.at(change, self.start, self.size)
-        np.add.at(change, self.end + 1, -self.size)
-        return int(np.cumsum(change).max())
 
 
 def _workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple[int, int]]:
@@ -110,66 +82,18 @@ def _workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple
     ]
 
 
-def _pack(items: _Items, pinned: Mapping[int, int], attempts: int) -> NDArray[np.int64]:
-    """Offsets of shape (N,) so that no two items that live at the same step overlap."""
-    free = np.array([k for k in range(len(items.size)) if k not in pinned], dtype=np.int64)
-    goal = items.peak_bytes()
-    duration = items.end - items.start + 1
-    orders = [
-        free[np.lexsort((free, -duration[free], -items.size[free]))],
-        free[np.lexsort((free, -items.size[free] * duration[free]))],
-        free[np.lexsort((free, -items.size[free], -duration[free]))],
-        free[np.lexsort((free, -items.size[free], items.start[free]))],
-    ]
-    best, best_top = None, -1
-    order = orders[0]
-    for attempt in range(max(attempts, 1)):
-        if attempt < len(orders):
-            order = orders[attempt]
-        layout = _first_fit(items, pinned, order)
-        top = int(np.max(layout + items.size, initial=0))
-        if best is None or top < best_top:
-            best, best_top, best_order = layout, top, order
-        if best_top <= goal:
-            break
-        if attempt >= len(orders) - 1:
-            order = _hoist(items, best_order if attempt == len(orders) - 1 else order, layout, top)
-    assert best is not None
-    return best
+def _pieces(instances: Sequence[Instance]) -> list[list[Instance]]:
+    """Instances that must share one address: the stays of home state, else each by itself."""
+    by_state: dict[str, list[Instance]] = {}
+    alone = []
+    for instance in instances:
+        if instance.is_home_state:
+            by_state.setdefault(instance.tensor, []).append(instance)
+        else:
+            alone.append([instance])
+    return [*by_state.values(), *alone]
 
 
-def _hoist(
-    items: _Items, order: NDArray[np.int64], layout: NDArray[np.int64], top: int
-) -> NDArray[np.int64]:
-    """The order with the items that reach the top placed before everything else."""
-    sticking_out = layout[order] + items.size[order] >= top
-    return np.concatenate([order[sticking_out], order[~sticking_out]])
-
-
-def _first_fit(
-    items: _Items, pinned: Mapping[int, int], order: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Place the items of `order` one by one at the lowest address that is free throughout."""
-    count = len(items.size)
-    layout = np.zeros(count, dtype=np.int64)
-    placed = np.zeros(count, dtype=bool)
-    for k, offset in pinned.items():
-        layout[k] = offset
-        placed[k] = True
-    for k in order:
-        if items.size[k] > 0:
-            rivals = np.flatnonzero(
-                placed
-                & (items.start <= items.end[k])
-                & (items.end >= items.start[k])
-                & (items.size > 0)
-            )
-            begins = layout[rivals]
-            by_begin = np.argsort(begins, kind="stable")
-            begins = begins[by_begin]
-            ends = np.maximum.accumulate(begins + items.size[rivals][by_begin])
-            floors = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-            gaps = np.concatenate([begins, [np.iinfo(np.int64).max]]) - floors
-            layout[k] = floors[int(np.argmax(gaps >= items.size[k]))]
-        placed[k] = True
-    return layout
+def _intervals(piece: Sequence[Instance]) -> list[tuple[int, int]]:
+    """Steps during which a piece is live; what is there before step 0 is there during it."""
+    return [(max(i.start, 0), max(i.end, i.start, 0)) for i in piece]

@@ -1,0 +1,205 @@
+"""Addresses for things that live for a while: dynamic storage allocation by search over orders.
+
+Placing items one by one at the lowest free address ("first fit") gives an optimal layout for
+some order; the search looks for such an order. Moving first what sticks out on top is the
+idea of TelaMalloc (Maas et al., ASPLOS 2023) without its constraint solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Items:
+    """What is to be laid out: N items, each live during one or more intervals of steps.
+
+    Attributes
+    ----------
+    size
+        Bytes of each item, multiples of the alignment; shape (N,).
+    first
+        Item k has the intervals ``first[k]`` up to ``first[k + 1]``; shape (N + 1,).
+    start, end
+        First and last step of each interval, the last one included.
+    """
+
+    size: Ints
+    first: Ints
+    start: Ints
+    end: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, Sequence[tuple[int, int]]]]) -> Items:
+        """Items from (size, intervals) rows."""
+        intervals = [interval for _, own in rows for interval in own]
+        bounds = np.asarray(intervals, dtype=np.int64).reshape(len(intervals), 2)
+        return cls(
+            size=np.asarray([size for size, _ in rows], dtype=np.int64),
+            first=np.cumsum([0, *(len(own) for _, own in rows)], dtype=np.int64),
+            start=np.ascontiguousarray(bounds[:, 0]),
+            end=np.ascontiguousarray(bounds[:, 1]),
+        )
+
+    @property
+    def duration(self) -> Ints:
+        """Number of steps for which each item is live; shape (N,)."""
+        owner = np.repeat(np.arange(len(self.size)), np.diff(self.first))
+        return np.bincount(
+            owner, weights=self.end - self.start + 1, minlength=len(self.size)
+        ).astype(np.int64)
+
+    def peak_bytes(self) -> int:
+        """Largest sum of sizes live at one step: no layout needs less."""
+        if not len(self.size):
+            return 0
+        sizes = np.repeat(self.size, np.diff(self.first))
+        change = np.zeros(int(self.end.max()) + 2, dtype=np.int64)
+        np.add.at(change, self.start, sizes)
+        np.add.at(change, self.end + 1, -sizes)
+        return int(np.cumsum(change).max())
+
+
+def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
+    """Addresses of shape (N,) such that no two items that live at the same step overlap.
+
+    Tries a few sensible orders, then improves the best one, until the layout ends at the peak
+    of live bytes (a lower bound) or `evaluations` layouts were tried. Equal arguments give equal
+    addresses.
+    """
+    goal = items.peak_bytes()
+    orders = _sensible_orders(items)
+    best_order, best_top = orders[0], -1
+    for order in orders:
+        _, top = _layout(items, order)
+        if best_top < 0 or top < best_top:
+            best_order, best_top = order, top
+    if best_top > goal and len(best_order) > 1:
+        best_order = _improve_order(
+            items.size, items.first, items.start, items.end, best_order, goal, evaluations, seed
+        )
+    return _layout(items, best_order)[0]
+
+
+def _sensible_orders(items: Items) -> list[Ints]:
+    duration = items.duration
+    names = np.arange(len(items.size))
+    keys = (-duration, -items.size, -items.size * duration, items.start[items.first[:-1]])
+    # What lives throughout goes to the bottom, whatever the order of the rest.
+    throughout = duration < duration.max(initial=0)
+    return [np.lexsort((names, -items.size, key, throughout)) for key in keys]
+
+
+def _layout(items: Items, order: Ints) -> tuple[Ints, int]:
+    layout = np.empty(len(items.size), dtype=np.int64)
+    placed = np.empty(len(items.size), dtype=np.int64)
+    top = _first_fit(items.size, items.first, items.start, items.end, order, layout, placed)
+    return layout, int(top)
+
+
+@njit(cache=True)
+def _first_fit(
+    size: Ints, first: Ints, start: Ints, end: Ints, order: Ints, layout: Ints, placed: Ints
+) -> int:  # pragma: no cover - compiled
+    """Fill `layout` in the given order; the end of the highest item.
+
+    `placed` is scratch: the items placed so far, sorted by address.
+    """
+    number = 0
+    top = 0
+    for k in order:
+        floor = 0
+        if size[k] > 0:
+            for q in range(number):
+                rival = placed[q]
+                if layout[rival] + size[rival] <= floor:
+                    continue
+                together = False
+                for i in range(first[k], first[k + 1]):
+                    for j in range(first[rival], first[rival + 1]):
+                        if start[j] <= end[i] and end[j] >= start[i]:
+                            together = True
+                if together:
+                    if layout[rival] - floor >= size[k]:
+                        break
+                    floor = layout[rival] + size[rival]
+            at = number
+            while at > 0 and layout[placed[at - 1]] > floor:
+                placed[at] = placed[at - 1]
+                at -= 1
+            placed[at] = k
+            number += 1
+            top = max(top, floor + size[k])
+        layout[k] = floor
+    return top
+
+
+@njit(cache=True)
+def _improve_order(
+    size: Ints,
+    first: Ints,
+    start: Ints,
+    end: Ints,
+    order: Ints,
+    goal: int,
+    evaluations: int,
+    seed: int,
+) -> Ints:  # pragma: no cover - compiled
+    """The best order found by moving items, mostly those that stick out, to other places."""
+    state = np.uint64(seed * 2 + 88172645463325253)
+    count = len(order)
+    layout = np.empty(len(size), dtype=np.int64)
+    placed = np.empty(len(size), dtype=np.int64)
+    current, candidate, best = order.copy(), order.copy(), order.copy()
+    current_top = _first_fit(size, first, start, end, current, layout, placed)
+    best_top = current_top
+    for evaluation in range(evaluations):
+        state = _next_random(state)
+        chosen = int(state >> np.uint64(33)) % count
+        if int(state >> np.uint64(20)) % 4 != 0:  # an item that ends at the top
+            for shift in range(count):
+                at = (chosen + shift) % count
+                if layout[current[at]] + size[current[at]] >= current_top:
+                    chosen = at
+                    break
+        state = _next_random(state)
+        goes_to = int(state >> np.uint64(33)) % count
+        if goes_to > chosen and int(state >> np.uint64(20)) % 8 != 0:
+            goes_to = int(state >> np.uint64(33)) % (chosen + 1)
+        candidate[:] = current
+        step = -1 if goes_to < chosen else 1
+        at = chosen
+        while at != goes_to:
+            candidate[at] = candidate[at + step]
+            at += step
+        candidate[goes_to] = current[chosen]
+        top = _first_fit(size, first, start, end, candidate, layout, placed)
+        # Threshold accepting: a little worse is fine early on.
+        slack = (current_top - goal) * (evaluations - evaluation) // (8 * evaluations)
+        if top <= current_top + slack:
+            current[:] = candidate
+            current_top = top
+            if top < best_top:
+                best[:] = candidate
+                best_top = top
+                if best_top <= goal:
+                    break
+        else:
+            _first_fit(size, first, start, end, current, layout, placed)
+    return best
+
+
+@njit(cache=True)
+def _next_random(state: np.uint64) -> np.uint64:  # pragma: no cover - compiled
+    """The next state of a 64-bit xorshift generator (Marsaglia 2003)."""
+    state ^= state << np.uint64(13)
+    state ^= state >> np.uint64(7)
+    state ^= state << np.uint64(17)
+    return state
