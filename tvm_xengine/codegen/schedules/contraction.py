@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, sym, tirx
 
+from tvm_xengine.codegen.schedules.accumulation import mentions, substitute
+from tvm_xengine.codegen.schedules.blocks import Axis, Block
 
-@dataclass(frozen=True)
-class Axis:
-    """One loop of a kernel: its variable runs over ``0 .. extent - 1``."""
-
-    var: ir.Var
-    extent: int
+_LEAST_ROWS = 3
+"""Packing pays when what is packed is used for as many rows."""
 
 
 @dataclass(frozen=True)
@@ -66,64 +64,43 @@ def size(axes: Sequence[Axis]) -> int:
     return math.prod(axis.extent for axis in axes)
 
 
-def read_contraction(func: tirx.PrimFunc) -> Contraction | None:
-    """Return the contraction that an unscheduled kernel is, None when it is something else.
+def read_contraction(blocks: Sequence[Block], params: Sequence[ir.Var]) -> Contraction | None:
+    """Return the contraction that the blocks of a kernel are, None when they are something else.
 
-    The kernel may have a second block that makes its output of the elements of C, one by one.
+    There may be a second block that makes the output of the elements of C, one by one.
+
+    Parameters
+    ----------
+    params
+        The parameters of the kernel: inputs and outputs.
     """
-    blocks = _blocks(func)
-    if blocks is None or not 1 <= len(blocks) <= 2:
+    if not 1 <= len(blocks) <= 2:
         return None
     contraction = _read_product(blocks[0])
-    if contraction is None:
+    if contraction is None or size(contraction.rows) < _LEAST_ROWS:
         return None
     if len(blocks) == 1:
-        return contraction if contraction.output in func.params else None
-    return _with_finish(contraction, blocks[1], func)
+        return contraction if contraction.output in params else None
+    return _with_finish(contraction, blocks[1], params)
 
 
-def _blocks(func: tirx.PrimFunc) -> list[s_tir.SBlock] | None:
-    """The blocks of a kernel in order, None when one is not a plain loop nest of its own."""
-    root = func.body.block if isinstance(func.body, s_tir.SBlockRealize) else None
-    if root is None:
-        return None
-    nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    blocks = [_block_of(nest) for nest in nests]
-    return [block for block in blocks if block is not None] if all(blocks) else None
-
-
-def _block_of(nest: tirx.Stmt) -> s_tir.SBlock | None:
-    loops = []
-    while isinstance(nest, tirx.For) and nest.kind == tirx.ForKind.SERIAL:
-        loops.append(nest.loop_var)
-        nest = nest.body
-    if not isinstance(nest, s_tir.SBlockRealize) or len(loops) != len(nest.iter_values):
-        return None
-    values = zip(loops, nest.iter_values, strict=True)
-    plain = all(isinstance(value, ir.Var) and value.same_as(loop) for loop, value in values)
-    return nest.block if plain and isinstance(nest.block.body, tirx.BufferStore) else None
-
-
-def _read_product(block: s_tir.SBlock) -> Contraction | None:
+def _read_product(block: Block) -> Contraction | None:
     store = block.body
-    axes = {axis.var: Axis(axis.var, int(axis.dom.extent)) for axis in block.iter_vars}
-    summed = [a.var for a in block.iter_vars if a.iter_type == tirx.IterVar.CommReduce]
-    spatial = [a.var for a in block.iter_vars if a.iter_type == tirx.IterVar.DataPar]
-    factors = _factors(store, list(axes.values()))
-    if factors is None or not summed or len(summed) + len(spatial) != len(axes):
+    if not isinstance(store, tirx.BufferStore) or not block.summed:
+        return None
+    factors = _factors(store, (*block.spatial, *block.summed))
+    if factors is None or not _covers(store.indices, block.spatial):
         return None
     if not isinstance(block.init, tirx.BufferStore) or not _is_zero(block.init.value):
         return None
-    if not _covers(store.indices, [axes[var] for var in spatial]):
-        return None
     left, right = factors
-    if _mentions(left, _innermost(store.indices, axes)):
+    if mentions(left, _innermost(store.indices, block.spatial)):
         left, right = right, left
     groups: dict[tuple[bool, bool], list[Axis]] = {}
-    for var in spatial:
-        is_unit = axes[var].extent == 1
-        sides = (is_unit or _mentions(left, var), is_unit or _mentions(right, var))
-        groups.setdefault(sides, []).append(axes[var])
+    for axis in block.spatial:
+        is_unit = axis.extent == 1
+        sides = (is_unit or mentions(left, axis.var), is_unit or mentions(right, axis.var))
+        groups.setdefault(sides, []).append(axis)
     if (False, False) in groups or (False, True) not in groups:
         return None
     product = ir.Var("product", store.value.ty)
@@ -131,7 +108,7 @@ def _read_product(block: s_tir.SBlock) -> Contraction | None:
         batch=tuple(groups.get((True, True), ())),
         rows=tuple(groups.get((True, False), ())),
         columns=tuple(groups.get((False, True), ())),
-        depth=tuple(axes[var] for var in summed),
+        depth=block.summed,
         left=left,
         right=right,
         output=store.buffer,
@@ -142,15 +119,16 @@ def _read_product(block: s_tir.SBlock) -> Contraction | None:
 
 
 def _with_finish(
-    contraction: Contraction, block: s_tir.SBlock, func: tirx.PrimFunc
+    contraction: Contraction, block: Block, params: Sequence[ir.Var]
 ) -> Contraction | None:
     """Add the block that makes the output of C to a contraction that stores C itself."""
-    store = block.body
-    axes = [Axis(axis.var, int(axis.dom.extent)) for axis in block.iter_vars]
+    store, axes = block.body, block.spatial
+    if not isinstance(store, tirx.BufferStore) or block.summed:
+        return None
     loads: list[ir.TensorLoad] = []
     tvm_ffi.structural_walk(store.value, (ir.TensorLoad, loads.append))
     reads = [load for load in loads if load.source.same_as(contraction.output)]
-    if not reads or block.init is not None or store.buffer not in func.params:
+    if not reads or store.buffer not in params:
         return None
     index = reads[0].indices
     if not _covers(store.indices, axes) or not _covers(index, axes):
@@ -175,11 +153,6 @@ def _with_finish(
         index=tuple(substitute(part, at) for part in store.indices),
         finish=substitute(value, at),
     )
-
-
-def substitute(expr: ir.Expr, values: Mapping[ir.Var, ir.Expr]) -> ir.Expr:
-    """Return `expr` with variables replaced."""
-    return tvm_ffi.structural_map(expr, (ir.Var, lambda var: values.get(var, var)))
 
 
 def _factors(store: tirx.BufferStore, axes: Sequence[Axis]) -> tuple[ir.Expr, ir.Expr] | None:
@@ -213,14 +186,11 @@ def _covers(indices: Sequence[ir.Expr], axes: Sequence[Axis]) -> bool:
     )
 
 
-def _innermost(indices: Sequence[ir.Expr], axes: Mapping[ir.Var, Axis]) -> ir.Var | None:
+def _innermost(indices: Sequence[ir.Expr], axes: Sequence[Axis]) -> ir.Var | None:
     """The variable of the last index that moves, None when none does."""
-    moving = [i for i in indices if isinstance(i, ir.Var) and axes[i].extent > 1]
+    extents = {axis.var: axis.extent for axis in axes}
+    moving = [index for index in indices if extents.get(index, 1) > 1]
     return moving[-1] if moving else None
-
-
-def _mentions(expr: ir.Expr, var: ir.Var | None) -> bool:
-    return any(var is not None and used.same_as(var) for used in tirx.analysis.undefined_vars(expr))
 
 
 def _is_zero(expr: ir.Expr) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from tvm import ir, tirx
 
-from tvm_xengine.codegen.schedules.contraction import Axis
+from tvm_xengine.codegen.schedules.blocks import Axis
 
 Index = ir.Expr | int
 ForKind = tirx.ForKind
 
 
 def loop(
-    extent: int,
+    extent: ir.Expr | int,
     body: Callable[[ir.Expr], tirx.Stmt],
     name: str,
     kind: tirx.ForKind = ForKind.SERIAL,
@@ -21,10 +21,11 @@ def loop(
     dtype: str = "int32",
 ) -> tirx.Stmt:
     """``for name in range(extent): body(name)``; just the body where the extent is 1."""
-    if extent == 1:
+    if isinstance(extent, int) and extent == 1:
         return body(tirx.const(0, dtype))
     var = ir.Var(name, dtype)
-    return tirx.For(var, tirx.const(0, dtype), tirx.const(extent, dtype), kind, body(var))
+    stop = tirx.const(extent, dtype) if isinstance(extent, int) else extent
+    return tirx.For(var, tirx.const(0, dtype), stop, kind, body(var))
 
 
 def nest(
@@ -60,11 +61,10 @@ def share(
 
     def one_worker(worker: ir.Expr) -> tirx.Stmt:
         def item(i: ir.Expr) -> tirx.Stmt:
-            position = worker * each + i
-            stmt = body(position)
-            return stmt if each * workers == total else only_if(position < total, stmt)
+            return body(worker * each + i)
 
-        return sequence([*setup, loop(each, item, name, dtype=dtype)])
+        extent = each if each * workers == total else tirx.min(each, total - worker * each)
+        return sequence([*setup, loop(extent, item, name, dtype=dtype)])
 
     return loop(workers, one_worker, f"{name}_worker", ForKind.PARALLEL, dtype=dtype)
 

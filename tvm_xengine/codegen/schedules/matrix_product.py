@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_xengine.codegen.schedules.contraction import Axis, Contraction, size, substitute
+from tvm_xengine.codegen.schedules.accumulation import substitute
+from tvm_xengine.codegen.schedules.blocks import Axis
+from tvm_xengine.codegen.schedules.contraction import Contraction, size
 from tvm_xengine.codegen.schedules.loops import (
     ForKind,
     loop,

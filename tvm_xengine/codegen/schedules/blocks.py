@@ -1,0 +1,103 @@
+"""Read the blocks of a kernel that no schedule has touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop of a kernel: its variable runs over ``0 .. extent - 1``."""
+
+    var: ir.Var
+    extent: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """One read of a buffer by a block."""
+
+    buffer: ir.Var
+    index: tuple[ir.Expr, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a loop nest of its own computes, for every position of its axes.
+
+    Attributes
+    ----------
+    spatial, summed
+        Axes that number the elements it stores, and axes it reduces over.
+    body, init
+        The statement run at every position, and before the first position of the summed axes
+        (None where nothing is).
+    """
+
+    spatial: tuple[Axis, ...]
+    summed: tuple[Axis, ...]
+    body: tirx.Stmt
+    init: tirx.Stmt | None
+
+    @property
+    def stores(self) -> tuple[tirx.BufferStore, ...]:
+        """The stores of the body, in order."""
+        found: list[tirx.BufferStore] = []
+        tvm_ffi.structural_walk(self.body, (tirx.BufferStore, found.append))
+        return tuple(found)
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads of the body, less those of the buffers it stores to."""
+        found: list[ir.TensorLoad] = []
+        tvm_ffi.structural_walk(self.body, (ir.TensorLoad, found.append))
+        stored = [store.buffer for store in self.stores]
+        return tuple(
+            Load(load.source, tuple(load.indices)) for load in found if load.source not in stored
+        )
+
+
+def read_blocks(func: tirx.PrimFunc) -> tuple[Block, ...] | None:
+    """Return the blocks of a kernel in order, None when one is no plain loop nest of its own."""
+    root = func.body.block if isinstance(func.body, s_tir.SBlockRealize) else None
+    if root is None or root.match_buffers:
+        return None
+    nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    blocks = [_read_block(nest) for nest in nests]
+    return tuple(block for block in blocks if block is not None) if all(blocks) else None
+
+
+def intermediates(func: tirx.PrimFunc) -> tuple[ir.Var, ...]:
+    """The buffers that a kernel allocates for itself."""
+    return tuple(func.body.block.alloc_buffers)
+
+
+def _read_block(nest: tirx.Stmt) -> Block | None:
+    loops = []
+    while isinstance(nest, tirx.For) and nest.kind == tirx.ForKind.SERIAL:
+        loops.append(nest.loop_var)
+        nest = nest.body
+    if not isinstance(nest, s_tir.SBlockRealize) or len(loops) != len(nest.iter_values):
+        return None
+    values = zip(loops, nest.iter_values, strict=True)
+    if not all(isinstance(value, ir.Var) and value.same_as(loop) for loop, value in values):
+        return None
+    block = nest.block
+    if block.alloc_buffers or block.match_buffers or not _only_stores(block.body):
+        return None
+    kinds: dict[int, list[Axis]] = {tirx.IterVar.DataPar: [], tirx.IterVar.CommReduce: []}
+    for axis in block.iter_vars:
+        if axis.iter_type not in kinds:
+            return None
+        kinds[axis.iter_type].append(Axis(axis.var, int(axis.dom.extent)))
+    spatial, summed = (tuple(axes) for axes in kinds.values())
+    return Block(spatial, summed, block.body, block.init)
+
+
+def _only_stores(stmt: tirx.Stmt) -> bool:
+    if isinstance(stmt, tirx.SeqStmt):
+        return all(_only_stores(child) for child in stmt.seq)
+    return isinstance(stmt, (tirx.BufferStore, tirx.Bind))
