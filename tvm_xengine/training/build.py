@@ -12,6 +12,8 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import Array, ForwardModel, is_static
+from tvm_xengine.training.composites import expand_composites
+from tvm_xengine.training.constants import lift_constants
 from tvm_xengine.training.differentiate import Randomness, active_variables, emit_forward
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
@@ -108,10 +110,11 @@ def build_step_by_recipe(
         raise ValueError(
             f"{model.name} has no parameters {unknown}; it has {', '.join(model.parameters)}"
         )
-    mod = build_training_module(model.main, len(model.input_names), names, recipe)
+    source, constants = lift_constants(prepare(model.main))
+    mod = assemble_step(source, len(model.input_names), names, recipe)
     initial: dict[str, Array] = {}
     roles = [str(role) for role in mod[TRAIN_STEP].attrs[ROLES_ATTR]]
-    given = {**model.state, SEED: np.array(seed, "int32")}
+    given = {**model.state, **constants, SEED: np.array(seed, "int32")}
     for param, role in zip(mod[TRAIN_STEP].params, roles, strict=True):
         if role not in (BATCH, HYPER):
             initial[param.name] = (
@@ -132,7 +135,13 @@ def build_training_module(
     trainable
         Names of the parameters that are trained.
     """
-    source = _prepared(forward)
+    return assemble_step(prepare(forward), num_inputs, trainable, recipe)
+
+
+def assemble_step(
+    source: ForwardOps, num_inputs: int, trainable: Sequence[str], recipe: Recipe
+) -> tvm.IRModule:
+    """The same for a forward function that `prepare` has read."""
     names = set(trainable)
     state = _used_state(source, num_inputs)
     trained = [param for param in state if param.name in names]
@@ -144,9 +153,9 @@ def build_training_module(
             results, replaced = assembly.emit()
             fields = [*results.values(), *(new for _, new in replaced)]
             output = builder.emit_output(relax.Tuple(fields), "step_results")
-        builder.emit_func_output(output, params=[param for param, _ in assembly.params])
+        order = [param for param, _ in assembly.params]
+        builder.emit_func_output(output, params=order)
     mod = builder.get()
-    order = [param for param, _ in assembly.params]
     mod[TRAIN_STEP] = mod[TRAIN_STEP].with_attrs(
         {
             "global_symbol": TRAIN_STEP,
@@ -159,7 +168,8 @@ def build_training_module(
     return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod)
 
 
-def _prepared(forward: relax.Function) -> ForwardOps:
+def prepare(forward: relax.Function) -> ForwardOps:
+    """The live ops of a forward function in the form that is differentiated."""
     for param in forward.params:
         if not is_static(param.ty):
             raise UnsupportedModelError(
@@ -175,7 +185,12 @@ def _prepared(forward: relax.Function) -> ForwardOps:
         raise UnsupportedModelError(
             f"the model returns {source.outputs[0].ty}; a loss needs a floating-point tensor"
         )
-    return merge_batch_norm_relu(merge_transposed_matmul(source))
+    return simplified(source)
+
+
+def simplified(source: ForwardOps) -> ForwardOps:
+    """Composite ops taken apart, patterns put together that have a kernel of their own."""
+    return merge_batch_norm_relu(merge_transposed_matmul(expand_composites(source)))
 
 
 def _used_state(source: ForwardOps, num_inputs: int) -> list[relax.Var]:
@@ -255,6 +270,8 @@ class _Assembly:
                 if param not in statistics and param not in self._trained
             ),
         ]
+        for var, _ in self.params:
+            self._emitter.reserve(var.name)
 
     def emit(self) -> tuple[dict[str, relax.Expr], list[tuple[relax.Var, relax.Expr]]]:
         """Emit the step; returns its results by name, and pairs (old state, new state)."""

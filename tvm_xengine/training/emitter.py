@@ -13,7 +13,7 @@ from tvm_xengine.frontends.naming_builder import UniqueNames
 from tvm_xengine.training.kernels.inplace import overwritten_pairs
 
 Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
-Kernel = Callable[..., "te.Tensor | list[te.Tensor]"]
+Kernel = Callable[..., "te.Tensor | list[te.Tensor] | tvm.tirx.PrimFunc"]
 
 KERNEL_ATTR = "tvm_xengine.kernel"
 OPTIONS_ATTR = "tvm_xengine.options"
@@ -24,14 +24,19 @@ class Emitter:
     """Binds expressions and kernel calls to telling names in a function under construction.
 
     A kernel is a plain function from TE tensors (positional) and options (keyword-only) to one
-    TE tensor or a list of them. Equal calls share one PrimFunc, which carries the kernel's name
-    and options as attributes, so that a device's library may replace it.
+    TE tensor, a list of them, or a PrimFunc that takes the inputs and then the outputs. Equal
+    calls share one PrimFunc, which carries the kernel's name and options as attributes, so that
+    a device's library may replace it.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
         self._names = UniqueNames()
         self._kernels: dict[tuple[object, ...], tuple[tvm.ir.GlobalVar, list[tvm.ir.Type]]] = {}
+
+    def reserve(self, name: str) -> None:
+        """Keep bindings from taking the name of a parameter."""
+        self._names.fresh(name)
 
     def bind(self, value: relax.Expr, name: str) -> relax.Var:
         """Bind an expression to a variable called `name`, made unique when taken."""

@@ -6,16 +6,14 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.training.build import simplified
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward_ops import ForwardOp, read_forward_ops
-from tvm_xengine.training.gradients.linear import merge_transposed_matmul
 from tvm_xengine.training.gradients.normalisation import (
     BATCH_NORM,
     BATCH_NORM_RELU,
     emit_frozen_batch_norm,
-    merge_batch_norm_relu,
 )
-from tvm_xengine.training.gradients.randomness import DROPOUT
 from tvm_xengine.training.gradients.rules import RULES
 from tvm_xengine.training.rule import Site
 
@@ -26,7 +24,7 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
     Batch norms use their running statistics and dropout passes everything through. The parameters
     of ``main`` are those of the model, in the same order.
     """
-    source = merge_batch_norm_relu(merge_transposed_matmul(read_forward_ops(model.main).live()))
+    source = simplified(read_forward_ops(model.main).live())
     builder = relax.BlockBuilder()
     emitter = Emitter(builder)
     made: dict[relax.Var, relax.Expr] = {
@@ -53,8 +51,4 @@ def _emit(
     site = Site(op, operands, needs=(False,) * len(operands))
     if op.op in (BATCH_NORM, BATCH_NORM_RELU):
         return (emit_frozen_batch_norm(emitter, site), *operands[3:])
-    if op.op == DROPOUT:
-        return operands * len(op.results)
-    if op.op.startswith("tvm_xengine."):
-        return RULES[op.op](emitter, site).outputs
-    return site.emit(emitter)
+    return RULES[op.op](emitter, site).outputs if op.op in RULES else site.emit(emitter)

@@ -55,6 +55,76 @@ def _convolution(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((output,), pullback)
 
 
+_TRANSPOSED_LAYOUTS = {
+    "relax.nn.conv1d_transpose": ("NCW", "IOW"),
+    "relax.nn.conv2d_transpose": ("NCHW", "IOHW"),
+    "relax.nn.conv3d_transpose": ("NCDHW", "IODHW"),
+}
+
+
+def _transposed_convolution(emitter: Emitter, site: Site) -> Linearized:
+    """The data gradient of a convolution, whose gradients are a convolution and its weight's."""
+    _check_layout(site, _TRANSPOSED_LAYOUTS[site.source.op])
+    data, weight = site.operands
+    options: dict[str, Option] = {
+        "strides": _ints(site.attrs.strides),
+        "padding": _ints(site.attrs.padding),
+        "dilation": _ints(site.attrs.dilation),
+        "groups": int(site.attrs.groups),
+    }
+    output = emitter.call(
+        conv_data_gradient, [data, weight], site.name, data_shape=site.shape, **options
+    )
+    convolution = _CONVOLUTIONS[len(site.shape) - 2]
+
+    def pullback(gradients: Gradients) -> Gradients:
+        (gradient,) = gradients
+        pulled: list[relax.Expr | None] = [None, None]
+        if site.needs[0]:
+            pulled[0] = emitter.bind(
+                convolution(
+                    gradient,
+                    weight,
+                    strides=options["strides"],
+                    padding=_exact_padding(site),
+                    dilation=options["dilation"],
+                    groups=options["groups"],
+                ),
+                site.grad_name(0),
+            )
+        if site.needs[1]:
+            pulled[1] = emitter.call(
+                conv_weight_gradient,
+                [gradient, data],
+                site.grad_name(1),
+                kernel_shape=shape_of(weight)[2:],
+                **options,
+            )
+        return tuple(pulled)
+
+    return Linearized((output,), pullback)
+
+
+def _exact_padding(site: Site) -> tuple[int, ...]:
+    """Padding for which the convolution of the output has exactly the shape of the data."""
+    rank = len(site.shape) - 2
+    before = _ints(site.attrs.padding)[:rank]
+    strides, dilation = _ints(site.attrs.strides), _ints(site.attrs.dilation)
+    kernel = shape_of(site.operands[1])[2:]
+    after = tuple(
+        (shape_of(site.operands[0])[a + 2] - 1) * strides[a]
+        + dilation[a] * (kernel[a] - 1)
+        + 1
+        - site.shape[a + 2]
+        - before[a]
+        for a in range(rank)
+    )
+    return (*before, *after)
+
+
+_CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+
+
 def _check_layout(site: Site, expected: tuple[str, str]) -> None:
     found = (str(site.attrs.data_layout), str(site.attrs.kernel_layout))
     if found != expected:
@@ -68,4 +138,7 @@ def _ints(values: object) -> tuple[int, ...]:
     return tuple(int(value) for value in values)  # type: ignore[attr-defined]
 
 
-RULES: dict[str, Rule] = dict.fromkeys(_LAYOUTS, _convolution)
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_LAYOUTS, _convolution),
+    **dict.fromkeys(_TRANSPOSED_LAYOUTS, _transposed_convolution),
+}

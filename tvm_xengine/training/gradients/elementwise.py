@@ -185,9 +185,6 @@ UNARY: dict[str, Derivative] = {
         "ga", lambda g, a, alpha: tvm.tirx.Select(a > _like(a, 0), g, g * alpha), ("alpha",)
     ),
     "nn.relu": Derivative("gy", lambda g, y: _where(y > _like(y, 0), g)),
-    "nn.relu6": Derivative(
-        "ga", lambda g, a: _where(tvm.tirx.all(a > _like(a, 0), a < _like(a, 6)), g)
-    ),
     "nn.selu": Derivative(
         "ga",
         lambda g, a: (
@@ -246,6 +243,37 @@ _CLIP = derivative_kernel(
 )
 
 
+def _prelu(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+    data, slope = site.operands
+    axis = int(site.attrs.axis) % len(site.shape)
+    column = [1] * len(site.shape)
+    column[axis] = -1
+    spread = tuple(shape_of(slope)[0] if extent == -1 else 1 for extent in column)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        pulled: list[relax.Expr | None] = [None, None]
+        if site.needs[0]:
+            wide = emitter.bind(relax.op.reshape(slope, spread), f"{site.name}_slope")
+            tensors = [gradients[0], data, wide]
+            pulled[0] = emitter.call(_PRELU_DATA, tensors, site.grad_name(0), shape=site.shape)
+        if site.needs[1]:
+            tensors = [gradients[0], data]
+            summed = emitter.call(_PRELU_SLOPE, tensors, f"{site.name}_backward", shape=spread)
+            pulled[1] = emitter.bind(relax.op.reshape(summed, shape_of(slope)), site.grad_name(1))
+        return tuple(pulled)
+
+    return Linearized((output,), pullback)
+
+
+_PRELU_DATA = derivative_kernel(
+    "prelu_backward", lambda g, a, b: tvm.tirx.Select(a > _like(a, 0), g, g * b)
+)
+_PRELU_SLOPE = derivative_kernel(
+    "prelu_slope_backward", lambda g, a: tvm.tirx.Select(a > _like(a, 0), _like(g, 0), g * a)
+)
+
+
 def _cast(emitter: Emitter, site: Site) -> Linearized:
     (output,) = site.emit(emitter)
 
@@ -264,6 +292,7 @@ RULES: dict[str, Rule] = {
     **{f"relax.{op}": elementwise_rule(op, *pair) for op, pair in BINARY.items()},
     "relax.where": elementwise_rule("where", *_WHERE),
     "relax.clip": _clip,
+    "relax.nn.prelu": _prelu,
     "relax.astype": _cast,
 }
 

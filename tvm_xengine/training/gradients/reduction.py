@@ -7,24 +7,13 @@ from math import prod
 from tvm import relax
 
 from tvm_xengine.training.emitter import Emitter, shape_of
-from tvm_xengine.training.kernels.reduction import spread
+from tvm_xengine.training.kernels.reduction import (
+    extremum_backward,
+    product_backward,
+    spread,
+    variance_backward,
+)
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
-
-
-def reduced_axes(site: Site) -> tuple[int, ...]:
-    """The axes that the op reduces, from 0."""
-    rank = len(shape_of(site.operands[0]))
-    axes = site.attrs.axis
-    return tuple(range(rank)) if axes is None else tuple(sorted(int(axis) % rank for axis in axes))
-
-
-def without_axes(emitter: Emitter, value: relax.Expr, site: Site) -> relax.Expr:
-    """A tensor shaped like the result, with reduced axes of length one taken out."""
-    shape = shape_of(site.operands[0])
-    kept = tuple(extent for a, extent in enumerate(shape) if a not in reduced_axes(site))
-    if shape_of(value) == kept:
-        return value
-    return emitter.bind(relax.op.reshape(value, kept), f"{site.name}_backward_squeezed")
 
 
 def _sum(emitter: Emitter, site: Site) -> Linearized:
@@ -33,21 +22,20 @@ def _sum(emitter: Emitter, site: Site) -> Linearized:
 
 def _mean(emitter: Emitter, site: Site) -> Linearized:
     shape = shape_of(site.operands[0])
-    return _spread_rule(emitter, site, 1 / prod(shape[a] for a in reduced_axes(site)))
+    return _spread_rule(emitter, site, 1 / prod(shape[a] for a in _reduced_axes(site)))
 
 
 def _spread_rule(emitter: Emitter, site: Site, factor: float) -> Linearized:
     (output,) = site.emit(emitter)
 
     def pullback(gradients: Gradients) -> Gradients:
-        gradient = without_axes(emitter, gradients[0], site)
         return (
             emitter.call(
                 spread,
-                [gradient],
+                [_without_axes(emitter, gradients[0], site)],
                 site.grad_name(0),
                 shape=shape_of(site.operands[0]),
-                axes=reduced_axes(site),
+                axes=_reduced_axes(site),
                 factor=factor,
             ),
         )
@@ -55,4 +43,64 @@ def _spread_rule(emitter: Emitter, site: Site, factor: float) -> Linearized:
     return Linearized((output,), pullback)
 
 
-RULES: dict[str, Rule] = {"relax.sum": _sum, "relax.mean": _mean}
+def _variance(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        tensors = [_without_axes(emitter, gradients[0], site), site.operands[0]]
+        axes = _reduced_axes(site)
+        return (emitter.call(variance_backward, tensors, site.grad_name(0), axes=axes),)
+
+    return Linearized((output,), pullback)
+
+
+def _extremum(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        tensors = [
+            _without_axes(emitter, gradients[0], site),
+            site.operands[0],
+            _without_axes(emitter, output, site),
+        ]
+        axes = _reduced_axes(site)
+        return (emitter.call(extremum_backward, tensors, site.grad_name(0), axes=axes),)
+
+    return Linearized((output,), pullback)
+
+
+def _product(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        tensors = [_without_axes(emitter, gradients[0], site), site.operands[0]]
+        axes = _reduced_axes(site)
+        return (emitter.call(product_backward, tensors, site.grad_name(0), axes=axes),)
+
+    return Linearized((output,), pullback)
+
+
+def _reduced_axes(site: Site) -> tuple[int, ...]:
+    """The axes that the op reduces, from 0."""
+    rank = len(shape_of(site.operands[0]))
+    axes = site.attrs.axis
+    return tuple(range(rank)) if axes is None else tuple(sorted(int(axis) % rank for axis in axes))
+
+
+def _without_axes(emitter: Emitter, value: relax.Expr, site: Site) -> relax.Expr:
+    """A tensor shaped like the result, with reduced axes of length one taken out."""
+    shape = shape_of(site.operands[0])
+    kept = tuple(extent for a, extent in enumerate(shape) if a not in _reduced_axes(site))
+    if shape_of(value) == kept:
+        return value
+    return emitter.bind(relax.op.reshape(value, kept), f"{site.name}_without_axes")
+
+
+RULES: dict[str, Rule] = {
+    "relax.max": _extremum,
+    "relax.mean": _mean,
+    "relax.min": _extremum,
+    "relax.prod": _product,
+    "relax.sum": _sum,
+    "relax.variance": _variance,
+}

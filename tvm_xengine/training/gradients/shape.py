@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import tvm
 from tvm import relax
 
-from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.elementwise import reduce_to
+from tvm_xengine.training.kernels.movement import (
+    pad_backward,
+    repeat_backward,
+    slice_backward,
+    tile_backward,
+)
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 
@@ -42,11 +52,182 @@ def _broadcast_to(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((output,), pullback)
 
 
+def _concat(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+    axis = int(site.attrs.axis) % len(site.shape)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        pulled: list[relax.Expr | None] = []
+        begin = 0
+        for position, operand in enumerate(site.operands):
+            end = begin + shape_of(operand)[axis]
+            part = relax.op.strided_slice(gradients[0], [axis], [begin], [end])
+            needed = site.needs[position]
+            pulled.append(emitter.bind(part, site.grad_name(position)) if needed else None)
+            begin = end
+        return tuple(pulled)
+
+    return Linearized((output,), pullback)
+
+
+def _split(emitter: Emitter, site: Site) -> Linearized:
+    outputs = site.emit(emitter)
+    axis = int(site.attrs.axis) % len(site.shape)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        parts = [
+            gradient if gradient is not None else _zeros_like(emitter, output)
+            for gradient, output in zip(gradients, outputs, strict=True)
+        ]
+        return (emitter.bind(relax.op.concat(parts, axis), site.grad_name(0)),)
+
+    return Linearized(outputs, pullback)
+
+
+def _strided_slice(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+    shape = shape_of(site.operands[0])
+    rank = len(shape)
+    axes, begin, _end, *strides = (_ints(argument) for argument in site.source.call.args[1:])
+    steps = strides[0] if strides else (1,) * len(axes)
+    first, step = [0] * rank, [1] * rank
+    for axis, start, stride in zip(axes, begin, steps, strict=True):
+        extent = shape[axis]
+        start = start + extent if start < 0 else start
+        first[axis] = min(max(start, 0), extent if stride > 0 else extent - 1)
+        step[axis] = stride
+
+    def pullback(gradients: Gradients) -> Gradients:
+        return (
+            emitter.call(
+                slice_backward,
+                [gradients[0]],
+                site.grad_name(0),
+                shape=shape,
+                begin=tuple(first),
+                strides=tuple(step),
+            ),
+        )
+
+    return Linearized((output,), pullback)
+
+
+def _pad(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+    shape = shape_of(site.operands[0])
+    widths = [int(width) for width in site.attrs.pad_width]
+    before = tuple(widths[0::2])
+    mode = str(site.attrs.pad_mode)
+    if mode not in ("constant", "reflect", "edge", "replicate", "circular"):
+        raise UnsupportedModelError(f"{site.name}: padding by {mode!r} has no gradient")
+
+    def pullback(gradients: Gradients) -> Gradients:
+        name = site.grad_name(0)
+        if mode == "constant":
+            end = [low + extent for low, extent in zip(before, shape, strict=True)]
+            axes = list(range(len(shape)))
+            part = relax.op.strided_slice(gradients[0], axes, list(before), end)
+            return (emitter.bind(part, name),)
+        kind = "edge" if mode == "replicate" else mode
+        gradient = emitter.call(
+            pad_backward, [gradients[0]], name, shape=shape, before=before, mode=kind
+        )
+        return (gradient,)
+
+    return Linearized((output,), pullback)
+
+
+def _tile(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+    shape = shape_of(site.operands[0])
+
+    def pullback(gradients: Gradients) -> Gradients:
+        rank = max(len(shape), len(site.shape))
+        padded = (1,) * (rank - len(shape)) + shape
+        gradient = emitter.call(tile_backward, [gradients[0]], site.grad_name(0), shape=padded)
+        return (_shaped(emitter, gradient, shape, site.grad_name(0)),)
+
+    return Linearized((output,), pullback)
+
+
+def _repeat(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+    shape = shape_of(site.operands[0])
+    repeats = int(site.attrs.repeats)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        axis = 0 if site.attrs.axis is None else int(site.attrs.axis) % len(shape)
+        gradient = emitter.call(
+            repeat_backward, [gradients[0]], site.grad_name(0), axis=axis, repeats=repeats
+        )
+        return (_shaped(emitter, gradient, shape, site.grad_name(0)),)
+
+    return Linearized((output,), pullback)
+
+
+def _flip(emitter: Emitter, site: Site) -> Linearized:
+    (output,) = site.emit(emitter)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        flipped = relax.op.flip(gradients[0], int(site.attrs.axis))
+        return (emitter.bind(flipped, site.grad_name(0)),)
+
+    return Linearized((output,), pullback)
+
+
+def _stack(emitter: Emitter, site: Site) -> Linearized:
+    """As a concatenation of tensors with a new axis."""
+    axis = int(site.attrs.axis) % len(site.shape)
+    columns = [
+        emitter.bind(relax.op.expand_dims(operand, axis), f"{site.name}_part")
+        for operand in site.operands
+    ]
+    output = emitter.bind(relax.op.concat(columns, axis), site.name)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        pulled: list[relax.Expr | None] = []
+        for position, operand in enumerate(site.operands):
+            if not site.needs[position]:
+                pulled.append(None)
+                continue
+            part = relax.op.strided_slice(gradients[0], [axis], [position], [position + 1])
+            kept = emitter.bind(part, f"{site.name}_backward_part")
+            pulled.append(_shaped(emitter, kept, shape_of(operand), site.grad_name(position)))
+        return tuple(pulled)
+
+    return Linearized((output,), pullback)
+
+
+def _shaped(emitter: Emitter, value: relax.Expr, shape: tuple[int, ...], name: str) -> relax.Expr:
+    if shape_of(value) == shape:
+        return value
+    return emitter.bind(relax.op.reshape(value, shape), name)
+
+
+def _zeros_like(emitter: Emitter, value: relax.Expr) -> relax.Expr:
+    zeros = relax.op.zeros(shape_of(value), dtype_of(value))
+    return emitter.bind(zeros, "no_gradient")
+
+
+def _ints(argument: relax.Expr) -> tuple[int, ...]:
+    values: Sequence[tvm.ir.Expr] = argument.fields
+    return tuple(int(value) for value in values)
+
+
 RULES: dict[str, Rule] = {
-    "relax.reshape": _reshape,
-    "relax.expand_dims": _reshape,
-    "relax.squeeze": _reshape,
-    "relax.flatten": _reshape,
-    "relax.permute_dims": _permute_dims,
     "relax.broadcast_to": _broadcast_to,
+    "relax.concat": _concat,
+    "relax.expand_dims": _reshape,
+    "relax.flatten": _reshape,
+    "relax.flip": _flip,
+    "relax.nn.batch_flatten": _reshape,
+    "relax.nn.pad": _pad,
+    "relax.permute_dims": _permute_dims,
+    "relax.repeat": _repeat,
+    "relax.reshape": _reshape,
+    "relax.split": _split,
+    "relax.squeeze": _reshape,
+    "relax.stack": _stack,
+    "relax.strided_slice": _strided_slice,
+    "relax.tile": _tile,
 }

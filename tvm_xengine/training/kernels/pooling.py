@@ -135,6 +135,28 @@ def avg_pool_backward(
     return te.compute(data_shape, data_gradient, name="data_gradient")
 
 
+def adaptive_avg_pool_backward(
+    output_gradient: te.Tensor, *, data_shape: tuple[int, ...]
+) -> te.Tensor:
+    """Each input pixel gathers its share of the windows [q I / O, ceil((q + 1) I / O)) over it."""
+    _, _, *space = data_shape
+    _, _, *out_space = [int(extent) for extent in output_gradient.shape]
+    q = [te.reduce_axis((0, extent), name=f"q{a}") for a, extent in enumerate(out_space)]
+
+    def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
+        covered, size = [], tvm.tirx.const(1, "int32")
+        for a, position in enumerate(i):
+            first = tvm.tirx.floordiv(q[a] * space[a], out_space[a])
+            last = tvm.tirx.floordiv((q[a] + 1) * space[a] + out_space[a] - 1, out_space[a])
+            covered += [position >= first, position < last]
+            size = size * (last - first)
+        share = output_gradient(n, c, *q) / size.astype(output_gradient.dtype)
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return te.sum(tvm.tirx.if_then_else(tvm.tirx.all(*covered), share, zero), axis=q)
+
+    return te.compute(data_shape, data_gradient, name="data_gradient")
+
+
 def _inside(at: Sequence[Expr], space: Sequence[int]) -> Expr:
     return tvm.tirx.all(
         *(bound for p, extent in zip(at, space, strict=True) for bound in (p >= 0, p < extent))
