@@ -111,9 +111,14 @@ def _prim_func(
         for (shape, dtype), name in zip(shapes, names, strict=True)
     ]
     made = kernel(*inputs, **options)
-    outputs = made if isinstance(made, list) else [made]
-    func = te.create_prim_func([*inputs, *outputs], index_dtype_override="int64")
-    func = func.without_attr("global_symbol")
+    if isinstance(made, tvm.tirx.PrimFunc):
+        func = made
+        outputs = [func.buffer_map[param] for param in func.params[len(inputs) :]]
+    else:
+        outputs = made if isinstance(made, list) else [made]
+        # Indices as wide as those of Relax's own kernels, so that FuseTIR can merge the two.
+        func = te.create_prim_func([*inputs, *outputs], index_dtype_override="int64")
+        func = func.without_attr("global_symbol")
     func = func.with_attr(KERNEL_ATTR, kernel.__name__)
     func = func.with_attr(OPTIONS_ATTR, {name: _plain(value) for name, value in options.items()})
     if pairs := overwritten_pairs(kernel):

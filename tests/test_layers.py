@@ -1,0 +1,53 @@
+"""The walls between the parts that know TVM and those that do not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PLAIN = sorted(
+    {
+        "tvm_xengine.arena",
+        "tvm_xengine.byte_sizes",
+        "tvm_xengine.errors",
+        "tvm_xengine.graph",
+        "tvm_xengine.packing",
+        "tvm_xengine.planner",
+        "tvm_xengine.platform",
+        "tvm_xengine.problem",
+        "tvm_xengine.report.summary",
+        "tvm_xengine.report.tables",
+        "tvm_xengine.residency",
+        "tvm_xengine.schedule",
+        "tvm_xengine.simulate",
+    }
+    | {
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__")
+        for path in (ROOT / "tvm_xengine" / "solvers").rglob("*.py")
+        if path.stem != "worker"  # the workers' entry scripts import one solver each
+    }
+)
+
+
+def loaded_after_importing(*modules: str) -> set[str]:
+    code = f"import sys, {', '.join(modules)}; print(*sorted(m.partition('.')[0] for m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_problems_solvers_and_the_referee_never_import_tvm() -> None:
+    assert not {"tvm", "tvm_ffi"} & loaded_after_importing(*PLAIN)
+
+
+def test_the_wall_can_be_seen_through() -> None:
+    assert "tvm" in loaded_after_importing("tvm_xengine.extract")
+
+
+@pytest.mark.parametrize(
+    "module", ["tvm_xengine", "tvm_xengine.solvers", "tvm_xengine.commands.options"]
+)
+def test_importing_the_front_door_loads_no_solver_library_and_no_framework(module: str) -> None:
+    heavy = {"tvm", "torch", "onnx", "highspy", "pyscipopt", "gurobipy", "ortools", "sklearn"}
+    assert not heavy & loaded_after_importing(module)
