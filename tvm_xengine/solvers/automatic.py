@@ -1,81 +1,125 @@
-"""The default solver: cheap answers first, proof as far as the time goes."""
+"""The default solver: cheap answers first, then search and proof side by side."""
 
 from __future__ import annotations
+
+import threading
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.baselines.placed import keep_all
-from tvm_xengine.solvers.exact import solve_tight
 from tvm_xengine.solvers.greedy import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
-from tvm_xengine.solvers.result import Objective, SolveResult
+from tvm_xengine.solvers.prover import Prover, is_closed
+from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult
 from tvm_xengine.solvers.working_set import working_sets
 
-_EXACT_OPS = 120
-"""Up to this many ops the exact model is tried."""
+_SLICES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""How long the search runs before it looks at what is proven; the last one repeats."""
+_COST_SHARE = 0.2
+"""Share of the time for the cheapest schedule, from which the makespan is then improved."""
 
 
 def solve_automatically(problem: Problem, request: Request) -> SolveResult:
-    """The best of keep-everything, greedy and, when a gap remains, the exact model."""
+    """The best of keep-everything, greedy, search and, where the size allows, the exact model.
+
+    Bounds are proven beside the search, and it stops as soon as the gap asked for is proven.
+    The proof is for every schedule where possible, else for the graph's order of first runs;
+    the result's scope says which.
+    """
     sets = working_sets(problem)
     if sets.is_infeasible():
         proof = Proof(0.0, is_infeasible=True)
         return conclude(problem, request, None, proof, solver="auto", message=sets.binding())
-    floor = cheapest(problem, request)
-    best = _Best(problem, request)
+    best = Incumbent(problem, request)
     best.offer(request.start, "start")
     best.offer(keep_all(problem, request), "keep-all")
-    if not best.is_within(floor):
-        best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
-    proof, messages = Proof(floor), []
-    if not best.is_within(floor) and is_exact_in_reach(problem, request):
-        exact = solve_tight(problem, request)
-        best.offer(exact.schedule, exact.solver)
-        proof = Proof(exact.bound, exact.scope)
-        messages.append(exact.message)
-    return conclude(
-        problem,
-        request,
-        best.schedule,
-        proof,
-        solver=f"auto ({best.source})" if best.source else "auto",
-        message="; ".join(messages),
-    )
+    floor = Proof(_floor(problem, request))
+    if best.value is not None and is_closed(best.value, floor, request):
+        return _concluded(best, floor, "")
+    best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
+    if best.value is not None and is_closed(best.value, floor, request):
+        return _concluded(best, floor, "")
+    prover = Prover(problem, request, best.snapshot, best.offer)
+    try:
+        _search_beside(prover, best)
+    except KeyboardInterrupt:
+        request.say("interrupted; this is the best so far")
+    finally:
+        prover.stop()
+    return _concluded(best, prover.proof(best.value), prover.message)
 
 
-def cheapest(problem: Problem, request: Request) -> float:
+class Incumbent:
+    """The best schedule offered so far, from any thread."""
+
+    def __init__(self, problem: Problem, request: Request) -> None:
+        self.problem = problem
+        self.request = request
+        self.schedule: Schedule | None = None
+        self.value: float | None = None
+        self.source = ""
+        self._lock = threading.Lock()
+
+    def offer(self, schedule: Schedule | None, source: str) -> None:
+        """Take `schedule` if the referee accepts it and it is better."""
+        value = self.request.value_of(self.problem, schedule)
+        with self._lock:
+            if value is not None and (self.value is None or value < self.value):
+                self.schedule, self.value, self.source = schedule, value, source
+                self.request.say(f"{source}: {value:g}")
+
+    def snapshot(self) -> tuple[float, Schedule] | None:
+        """(value, schedule) of the best so far."""
+        with self._lock:
+            if self.value is None or self.schedule is None:
+                return None
+            return self.value, self.schedule
+
+
+def _search_beside(prover: Prover, best: Incumbent) -> None:
+    """Search in slices until the gap is closed, nothing fits for certain, or time is up."""
+    from tvm_xengine.solvers.search.driver import search
+
+    request, problem = best.request, best.problem
+    if request.objective is Objective.MAKESPAN:
+        limits = Limits(_COST_SHARE * request.remaining_s)
+        best.offer(search(problem, limits=limits, seed=request.seed, start=best.schedule), "search")
+    turn = 0
+    while request.elapsed_s < request.limits.time_limit_s:
+        if prover.proof(None).is_infeasible:
+            return
+        if best.value is not None and prover.closes(best.value):
+            return
+        slice_s = min(_SLICES_S[min(turn, len(_SLICES_S) - 1)], request.remaining_s)
+        found = search(
+            problem,
+            objective=request.objective,
+            limits=Limits(slice_s),
+            seed=request.seed + turn,
+            start=best.schedule,
+            on_improvement=lambda _, schedule: best.offer(schedule, "search"),
+        )
+        best.offer(found, "search")
+        turn += 1
+
+
+def _floor(problem: Problem, request: Request) -> float:
     """A bound without any search: every required op at its cheapest."""
     if request.objective is Objective.MAKESPAN:
         return 0.0
     return index_problem(problem, request.objective).cheapest
 
 
-def is_exact_in_reach(problem: Problem, request: Request) -> bool:
-    """Whether the stage model can express the objective and is small enough to be tried."""
-    return request.objective is not Objective.MAKESPAN and len(problem.graph.ops) <= _EXACT_OPS
-
-
-class _Best:
-    """The best schedule offered so far."""
-
-    def __init__(self, problem: Problem, request: Request) -> None:
-        self._problem = problem
-        self._request = request
-        self.schedule: Schedule | None = None
-        self.value: float | None = None
-        self.source = ""
-
-    def offer(self, schedule: Schedule | None, source: str) -> None:
-        """Take `schedule` if the referee accepts it and it is better."""
-        value = self._request.value_of(self._problem, schedule)
-        if value is not None and (self.value is None or value < self.value):
-            self.schedule, self.value, self.source = schedule, value, source
-            self._request.say(f"{source}: {value:g}")
-
-    def is_within(self, bound: float) -> bool:
-        """Whether nothing that is worth looking for can be better."""
-        if self.value is None:
-            return False
-        allowed = max(self._request.limits.gap_ratio, PROOF_RATIO)
-        return self.value - bound <= allowed * self.value
+def _concluded(best: Incumbent, proof: Proof, message: str) -> SolveResult:
+    sentences = [message] if message else []
+    if proof.scope is not Scope.EVERY_SCHEDULE:
+        sentences.append(f"the bound holds for {proof.scope.value}")
+    return conclude(
+        best.problem,
+        best.request,
+        best.schedule,
+        proof,
+        solver=f"auto ({best.source})" if best.source else "auto",
+        message="; ".join(sentences),
+    )

@@ -1,0 +1,152 @@
+"""Proves, beside a search, how good its answer is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Schedule
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
+from tvm_xengine.solvers.backends.process import BackendRun
+from tvm_xengine.solvers.bound import bounds
+from tvm_xengine.solvers.formulations.tight import formulate_tight
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request
+from tvm_xengine.solvers.result import Objective, Scope
+
+_EXACT_OPS = 100
+"""Up to this many ops the stage model is tried."""
+
+
+class Prover:
+    """Raises bounds in a thread of its own, most general first, until stopped or done.
+
+    First for every schedule, then for the given order of first runs, then the exact stage
+    model where its size allows.
+
+    Parameters
+    ----------
+    incumbent
+        Gives the best value and schedule so far; what is proven is compared with it.
+    on_schedule
+        Called, from the thread, with every schedule that the stage model finds.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        request: Request,
+        incumbent: Callable[[], tuple[float, Schedule] | None],
+        on_schedule: Callable[[Schedule, str], None],
+    ) -> None:
+        self._problem = problem
+        self._request = request
+        self._incumbent = incumbent
+        self._on_schedule = on_schedule
+        self._proofs: dict[Scope, Proof] = {}
+        self._running: BackendRun | None = None
+        self._is_stopped = False
+        self.message = ""
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether better proofs may still come."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Stop at once and wait for the thread."""
+        self._is_stopped = True
+        if self._running is not None:
+            self._running.cancel()
+        self._thread.join()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until all is proven that can be, or for `timeout_s`."""
+        self._thread.join(timeout_s)
+
+    def proof(self, value: float | None) -> Proof:
+        """What to say about an answer of that value: the most general proof that closes the gap.
+
+        Without one, the bound that holds for every schedule. A bound for some schedules says
+        nothing about a value below it, which must come from others.
+        """
+        general = self._proofs.get(Scope.EVERY_SCHEDULE, Proof(0.0))
+        if value is None or is_closed(value, general, self._request):
+            return general
+        for scope in (Scope.GIVEN_ORDER, Scope.STAGE_MODEL):
+            proof = self._proofs.get(scope)
+            if proof is not None and is_closed(value, proof, self._request):
+                return proof
+        return general
+
+    def _work(self) -> None:
+        try:
+            for scope in (Scope.EVERY_SCHEDULE, Scope.GIVEN_ORDER):
+                self._raise_bounds(scope)
+                if self._is_done():
+                    return
+            if (
+                self._request.objective is not Objective.MAKESPAN
+                and len(self._problem.graph.ops) <= _EXACT_OPS
+            ):
+                self._solve_stage_model()
+        except SolverUnavailableError as error:
+            self.message = str(error)
+
+    def _raise_bounds(self, scope: Scope) -> None:
+        best = self._incumbent()
+        rising = bounds(
+            self._problem,
+            self._request,
+            scope=scope,
+            incumbent=best[1] if best else None,
+            run=self._run,
+        )
+        for proof in rising:
+            self._proofs[scope] = proof
+            if self._is_done():
+                return
+
+    def _solve_stage_model(self) -> None:
+        indexed = index_problem(self._problem, self._request.objective)
+        model = formulate_tight(indexed)
+        options = BackendOptions(
+            self._request.remaining_s, self._request.limits.gap_ratio, seed=self._request.seed
+        )
+        answer = self._run(model.program, options, indexed.cheapest)
+        if answer.x is not None:
+            self._on_schedule(model.schedule(answer.x), "tight")
+        is_infeasible = answer.outcome is Outcome.INFEASIBLE
+        bound = indexed.cheapest if is_infeasible else answer.bound
+        self._proofs[Scope.STAGE_MODEL] = Proof(bound, Scope.STAGE_MODEL, is_infeasible)
+
+    def _is_done(self) -> bool:
+        best = self._incumbent()
+        general = self._proofs.get(Scope.EVERY_SCHEDULE)
+        return (
+            self._is_stopped
+            or (general is not None and general.is_infeasible)
+            or (best is not None and self.closes(best[0]))
+        )
+
+    def closes(self, value: float) -> bool:
+        """Whether what is proven suffices for an answer of that value."""
+        return is_closed(value, self.proof(value), self._request)
+
+    def _run(self, program: Program, options: BackendOptions, floor: float) -> Answer:
+        if self._is_stopped:
+            return Answer(Outcome.UNKNOWN, None, None, floor, "interrupted")
+        self._running = BackendRun("highs", program, options, floor=floor)
+        return self._running.answer()
+
+
+def is_closed(value: float, proof: Proof, request: Request) -> bool:
+    """Whether `value` is within the gap asked for of a bound that applies to it."""
+    tolerance = PROOF_RATIO * abs(value)
+    allowed = max(request.limits.gap_ratio * abs(value), tolerance)
+    return -tolerance <= value - proof.bound <= allowed
