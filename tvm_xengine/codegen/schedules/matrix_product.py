@@ -9,7 +9,7 @@ comparison per packed element.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import ir, tirx
@@ -28,6 +28,7 @@ from tvm_xengine.codegen.schedules.loops import (
     share,
     unravel,
 )
+from tvm_xengine.codegen.schedules.phases import split_phases
 from tvm_xengine.codegen.targets import core_count, cpu_features, vector_bytes
 
 _TileBody = Callable[[ir.Expr, ir.Expr], tirx.Stmt]
@@ -116,9 +117,27 @@ def write_matrix_product(
     func: tirx.PrimFunc, contraction: Contraction, target: Target
 ) -> tirx.PrimFunc:
     """Return `func`, which is `contraction`, with loops for a CPU."""
-    tiling = choose_tiling(contraction, target)
-    body = _Writer(contraction, tiling).write()
+    body = sequence([_write(phase, target) for phase in split_phases(contraction)])
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _write(contraction: Contraction, target: Target) -> tirx.Stmt:
+    if size(contraction.depth) == 0:
+        return _write_empty_sum(contraction)
+    return _Writer(contraction, choose_tiling(contraction, target)).write()
+
+
+def _write_empty_sum(contraction: Contraction) -> tirx.Stmt:
+    axes = [*contraction.batch, *contraction.rows, *contraction.columns]
+    zero = tirx.const(0, contraction.dtype)
+
+    def store(position: Sequence[ir.Expr]) -> tirx.Stmt:
+        at = {axis.var: i for axis, i in zip(axes, position, strict=True)}
+        value = substitute(contraction.finish, at | {contraction.product: zero})
+        index = [substitute(part, at) for part in contraction.index]
+        return tirx.BufferStore(contraction.output, value, index)
+
+    return nest([axis.extent for axis in axes], store, "i", str(axes[0].var.ty.dtype))
 
 
 class _Writer:
@@ -143,9 +162,7 @@ class _Writer:
         self.left = self._buffer("packed_left", left_elements)
         self.right = self._buffer("packed_right", right_elements)
         tile_elements = tiling.row_tile * tiling.column_tile
-        self.sums = self._buffer("sums", tile_elements, "local")
-        # Another scope than that of the sums: StorageRewrite would let the two share memory, and
-        # an array that is indexed by loop variables cannot live in registers.
+        self.sums = self._buffer("sums", tile_elements)
         self.tile = self._buffer("tile", tile_elements)
 
     def write(self) -> tirx.Stmt:
@@ -187,7 +204,12 @@ class _Writer:
                         lambda j: self._column_block(here, d, j),
                         "column_block",
                         dtype=self.index_dtype,
-                        setup=[tirx.AllocBuffer(self.right)],
+                        setup=[
+                            tirx.AllocBuffer(self.right),
+                            tirx.AllocBuffer(self.tile),
+                            tirx.AllocBuffer(self.sums),
+                            self._clear_sums(),
+                        ],
                     ),
                 ]
             )
@@ -279,10 +301,13 @@ class _Writer:
         block: ir.Expr,
         panel: ir.Expr,
     ) -> tirx.Stmt:
-        row_tile, column_tile = self.t.row_tile, self.t.column_tile
+        """Multiply two panels and add the product to the output.
 
-        def clear(i: ir.Expr, j: ir.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(self.sums, self._zero(), [i * column_tile + j])
+        The sums are zero before and after. That they live on while the tile is stored keeps
+        StorageRewrite from giving both the same memory: an array that is indexed by the loop
+        variables of the store could not live in registers.
+        """
+        row_tile, column_tile = self.t.row_tile, self.t.column_tile
 
         def add(k: ir.Expr, i: ir.Expr, j: ir.Expr) -> tirx.Stmt:
             left = self.left[(row_panel * self.t.depth + k) * row_tile + i]
@@ -298,16 +323,20 @@ class _Writer:
         first_column = (block * self.t.column_panels + panel) * column_tile
         return sequence(
             [
-                tirx.AllocBuffer(self.sums),
-                tirx.AllocBuffer(self.tile),
-                self._in_registers(clear),
                 self._loop(
                     self.t.depth, lambda k: self._in_registers(lambda i, j: add(k, i, j)), "k"
                 ),
                 self._in_registers(copy),
+                self._clear_sums(),
                 self._store_tile(at, depth_block, first_row, first_column),
             ]
         )
+
+    def _clear_sums(self) -> tirx.Stmt:
+        def clear(i: ir.Expr, j: ir.Expr) -> tirx.Stmt:
+            return tirx.BufferStore(self.sums, self._zero(), [i * self.t.column_tile + j])
+
+        return self._in_registers(clear)
 
     def _in_registers(self, body: _TileBody) -> tirx.Stmt:
         """Run `body` for each element of the block of sums, unrolled and vectorised."""
@@ -385,8 +414,8 @@ class _Writer:
             return math.gcd(innermost.extent, self.t.lanes)
         return 1
 
-    def _buffer(self, name: str, elements: int, scope: str = "global") -> ir.Var:
-        return tirx.decl_buffer((elements,), self.c.dtype, name=name, scope=scope)
+    def _buffer(self, name: str, elements: int) -> ir.Var:
+        return tirx.decl_buffer((elements,), self.c.dtype, name=name)
 
     def _loop(
         self,

@@ -143,8 +143,8 @@ class _GroupWriter:
     def _over_lanes(self, block: Block, fold: Accumulation, at: Values, lanes: int) -> tirx.Stmt:
         """Fold one element in `lanes` parts, each over every `lanes`-th of the innermost axis."""
         *outer, last = block.summed
-        parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts", scope="local")
-        whole = tirx.decl_buffer((1,), fold.dtype, name="whole", scope="local")
+        parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts")
+        whole = tirx.decl_buffer((1,), fold.dtype, name="whole")
 
         def add(here: Values, position: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
             term = substitute(fold.term, {**here, last.var: position})
@@ -185,7 +185,7 @@ class _GroupWriter:
         """Fold neighbouring elements in the lanes of one register."""
 
         def piece(first: ir.Expr, lanes: int) -> tirx.Stmt:
-            parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts", scope="local")
+            parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts")
 
             def add(here: Values) -> tirx.Stmt:
                 def one(lane: ir.Expr) -> tirx.Stmt:
