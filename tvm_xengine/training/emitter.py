@@ -113,7 +113,7 @@ def _prim_func(
     made = kernel(*inputs, **options)
     if isinstance(made, tvm.tirx.PrimFunc):
         func = made
-        outputs = [func.buffer_map[param] for param in func.params[len(inputs) :]]
+        outputs = list(func.params[len(inputs) :])
     else:
         outputs = made if isinstance(made, list) else [made]
         # Indices as wide as those of Relax's own kernels, so that FuseTIR can merge the two.
