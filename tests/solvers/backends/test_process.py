@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun, run_backend
 from tvm_xengine.solvers.program import Program, ProgramBuilder
@@ -39,17 +40,54 @@ def market_split(rows: int = 6, columns: int = 50) -> Program:
     return builder.build()
 
 
-def test_highs_finds_the_optimum() -> None:
-    answer = run_backend("highs", knapsack(), floor=-18.0)
+BACKENDS = ("highs", "scip", "gurobi")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_finds_the_optimum(backend: str) -> None:
+    answer = run_backend(backend, knapsack(), floor=-18.0)
     assert answer.outcome is Outcome.OPTIMAL
     assert answer.value == pytest.approx(-9.0)
     assert answer.bound == pytest.approx(-9.0)
 
 
-def test_an_impossible_program_is_infeasible() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_impossible_program_is_infeasible(backend: str) -> None:
     builder = ProgramBuilder()
     builder.row([(int(builder.binaries(1)[0]), 1.0)], lower=2.0)
-    assert run_backend("highs", builder.build()).outcome is Outcome.INFEASIBLE
+    assert run_backend(backend, builder.build()).outcome is Outcome.INFEASIBLE
+
+
+def products() -> Program:
+    """Minimise -x - 2y - 3z + 5xy + 5yz over binaries: best -4 at (1, 0, 1)."""
+    builder = ProgramBuilder()
+    x = builder.binaries(3)
+    builder.minimise(x, [-1.0, -2.0, -3.0])
+    builder.minimise_products(x[:2], x[1:], 5.0)
+    builder.row([(int(x[0]), 1.0)], upper=1.0)
+    return builder.build()
+
+
+@pytest.mark.parametrize("backend", ["scip", "gurobi"])
+def test_products_are_solved_where_they_can_be(backend: str) -> None:
+    answer = run_backend(backend, products(), floor=-100.0)
+    assert answer.x == pytest.approx(np.array([1.0, 0.0, 1.0]))
+
+
+def test_products_are_refused_by_highs_with_a_reason() -> None:
+    with pytest.raises(SolverUnavailableError, match="linearise"):
+        run_backend("highs", products())
+
+
+def test_a_licence_that_is_too_small_is_named_with_size_and_limit() -> None:
+    builder = ProgramBuilder()
+    x = builder.binaries(2500)
+    builder.row([(int(c), 1.0) for c in x], upper=7.0)
+    try:
+        run_backend("gurobi", builder.build())
+    except SolverUnavailableError as error:
+        assert "2500 variables" in str(error)
+        assert "2000 variables" in str(error)
 
 
 def test_the_time_limit_holds() -> None:
@@ -82,8 +120,9 @@ def test_a_bound_below_the_floor_is_raised_and_said_so() -> None:
     assert "raised" in answer.message
 
 
-def test_a_start_is_taken() -> None:
+@pytest.mark.parametrize("backend", ["highs", "gurobi"])
+def test_a_start_is_where_the_backend_begins(backend: str) -> None:
     found: list[float] = []
     options = BackendOptions(start=np.array([0.0, 1.0, 1.0, 0.0]))
-    run_backend("highs", knapsack(), options, on_incumbent=lambda _, value: found.append(value))
+    run_backend(backend, knapsack(), options, on_incumbent=lambda _, value: found.append(value))
     assert found == [] or found[0] == pytest.approx(-9.0)
