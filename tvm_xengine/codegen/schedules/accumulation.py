@@ -41,14 +41,21 @@ class Accumulation:
         """Bytes of an element."""
         return int(self.buffer.ty.dtype.dtype.itemsize)
 
+    @property
+    def branches(self) -> bool:
+        """Whether the term reads only under a condition, as where an image is padded."""
+        calls: list[str] = []
+
+        def visit(call: ir.Call) -> None:
+            if isinstance(call.op, ir.Op):
+                calls.append(call.op.name)
+
+        tvm_ffi.structural_walk(self.term, (ir.Call, visit))
+        return "prim.if_then_else" in calls
+
     def is_contiguous_in(self, var: ir.Var) -> bool:
-        """Whether the term can be computed for neighbouring values of `var` in vector lanes."""
-        loads = [load for load in _loads(self.term) if _mentions_any(load.index, var)]
-        return (
-            bool(loads)
-            and not _branches(self.term)
-            and all(_steps_by_one(load, var) for load in loads)
-        )
+        """Whether neighbouring values of `var` read neighbouring elements."""
+        return is_contiguous(self.term, var)
 
 
 def read_accumulation(block: Block) -> Accumulation | None:
@@ -68,6 +75,12 @@ def read_accumulation(block: Block) -> Accumulation | None:
         ):
             return Accumulation(fold, term, init.value, store.buffer, tuple(store.indices))
     return None
+
+
+def is_contiguous(expr: ir.Expr, var: ir.Var) -> bool:
+    """Whether neighbouring values of `var` read neighbouring elements everywhere in `expr`."""
+    loads = [load for load in _loads(expr) if _mentions_any(load.index, var)]
+    return bool(loads) and all(_steps_by_one(load, var) for load in loads)
 
 
 def substitute(expr: ir.Expr, values: Mapping[ir.Var, ir.Expr]) -> ir.Expr:
@@ -98,14 +111,3 @@ def _steps_by_one(load: Load, var: ir.Var) -> bool:
     *outer, last = load.index
     rest = sym.Analyzer().simplify(last - var)
     return not _mentions_any(tuple(outer), var) and not mentions(rest, var)
-
-
-def _branches(expr: ir.Expr) -> bool:
-    calls: list[str] = []
-
-    def visit(call: ir.Call) -> None:
-        if isinstance(call.op, ir.Op):
-            calls.append(call.op.name)
-
-    tvm_ffi.structural_walk(expr, (ir.Call, visit))
-    return "tirx.if_then_else" in calls

@@ -96,8 +96,10 @@ def _read_product(block: Block) -> Contraction | None:
     left, right = factors
     if mentions(left, _innermost(store.indices, block.spatial)):
         left, right = right, left
+    spatial, at = _split_groups(block.spatial, (left, right))
+    left, right = (_simplified(substitute(f, at), (*spatial, *block.summed)) for f in (left, right))
     groups: dict[tuple[bool, bool], list[Axis]] = {}
-    for axis in block.spatial:
+    for axis in spatial:
         is_unit = axis.extent == 1
         sides = (is_unit or mentions(left, axis.var), is_unit or mentions(right, axis.var))
         groups.setdefault(sides, []).append(axis)
@@ -112,7 +114,7 @@ def _read_product(block: Block) -> Contraction | None:
         left=left,
         right=right,
         output=store.buffer,
-        index=tuple(store.indices),
+        index=tuple(substitute(index, at) for index in store.indices),
         product=product,
         finish=product,
     )
@@ -140,8 +142,6 @@ def _with_finish(
         for mine, theirs in zip(index, contraction.index, strict=True)
         if isinstance(mine, ir.Var)
     }
-    if not all(isinstance(var, ir.Var) for var in at.values()):
-        return None
 
     def replace(load: ir.TensorLoad) -> ir.Expr:
         return contraction.product if load.source.same_as(contraction.output) else load
@@ -167,11 +167,47 @@ def _factors(store: tirx.BufferStore, axes: Sequence[Axis]) -> tuple[ir.Expr, ir
             and tvm_ffi.structural_equal(old.indices, store.indices)
             and isinstance(added, tirx.Mul)
         ):
-            analyzer = sym.Analyzer()
-            for axis in axes:
-                analyzer.bind(axis.var, ir.Range(0, axis.extent))
-            return analyzer.simplify(added.a), analyzer.simplify(added.b)
+            return _simplified(added.a, axes), _simplified(added.b, axes)
     return None
+
+
+def _simplified(expr: ir.Expr, axes: Sequence[Axis]) -> ir.Expr:
+    """Return `expr` with what is known about the axes used."""
+    analyzer = sym.Analyzer()
+    for axis in axes:
+        analyzer.bind(axis.var, ir.Range(0, axis.extent))
+    return analyzer.simplify(expr)
+
+
+def _split_groups(
+    axes: Sequence[Axis], factors: Sequence[ir.Expr]
+) -> tuple[tuple[Axis, ...], dict[ir.Var, ir.Expr]]:
+    """Split each axis that a factor divides into groups, as grouped convolutions do."""
+    parts: list[Axis] = []
+    at: dict[ir.Var, ir.Expr] = {}
+    for axis in axes:
+        length = _group_length(axis, factors)
+        if length is None:
+            parts.append(axis)
+            continue
+        group = Axis(ir.Var(f"{axis.var.name}_group", axis.var.ty), axis.extent // length)
+        member = Axis(ir.Var(f"{axis.var.name}_member", axis.var.ty), length)
+        parts += [group, member]
+        at[axis.var] = group.var * length + member.var
+    return tuple(parts), at
+
+
+def _group_length(axis: Axis, factors: Sequence[ir.Expr]) -> int | None:
+    """The number by which the factors divide an axis, None when there is none or are several."""
+    lengths: set[int] = set()
+
+    def visit(division: tirx.FloorDiv | tirx.FloorMod) -> None:
+        if isinstance(division.b, tirx.IntImm) and division.a.same_as(axis.var):
+            lengths.add(int(division.b))
+
+    for factor in factors:
+        tvm_ffi.structural_walk(factor, ((tirx.FloorDiv, tirx.FloorMod), visit))
+    return lengths.pop() if len(lengths) == 1 and axis.extent % min(lengths) == 0 else None
 
 
 def _covers(indices: Sequence[ir.Expr], axes: Sequence[Axis]) -> bool:

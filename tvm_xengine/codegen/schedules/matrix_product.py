@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_xengine.codegen.schedules.accumulation import substitute
+from tvm_xengine.codegen.schedules.accumulation import is_contiguous, substitute
 from tvm_xengine.codegen.schedules.blocks import Axis
 from tvm_xengine.codegen.schedules.contraction import Contraction, size
 from tvm_xengine.codegen.schedules.loops import (
@@ -217,38 +217,48 @@ class _Writer:
         return self._loop(self.depth_blocks, depth_block, "depth_block")
 
     def _pack_left(self, at: dict[ir.Var, ir.Expr], panel: ir.Expr) -> tirx.Stmt:
-        def element(i: ir.Expr) -> tirx.Stmt:
-            row = panel * self.t.row_tile + i
+        tile, depth = self.t.row_tile, self.t.depth
+
+        def store(i: ir.Expr, k: list[ir.Expr]) -> tirx.Stmt:
+            row = panel * tile + i
             here = at | unravel(row, self.c.rows)
+            value = self._term(self.c.left, here, k, row, self.rows, tile)
+            position = (panel * depth + ravel(k, self.t.depth_extents)) * tile + i
+            return tirx.BufferStore(self.left, value, [position])
 
-            def store(k: list[ir.Expr]) -> tirx.Stmt:
-                position = (
-                    panel * self.t.depth + ravel(k, self.t.depth_extents)
-                ) * self.t.row_tile + i
-                value = self._term(self.c.left, here, k, row, self.rows, self.t.row_tile)
-                return tirx.BufferStore(self.left, value, [position])
-
-            return nest(self.t.depth_extents, store, "k", self.index_dtype)
-
-        return self._loop(self.t.row_tile, element, "i")
+        return self._pack(tile, store, is_contiguous(self.c.left, self.c.rows[-1].var))
 
     def _pack_right(self, at: dict[ir.Var, ir.Expr], block: ir.Expr, panel: ir.Expr) -> tirx.Stmt:
-        first = (block * self.t.column_panels + panel) * self.t.column_tile
+        tile, depth = self.t.column_tile, self.t.depth
 
-        def element(j: ir.Expr) -> tirx.Stmt:
-            column = first + j
+        def store(j: ir.Expr, k: list[ir.Expr]) -> tirx.Stmt:
+            column = (block * self.t.column_panels + panel) * tile + j
             here = at | unravel(column, self.c.columns)
+            value = self._term(self.c.right, here, k, column, self.columns, self._covered)
+            position = (panel * depth + ravel(k, self.t.depth_extents)) * tile + j
+            return tirx.BufferStore(self.right, value, [position])
 
-            def store(k: list[ir.Expr]) -> tirx.Stmt:
-                position = (
-                    panel * self.t.depth + ravel(k, self.t.depth_extents)
-                ) * self.t.column_tile + j
-                value = self._term(self.c.right, here, k, column, self.columns, self._covered)
-                return tirx.BufferStore(self.right, value, [position])
+        innermost = self.c.columns[-1]
+        runs = innermost.extent % tile == 0 or len(self.c.columns) == 1
+        return self._pack(tile, store, runs and is_contiguous(self.c.right, innermost.var))
 
-            return nest(self.t.depth_extents, store, "k", self.index_dtype)
+    def _pack(
+        self,
+        tile: int,
+        store: Callable[[ir.Expr, list[ir.Expr]], tirx.Stmt],
+        reads_along_tile: bool,
+    ) -> tirx.Stmt:
+        """Run `store` over a panel, in the inner loop along what is contiguous in memory."""
 
-        return self._loop(self.t.column_tile, element, "j")
+        def along_depth(i: ir.Expr) -> tirx.Stmt:
+            return nest(self.t.depth_extents, lambda k: store(i, k), "k", self.index_dtype)
+
+        def along_tile(k: list[ir.Expr]) -> tirx.Stmt:
+            return self._loop(tile, lambda i: store(i, k), "i")
+
+        if reads_along_tile:
+            return nest(self.t.depth_extents, along_tile, "k", self.index_dtype)
+        return self._loop(tile, along_depth, "i")
 
     @property
     def _covered(self) -> int:
@@ -365,7 +375,9 @@ class _Writer:
         last = self.depth_blocks - 1
         if last == 0:
             return store(True, True)
-        later = tirx.IfThenElse(depth_block == last, store(False, True), store(False, False))
+        later = store(False, True)
+        if not self.c.finish.same_as(self.c.product):
+            later = tirx.IfThenElse(depth_block == last, later, store(False, False))
         return tirx.IfThenElse(depth_block == 0, store(True, False), later)
 
     def _store(

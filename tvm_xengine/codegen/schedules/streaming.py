@@ -31,6 +31,7 @@ from tvm_xengine.codegen.targets import core_count, vector_bytes
 
 _PARALLEL_POSITIONS = 32_768
 _VECTORS_PER_SUM = 4
+_BRANCHING_LANES = 128
 Values = Mapping[ir.Var, ir.Expr]
 
 
@@ -124,7 +125,7 @@ class _GroupWriter:
         fold = read_accumulation(block)
         if fold is None:
             return self._over(spatial, at, lambda here: self._in_memory(block, here))
-        most = max(self._vector_bytes // fold.itemsize, 1) * _VECTORS_PER_SUM
+        most = self._most_lanes(fold)
         if fold.is_contiguous_in(block.summed[-1].var):
             lanes = _largest_power(min(most, block.summed[-1].extent))
             return self._over(spatial, at, lambda here: self._over_lanes(block, fold, here, lanes))
@@ -135,6 +136,12 @@ class _GroupWriter:
                 lambda here: self._side_by_side(block, fold, here, spatial[-1], most),
             )
         return self._over(spatial, at, lambda here: self._over_lanes(block, fold, here, 1))
+
+    def _most_lanes(self, fold: Accumulation) -> int:
+        """Elements to fold at a time: some registers full, or a long row for LLVM to mask."""
+        if fold.branches:
+            return _BRANCHING_LANES
+        return max(self._vector_bytes // fold.itemsize, 1) * _VECTORS_PER_SUM
 
     def _in_memory(self, block: Block, at: Values) -> tirx.Stmt:
         body = self._over(block.summed, at, lambda here: substitute(block.body, here))
@@ -150,18 +157,17 @@ class _GroupWriter:
             term = substitute(fold.term, {**here, last.var: position})
             return tirx.BufferStore(parts, fold.fold(parts[lane], term), [lane])
 
+        def piece(here: Values, first: ir.Expr, width: int) -> tirx.Stmt:
+            return self._lanes(fold, width, lambda lane: add(here, first + lane, lane))
+
         def innermost(here: Values) -> tirx.Stmt:
-            chunks = self._loop(
-                last.extent // lanes,
-                lambda c: self._vector(lanes, lambda lane: add(here, c * lanes + lane, lane)),
-                "chunk",
-            )
-            done = last.extent // lanes * lanes
-            if done == last.extent:
-                return chunks
-            zero = tirx.const(0, self._dtype)
-            rest = self._loop(last.extent - done, lambda r: add(here, r + done, zero), "rest")
-            return sequence([chunks, rest])
+            whole_chunks = last.extent // lanes
+            chunks = self._loop(whole_chunks, lambda c: piece(here, c * lanes, lanes), "chunk")
+            rest = [
+                piece(here, tirx.const(first, self._dtype), width)
+                for first, width in _powers(whole_chunks * lanes, last.extent)
+            ]
+            return sequence([chunks, *rest])
 
         def join(lane: ir.Expr) -> tirx.Stmt:
             return tirx.BufferStore(whole, fold.fold(whole[0], parts[lane]), [0])
@@ -171,10 +177,10 @@ class _GroupWriter:
             [
                 tirx.AllocBuffer(parts),
                 tirx.AllocBuffer(whole),
-                self._vector(lanes, lambda lane: tirx.BufferStore(parts, start, [lane])),
+                self._lanes(fold, lanes, lambda lane: tirx.BufferStore(parts, start, [lane])),
                 self._over(outer, at, innermost),
                 tirx.BufferStore(whole, start, [0]),
-                self._loop(lanes, join, "lane", ForKind.UNROLLED),
+                self._loop(lanes, join, "lane", self._join_kind(fold)),
                 tirx.BufferStore(fold.buffer, whole[0], [substitute(i, at) for i in fold.index]),
             ]
         )
@@ -192,7 +198,7 @@ class _GroupWriter:
                     term = substitute(fold.term, {**here, axis.var: first + lane})
                     return tirx.BufferStore(parts, fold.fold(parts[lane], term), [lane])
 
-                return self._vector(lanes, one)
+                return self._lanes(fold, lanes, one)
 
             def start(lane: ir.Expr) -> tirx.Stmt:
                 value = substitute(fold.start, {**at, axis.var: first + lane})
@@ -205,9 +211,9 @@ class _GroupWriter:
             return sequence(
                 [
                     tirx.AllocBuffer(parts),
-                    self._vector(lanes, start),
+                    self._lanes(fold, lanes, start),
                     self._over(block.summed, at, add),
-                    self._vector(lanes, store),
+                    self._lanes(fold, lanes, store),
                 ]
             )
 
@@ -229,8 +235,15 @@ class _GroupWriter:
             self._dtype,
         )
 
-    def _vector(self, lanes: int, body: Callable[[ir.Expr], tirx.Stmt]) -> tirx.Stmt:
-        return self._loop(lanes, body, "lane", ForKind.VECTORIZED)
+    def _lanes(
+        self, fold: Accumulation, lanes: int, body: Callable[[ir.Expr], tirx.Stmt]
+    ) -> tirx.Stmt:
+        """Run `body` for every lane: as vectors, or as a loop that LLVM can vectorise with masks."""
+        kind = ForKind.SERIAL if fold.branches else ForKind.VECTORIZED
+        return self._loop(lanes, body, "lane", kind)
+
+    def _join_kind(self, fold: Accumulation) -> ForKind:
+        return ForKind.SERIAL if fold.branches else ForKind.UNROLLED
 
     def _loop(
         self,
