@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tvm_xengine.arena import ArenaPlan, plan_arenas
-from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.errors import InvalidProblemError, NoScheduleError
 from tvm_xengine.platform import UNLIMITED_BYTES
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Compute, Schedule, with_frees
@@ -14,7 +14,8 @@ from tvm_xengine.simulate import Simulation, simulate
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 from tvm_xengine.solvers.solve import solve
 
-MAX_TIGHTENINGS = 6
+MAX_TIGHTENINGS = 10
+"""How often a schedule is asked for again because its address layout did not fit."""
 
 
 @dataclass(frozen=True)
@@ -64,44 +65,79 @@ def plan_schedule(
     NoScheduleError
         With the solver's advice: what budget is known to work, and what binds.
     """
-    tightened = problem
-    first: SolveResult | None = None
-    for _ in range(MAX_TIGHTENINGS):
-        result = solve(
-            tightened,
-            options.solver,
-            objective=options.objective,
-            limits=options.limits,
-            seed=options.seed,
-            on_progress=on_progress,
-        )
-        first = first or result
-        if result.schedule is None:
-            raise NoScheduleError(_no_schedule_message(problem, result))
-        arenas = plan_arenas(problem, result.schedule)
+    first = _solve(problem, options, on_progress)
+    if first.schedule is None:
+        raise NoScheduleError(_no_schedule_message(problem, first))
+    result, schedule = first, first.schedule
+    margin: dict[str, int] = {}
+    share = 1.0  # of the margin that is taken off the budgets
+    for attempt in range(MAX_TIGHTENINGS):
+        arenas = plan_arenas(problem, schedule, seed=options.seed + attempt)
         excess = {
             device.name: arenas.arena_bytes[device.name] - device.budget_bytes
             for device in problem.platform.devices
             if arenas.arena_bytes[device.name] > device.budget_bytes
         }
         if not excess:
-            return Plan(
-                problem,
-                _for_asked_budgets(first, result),
-                result.schedule,
-                simulate(problem, result.schedule),
-                arenas,
-            )
-        tightened = tightened.with_budgets(
+            simulation = simulate(problem, schedule)
+            return Plan(problem, _for_asked_budgets(first, result), schedule, simulation, arenas)
+        for name in {*margin, *excess}:
+            margin[name] = int(share * margin.get(name, 0)) + excess.get(name, 0)
+        result, share = _solve_with_margin(problem, options, margin, attempt, on_progress)
+        assert result.schedule is not None
+        schedule = result.schedule
+    raise NoScheduleError(
+        "schedules were found whose live bytes fit the budgets, but none whose address layout does:"
+        f" the best one exceeds them by {excess} bytes. Raise the budgets by that much"
+    )
+
+
+def _solve(
+    problem: Problem,
+    options: PlanOptions,
+    on_progress: Callable[[str], None] | None,
+) -> SolveResult:
+    return solve(
+        problem,
+        options.solver,
+        objective=options.objective,
+        limits=options.limits,
+        seed=options.seed,
+        on_progress=on_progress,
+    )
+
+
+def _solve_with_margin(
+    problem: Problem,
+    options: PlanOptions,
+    margin: Mapping[str, int],
+    attempt: int,
+    on_progress: Callable[[str], None] | None,
+) -> tuple[SolveResult, float]:
+    """An answer for budgets that are smaller by the margin, or by the largest share that works."""
+    limits = replace(options.limits, time_limit_s=options.limits.time_limit_s / 4)
+    again = replace(options, limits=limits, seed=options.seed + attempt + 1)
+    share = 1.0
+    while True:
+        tightened = problem.with_budgets(
             {
-                name: max(1, tightened.platform.device(name).budget_bytes - size)
-                for name, size in excess.items()
+                name: max(1, problem.platform.device(name).budget_bytes - int(share * size))
+                for name, size in margin.items()
             }
         )
-    raise NoScheduleError(
-        f"schedules were found, but after {MAX_TIGHTENINGS} attempts none has an address layout within"
-        f" the budgets; the last one exceeds them by {excess} bytes. Raise the budgets by that much"
-    )
+        try:
+            result = _solve(tightened, again, on_progress)
+        except InvalidProblemError:  # some state is larger than the tightened budget
+            result = None
+        if result is not None and result.schedule is not None:
+            return result, share
+        share /= 2
+        if share < 1 / 16:
+            raise NoScheduleError(
+                "schedules were found whose live bytes fit the budgets, but their address layouts"
+                f" need about {dict(margin)} bytes more, and nothing was found with that margin."
+                " Raise the budgets by that much"
+            )
 
 
 def keep_everything(problem: Problem, device: str) -> tuple[Problem, Schedule]:

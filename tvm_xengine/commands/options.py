@@ -112,7 +112,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
 def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="zoo name, .onnx file or .pt2 file")
     command.add_argument("--data", choices=["digits"], default="digits", help="training data")
-    command.add_argument("--batch", type=_positive_int, default=8, help="batch size (8)")
+    command.add_argument("--batch", type=_positive_int, default=16, help="batch size (16)")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--platform", type=Path, metavar="FILE", help="platform TOML file")
     command.add_argument(

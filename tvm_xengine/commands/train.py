@@ -26,35 +26,41 @@ from tvm_xengine.report.summary import (
 )
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.trainer import Trace, are_identical, largest_relative_difference, train
+from tvm_xengine.runtime.trainer import Comparison, train
 from tvm_xengine.simulate import simulate
 from tvm_xengine.training.data import Dataset, load_digits
 from tvm_xengine.training.evaluation import evaluation_module
 from tvm_xengine.training.step import TrainingStep
-
-PLANNED, KEEP_ALL = "planned", "keep everything"
 
 
 def run_train(request: Request, console: Console) -> None:
     """Plan, train and report; the JSON report holds the same numbers as the table."""
     prepared = prepare(request, console)
     data = _digits_for(prepared)
-    executables = _executables(prepared)
+    planned, keep_all = build_step(prepared.lowered, prepared.plan), _keep_all_step(prepared)
     batches = _batches(prepared.training, data, request)
     with show_progress(console, "training") as advance:
-        traces = train(
-            executables,
+        trace, comparison = train(
+            planned,
             prepared.training.initial_state,
             batches,
             request.steps,
-            lambda done, loss: advance(done, request.steps, f"loss {loss:.4f}"),
+            reference=keep_all,
+            on_step=lambda done, loss: advance(done, request.steps, f"loss {loss:.4f}"),
         )
-    accuracy = test_accuracy(prepared, traces[PLANNED].state, data)
-    run = _run_summary(request, traces, accuracy)
+    run = RunSummary(
+        steps=request.steps,
+        loss_first=trace.losses[0],
+        loss_last=trace.losses[-1],
+        accuracy=test_accuracy(prepared, trace.state, data),
+        step_us_measured=trace.median_step_us,
+        identical_to_keep_all=None if comparison is None else comparison.is_identical,
+        max_rel_diff=None if comparison is None else comparison.max_rel_diff,
+    )
     plan = _with_measurements(
         summarize_plan(request.model.model, request.model.batch_size, prepared.plan),
-        executables[PLANNED],
-        traces,
+        planned,
+        comparison,
     )
     print_report(console, plan, run)
     if request.output.json is not None:
@@ -88,20 +94,15 @@ def _digits_for(prepared: PreparedStep) -> Dataset:
     return load_digits((channels, height, width))
 
 
-def _executables(prepared: PreparedStep) -> Mapping[str, StepExecutable]:
-    executables = {PLANNED: build_step(prepared.lowered, prepared.plan)}
+def _keep_all_step(prepared: PreparedStep) -> StepExecutable | None:
+    """The step that keeps everything on the home device; None where that cannot run it."""
     problem = prepared.plan.problem
-    if all(problem.can_run(op.name, problem.platform.home) for op in problem.graph.ops):
-        alone, schedule = keep_everything(problem, problem.platform.home)
-        plan = Plan(
-            alone,
-            prepared.plan.result,
-            schedule,
-            simulate(alone, schedule),
-            plan_arenas(alone, schedule),
-        )
-        executables[KEEP_ALL] = build_step(prepared.lowered, plan)
-    return executables
+    if not all(problem.can_run(op.name, problem.platform.home) for op in problem.graph.ops):
+        return None
+    alone, schedule = keep_everything(problem, problem.platform.home)
+    arenas = plan_arenas(alone, schedule)
+    plan = Plan(alone, prepared.plan.result, schedule, simulate(alone, schedule), arenas)
+    return build_step(prepared.lowered, plan)
 
 
 def _batches(
@@ -114,26 +115,13 @@ def _batches(
         yield {image_name: images, label_name: labels, **settings}
 
 
-def _run_summary(request: Request, traces: Mapping[str, Trace], accuracy: float) -> RunSummary:
-    planned, kept = traces[PLANNED], traces.get(KEEP_ALL)
-    return RunSummary(
-        steps=request.steps,
-        loss_first=planned.losses[0],
-        loss_last=planned.losses[-1],
-        accuracy=accuracy,
-        step_us_measured=planned.median_step_us,
-        identical_to_keep_all=None if kept is None else are_identical(planned, kept),
-        max_rel_diff=None if kept is None else largest_relative_difference(planned, kept),
-    )
-
-
 def _with_measurements(
-    plan: PlanSummary, executable: StepExecutable, traces: Mapping[str, Trace]
+    plan: PlanSummary, executable: StepExecutable, comparison: Comparison | None
 ) -> PlanSummary:
     peaks = executable.measured_peak_bytes
     keep_all = plan.keep_all
-    if keep_all is not None and KEEP_ALL in traces:
-        keep_all = replace(keep_all, step_us_measured=traces[KEEP_ALL].median_step_us)
+    if keep_all is not None and comparison is not None:
+        keep_all = replace(keep_all, step_us_measured=comparison.median_reference_step_us)
     return replace(
         plan,
         keep_all=keep_all,

@@ -1,4 +1,4 @@
-"""Trains one or several executables of the same step on the same batches."""
+"""Trains with an executable, each step held against a reference that does the same."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.graph import Role
 from tvm_xengine.runtime.executable import StepExecutable
 
 Array = NDArray[np.generic]
@@ -36,65 +37,124 @@ class Trace:
     @property
     def median_step_us(self) -> float:
         """Median over the steps but the first, which warms caches up."""
-        return statistics.median(self.step_us[1:] or self.step_us)
+        return _median_but_first(self.step_us)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A step held against a reference that does the same.
+
+    Attributes
+    ----------
+    is_identical
+        Whether every loss and every updated tensor agreed bit by bit in every step.
+    max_rel_diff
+        Largest difference of a loss, parameter or running statistic after any step, relative
+        to the largest entry of its tensor.
+    reference_step_us
+        Wall clock of every reference step.
+    """
+
+    is_identical: bool
+    max_rel_diff: float
+    reference_step_us: tuple[float, ...]
+
+    @property
+    def median_reference_step_us(self) -> float:
+        """Median over the reference steps but the first."""
+        return _median_but_first(self.reference_step_us)
 
 
 def train(
-    executables: Mapping[str, StepExecutable],
+    executable: StepExecutable,
     initial_state: Mapping[str, Array],
     batches: Iterator[Mapping[str, Array]],
     steps: int,
+    *,
+    reference: StepExecutable | None = None,
     on_step: Callable[[int, float], None] | None = None,
-) -> Mapping[str, Trace]:
-    """Train every executable for `steps` steps; each batch goes through all of them in turn.
+) -> tuple[Trace, Comparison | None]:
+    """Train for `steps` steps; each one is also taken by `reference`, from the same state.
 
-    Taking turns makes their step times comparable on a machine whose speed drifts. Before
-    the first step everything but the state is poisoned, so that a read of something stale
-    shows in the losses.
+    Training is chaotic: where an op moved to a device with other kernels, rounding differs in
+    the last bit, and after hundreds of steps two free runs have little in common. So every
+    reference step starts from the state that the step itself started from. Where all are
+    bit-identical, free runs would be so too. Taking turns also makes the times comparable on a
+    machine whose speed drifts.
+
+    Before the first step everything but the state is poisoned, so that a read of something
+    stale shows in the losses.
 
     Parameters
     ----------
     batches
         Yields the batch and hyper inputs of a step by name.
     on_step
-        Called with the number of finished steps and the first executable's loss.
+        Called with the number of finished steps and the loss.
+
+    Returns
+    -------
+    trace, comparison
+        The comparison is None without a reference.
     """
-    losses: dict[str, list[float]] = {name: [] for name in executables}
-    step_us: dict[str, list[float]] = {name: [] for name in executables}
-    for executable in executables.values():
-        executable.poison()
-        executable.write(initial_state)
+    losses: list[float] = []
+    step_us: list[float] = []
+    reference_us: list[float] = []
+    is_identical, max_rel_diff = True, 0.0
+    executable.poison()
+    executable.write(initial_state)
+    if reference is not None:
+        reference.poison()
     for done in range(1, steps + 1):
         batch = next(batches)
-        for name, executable in executables.items():
-            executable.write(batch)
-            start = time.perf_counter()
-            executable.run()
-            step_us[name].append((time.perf_counter() - start) * 1e6)
-            losses[name].append(float(executable.read_results()["loss"]))
+        before = executable.read_state() if reference is not None else {}
+        step_us.append(_timed_step(executable, batch))
+        losses.append(float(executable.read_results()["loss"]))
+        if reference is not None:
+            reference.write(before)
+            reference_us.append(_timed_step(reference, batch))
+            mine, other = _comparable(executable), _comparable(reference)
+            is_identical = is_identical and all(
+                mine[name].tobytes() == other[name].tobytes() for name in mine
+            )
+            compared = [name for name in mine if not is_optimizer_state(executable, name)]
+            max_rel_diff = max(
+                max_rel_diff, *(relative_difference(mine[name], other[name]) for name in compared)
+            )
         if on_step is not None:
-            on_step(done, next(iter(losses.values()))[-1])
-    return {
-        name: Trace(tuple(losses[name]), tuple(step_us[name]), executable.read_state())
-        for name, executable in executables.items()
-    }
-
-
-def largest_relative_difference(a: Trace, b: Trace) -> float:
-    """Largest difference of losses and state, relative to the largest entry of each tensor."""
-    pairs = [(np.asarray(a.losses), np.asarray(b.losses))]
-    pairs += [(np.asarray(a.state[name]), np.asarray(b.state[name])) for name in a.state]
-    worst = 0.0
-    for x, y in pairs:
-        wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
-        scale = float(np.max(np.abs(wide_y), initial=0.0)) or 1.0
-        worst = max(worst, float(np.max(np.abs(wide_x - wide_y), initial=0.0)) / scale)
-    return worst
-
-
-def are_identical(a: Trace, b: Trace) -> bool:
-    """Whether all losses and the final state agree bit by bit."""
-    return a.losses == b.losses and all(
-        np.asarray(a.state[name]).tobytes() == np.asarray(b.state[name]).tobytes()
-        for name in a.state
+            on_step(done, losses[-1])
+    comparison = (
+        Comparison(is_identical, max_rel_diff, tuple(reference_us))
+        if reference is not None
+        else None
     )
+    return Trace(tuple(losses), tuple(step_us), executable.read_state()), comparison
+
+
+def relative_difference(a: Array, b: Array) -> float:
+    """Largest difference of two tensors, relative to the largest entry of `b`."""
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    scale = float(np.max(np.abs(wide_b), initial=0.0)) or 1.0
+    return float(np.max(np.abs(wide_a - wide_b), initial=0.0)) / scale
+
+
+def is_optimizer_state(executable: StepExecutable, name: str) -> bool:
+    """Whether an input holds optimizer state, such as a velocity."""
+    return executable.interface.roles.get(name) == Role.OPTIMIZER_STATE.value
+
+
+def _timed_step(executable: StepExecutable, batch: Mapping[str, Array]) -> float:
+    """Run one step; its wall clock in microseconds, without copying the batch in."""
+    executable.write(batch)
+    start = time.perf_counter()
+    executable.run()
+    return (time.perf_counter() - start) * 1e6
+
+
+def _comparable(executable: StepExecutable) -> dict[str, Array]:
+    """Results and persistent state after a step."""
+    return {**executable.read_results(), **executable.read_state()}
+
+
+def _median_but_first(times_us: tuple[float, ...]) -> float:
+    return statistics.median(times_us[1:] or times_us)
