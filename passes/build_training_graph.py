@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import tvm
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.build import Recipe, build_training_module
+from tvm_xengine.training.build import build_training_module
+from tvm_xengine.training.recipe import Recipe
 
 
 @tvm.transform.module_pass(opt_level=0, name="BuildTrainingGraph")

@@ -10,9 +10,10 @@ from tests.training.running import ReferenceRun
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
 from tvm_xengine.frontends.relax import from_relax
-from tvm_xengine.training.build import Recipe, build_step_by_recipe
+from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.optimizers import SGD
+from tvm_xengine.training.recipe import Recipe
 
 Operator = Callable[..., relax.Expr]
 Reference = Callable[..., torch.Tensor]

@@ -16,10 +16,23 @@ from tvm_xengine.training.rule import Linearized, RandomKey, Site
 
 @dataclass(frozen=True)
 class Randomness:
-    """The two state scalars that all random numbers of a step come from."""
+    """Where the random numbers of a forward pass come from.
+
+    Attributes
+    ----------
+    seed, step
+        Scalars of the training state.
+    first_op
+        Number of the first op; passes of one step must not share numbers.
+    """
 
     seed: relax.Expr
     step: relax.Expr
+    first_op: int = 0
+
+    def key(self, index: int) -> RandomKey:
+        """The key of the op at a position."""
+        return RandomKey(self.seed, self.step, self.first_op + index)
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,7 @@ def emit_forward(
             made.get(read, read) if isinstance(read, relax.Var) else read for read in op.operands
         )
         needs = tuple(read in active for read in op.operands)
-        random = None if randomness is None else RandomKey(randomness.seed, randomness.step, index)
+        random = None if randomness is None else randomness.key(index)
         site = Site(op, operands, needs, random)
         emitted = RULES[op.op](emitter, site) if op.op in RULES else _without_rule(emitter, site)
         linearized.append(emitted)

@@ -6,7 +6,6 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.training.build import simplified
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward_ops import ForwardOp, read_forward_ops
 from tvm_xengine.training.gradients.normalisation import (
@@ -16,6 +15,7 @@ from tvm_xengine.training.gradients.normalisation import (
 )
 from tvm_xengine.training.gradients.rules import RULES
 from tvm_xengine.training.rule import Site
+from tvm_xengine.training.simplify import simplified
 
 
 def evaluation_module(model: ForwardModel) -> tvm.IRModule:

@@ -9,17 +9,23 @@ from typing import Protocol
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.emitter import Emitter, Kernel, shape_of
+from tvm_xengine.frontends.model import static_shape
+from tvm_xengine.training.differentiate import emit_forward
+from tvm_xengine.training.emitter import Emitter, Kernel, dtype_of, shape_of
+from tvm_xengine.training.forward_ops import read_forward_ops
 from tvm_xengine.training.kernels.loss import (
     binary_cross_entropy_backward,
     binary_cross_entropy_forward,
     cross_entropy_backward,
     cross_entropy_forward,
+    dice_backward,
+    dice_forward,
     mean_absolute_error_backward,
     mean_absolute_error_forward,
     mean_squared_error_backward,
     mean_squared_error_forward,
 )
+from tvm_xengine.training.simplify import simplified
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class CrossEntropy:
         loss, log_probabilities, counted, correct = emitter.call_many(
             cross_entropy_forward,
             [prediction, labels],
-            "cross_entropy_forward",
+            "loss_forward",
             ("loss", "log_probabilities", "labels_counted", "correct"),
             axis=axis,
             label_smoothing=self.label_smoothing,
@@ -97,7 +103,7 @@ class CrossEntropy:
             return emitter.call(
                 cross_entropy_backward,
                 [log_probabilities, labels, counted],
-                "cross_entropy_backward",
+                "loss_backward",
                 axis=axis,
                 label_smoothing=self.label_smoothing,
                 ignore_index=self.ignore_index,
@@ -113,7 +119,6 @@ class CrossEntropy:
 class _PointwiseLoss:
     """A mean over elements of a function of prediction and target."""
 
-    name: str
     forward: Kernel
     backward: Kernel
 
@@ -124,24 +129,99 @@ class _PointwiseLoss:
         loss = emitter.call(self.forward, [prediction, labels], "loss")
         return EmittedLoss(
             {"loss": loss},
-            lambda: emitter.call(self.backward, [prediction, labels], f"{self.name}_backward"),
+            lambda: emitter.call(self.backward, [prediction, labels], "loss_backward"),
         )
 
 
+@dataclass(frozen=True)
+class Dice:
+    """Soft Dice loss over the classes of axis 1, for segmentation.
+
+    Attributes
+    ----------
+    smooth
+        Added to numerator and denominator, so that absent classes do not divide by zero.
+    """
+
+    smooth: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.smooth <= 0:
+            raise ValueError(f"smooth must be > 0, got {self.smooth}")
+
+    def labels_type(self, prediction: relax.TensorType) -> relax.TensorType:
+        return CrossEntropy().labels_type(prediction)
+
+    def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
+        loss, probabilities, above, below = emitter.call_many(
+            dice_forward,
+            [prediction, labels],
+            "loss_forward",
+            ("loss", "probabilities", "dice_above", "dice_below"),
+            smooth=self.smooth,
+        )
+        tensors = [probabilities, labels, above, below]
+        return EmittedLoss(
+            {"loss": loss}, lambda: emitter.call(dice_backward, tensors, "loss_backward")
+        )
+
+
+@dataclass(frozen=True)
+class FunctionLoss:
+    """A loss written as a Relax function ``(prediction, labels) -> scalar``.
+
+    Its ops need gradient rules, like those of a model.
+    """
+
+    function: relax.Function
+
+    def __post_init__(self) -> None:
+        if len(self.function.params) != 2:
+            raise UnsupportedModelError(
+                f"a loss takes (prediction, labels), found {len(self.function.params)} parameters"
+            )
+        result = self.function.ret_ty
+        if not isinstance(result, relax.TensorType) or result.ndim != 0:
+            raise UnsupportedModelError(f"a loss returns one scalar, found {result}")
+
+    def labels_type(self, prediction: relax.TensorType) -> relax.TensorType:
+        expected = self.function.params[0].ty
+        if static_shape(expected) != static_shape(prediction):
+            raise UnsupportedModelError(
+                f"the loss expects a prediction {expected}, the model returns {prediction}"
+            )
+        return self.function.params[1].ty
+
+    def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
+        source = simplified(read_forward_ops(self.function).live())
+        of_prediction, of_labels = source.params
+        values = {of_prediction: prediction, of_labels: labels}
+        tape = emit_forward(emitter, source, values, [of_prediction])
+        (loss,) = tape.outputs
+
+        def gradient() -> relax.Expr:
+            one = relax.const(1.0, dtype_of(loss))
+            pulled = dict(tape.pull_back(emitter, {0: one}))
+            if of_prediction not in pulled:
+                raise UnsupportedModelError("the loss does not depend on the prediction")
+            return pulled[of_prediction]
+
+        return EmittedLoss({"loss": loss}, gradient)
+
+
 BINARY_CROSS_ENTROPY: Loss = _PointwiseLoss(
-    "binary_cross_entropy", binary_cross_entropy_forward, binary_cross_entropy_backward
+    binary_cross_entropy_forward, binary_cross_entropy_backward
 )
-MEAN_SQUARED_ERROR: Loss = _PointwiseLoss(
-    "mean_squared_error", mean_squared_error_forward, mean_squared_error_backward
-)
+MEAN_SQUARED_ERROR: Loss = _PointwiseLoss(mean_squared_error_forward, mean_squared_error_backward)
 MEAN_ABSOLUTE_ERROR: Loss = _PointwiseLoss(
-    "mean_absolute_error", mean_absolute_error_forward, mean_absolute_error_backward
+    mean_absolute_error_forward, mean_absolute_error_backward
 )
 
 LOSSES: dict[str, Loss] = {
     "cross_entropy": CrossEntropy(),
     "binary_cross_entropy": BINARY_CROSS_ENTROPY,
     "mse": MEAN_SQUARED_ERROR,
+    "dice": Dice(),
     "l1": MEAN_ABSOLUTE_ERROR,
 }
 

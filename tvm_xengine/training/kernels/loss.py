@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import tvm
@@ -198,9 +199,84 @@ def mean_absolute_error_backward(prediction: te.Tensor, targets: te.Tensor) -> t
     return te.compute(prediction.shape, gradient, name="prediction_gradient")
 
 
-def _mean(like: te.Tensor, element: object) -> te.Tensor:
+def dice_forward(logits: te.Tensor, labels: te.Tensor, *, smooth: float) -> list[te.Tensor]:
+    """1 - mean over classes of (2 sum(p t) + smooth) / (sum(p) + sum(t) + smooth).
+
+    The probabilities p are the softmax over axis 1, the targets t the labels one-hot. Returns the
+    loss, the probabilities, and per class the numerator and the denominator.
+    """
+    shape = _shape(logits)
+    batch, classes, *space = shape
+    dtype = logits.dtype
+    k = te.reduce_axis((0, classes), name="k")
+    largest = te.compute(
+        (batch, *space), lambda n, *i: te.max(logits(n, k, *i), axis=k), name="largest"
+    )
+    j = te.reduce_axis((0, classes), name="j")
+    total = te.compute(
+        (batch, *space),
+        lambda n, *i: te.sum(te.exp(logits(n, j, *i) - largest(n, *i)), axis=j),
+        name="total",
+    )
+    probabilities = te.compute(
+        shape,
+        lambda n, c, *i: te.exp(logits(n, c, *i) - largest(n, *i)) / total(n, *i),
+        name="probabilities",
+    )
+    one, zero = tvm.tirx.const(1, dtype), tvm.tirx.const(0, dtype)
+
+    def target(n: Expr, c: Expr, *i: Expr) -> Expr:
+        return tvm.tirx.Select(labels(n, *i) == c.astype(labels.dtype), one, zero)
+
+    def per_class(name: str, element: Callable[..., Expr]) -> te.Tensor:
+        over = [
+            te.reduce_axis((0, extent), name=f"n{a}") for a, extent in enumerate([batch, *space])
+        ]
+        return te.compute(
+            (classes,),
+            lambda c: te.sum(element(over[0], c, *over[1:]), axis=over),
+            name=name,
+        )
+
+    overlap = per_class("overlap", lambda *at: probabilities(*at) * target(*at))
+    mass = per_class("mass", lambda *at: probabilities(*at) + target(*at))
+    above = te.compute((classes,), lambda c: overlap(c) * 2 + smooth, name="above")
+    below = te.compute((classes,), lambda c: mass(c) + smooth, name="below")
+    m = te.reduce_axis((0, classes), name="m")
+    summed = te.compute((), lambda: te.sum(above(m) / below(m), axis=m), name="summed")
+    loss = te.compute((), lambda: one - summed() * (1 / classes), name="loss")
+    return [loss, probabilities, above, below]
+
+
+def dice_backward(
+    probabilities: te.Tensor, labels: te.Tensor, above: te.Tensor, below: te.Tensor
+) -> te.Tensor:
+    """Gradient of the logits, through the softmax: p (d - sum_c p d), d the gradient of p."""
+    shape = _shape(probabilities)
+    batch, classes, *space = shape
+    dtype = probabilities.dtype
+    two, zero = tvm.tirx.const(2, dtype), tvm.tirx.const(0, dtype)
+
+    def direct(n: Expr, c: Expr, *i: Expr) -> Expr:
+        hit = tvm.tirx.Select(labels(n, *i) == c.astype(labels.dtype), two, zero)
+        return (above(c) / below(c) - hit) / below(c) * (1 / classes)
+
+    k = te.reduce_axis((0, classes), name="k")
+    mixed = te.compute(
+        (batch, *space),
+        lambda n, *i: te.sum(probabilities(n, k, *i) * direct(n, k, *i), axis=k),
+        name="mixed",
+    )
+    return te.compute(
+        shape,
+        lambda n, c, *i: probabilities(n, c, *i) * (direct(n, c, *i) - mixed(n, *i)),
+        name="logits_gradient",
+    )
+
+
+def _mean(like: te.Tensor, element: Callable[..., Expr]) -> te.Tensor:
     over = [te.reduce_axis((0, extent), name=f"n{a}") for a, extent in enumerate(like.shape)]
-    total = te.compute((), lambda: te.sum(element(*over), axis=over), name="total")  # type: ignore[operator]
+    total = te.compute((), lambda: te.sum(element(*over), axis=over), name="total")
     return te.compute((), lambda: total() * (1 / prod(_shape(like))), name="loss")
 
 

@@ -1,0 +1,214 @@
+"""Putting one training step together inside an open function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tvm import relax
+
+from tvm_xengine.frontends.model import static_shape
+from tvm_xengine.training.differentiate import Randomness, emit_forward
+from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.forward_ops import ForwardOps
+from tvm_xengine.training.gradients.normalisation import running_statistics
+from tvm_xengine.training.gradients.randomness import draws_random_numbers
+from tvm_xengine.training.kernels.optimizer import advance_step, clipping_scale, squared_norm
+from tvm_xengine.training.losses import EmittedLoss
+from tvm_xengine.training.optimizers import Update
+from tvm_xengine.training.recipe import Recipe
+from tvm_xengine.training.step import (
+    BATCH,
+    CONSTANT,
+    HYPER,
+    OPTIMIZER_STATE,
+    PARAMETER,
+    STATISTIC,
+)
+
+LABELS = "labels"
+LEARNING_RATE = "lr"
+SEED = "seed"
+STEP = "step"
+
+
+class Assembly:
+    """Puts one training step together inside an open function."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        source: ForwardOps,
+        recipe: Recipe,
+        num_inputs: int,
+        trained: Sequence[relax.Var],
+    ) -> None:
+        self._emitter = emitter
+        self._source = source
+        self._recipe = recipe
+        self._trained = list(trained)
+        self._inputs = list(source.params[:num_inputs])
+        self._declare()
+
+    def _declare(self) -> None:
+        """The parameters of the step: batch, learning rate, state."""
+        recipe, optimizer = self._recipe, self._recipe.optimizer
+        prediction = self._source.outputs[0].ty
+        self._labels = relax.Var(LABELS, self._widened(recipe.loss.labels_type(prediction)))
+        self._lr = relax.Var(LEARNING_RATE, relax.TensorType((), "float32"))
+        self._values = {param: relax.Var(param.name, param.ty) for param in self._source.params}
+        for param in self._inputs:
+            self._values[param] = relax.Var(param.name, self._widened(param.ty))
+        self._slots = {
+            param: {slot: relax.Var(f"{param.name}_{slot}", param.ty) for slot in optimizer.slots}
+            for param in self._trained
+        }
+        draws = draws_random_numbers(self._source)
+        self._step = (
+            relax.Var(STEP, relax.TensorType((), "int32"))
+            if draws or optimizer.needs_step
+            else None
+        )
+        self._seed = relax.Var(SEED, relax.TensorType((), "int32")) if draws else None
+
+        statistics = running_statistics(self._source)
+        readers = self._source.consumers()
+        state = [param for param in self._source.params if param not in self._inputs]
+        used = [param for param in state if param in readers]
+        batch = [*(self._values[param] for param in self._inputs), self._labels]
+        counters = [var for var in (self._step, self._seed) if var is not None]
+        self.params: list[tuple[relax.Var, str]] = [
+            *((var, BATCH) for var in batch),
+            (self._lr, HYPER),
+            *((self._values[param], PARAMETER) for param in used if param in self._trained),
+            *((var, OPTIMIZER_STATE) for slots in self._slots.values() for var in slots.values()),
+            *((var, OPTIMIZER_STATE) for var in counters),
+            *((self._values[param], STATISTIC) for param in used if param in statistics),
+            *(
+                (self._values[param], CONSTANT)
+                for param in used
+                if param not in statistics and param not in self._trained
+            ),
+        ]
+        for var, _ in self.params:
+            self._emitter.reserve(var.name)
+
+    def _widened(self, ty: relax.TensorType) -> relax.TensorType:
+        """The type of all micro-batches of one step together."""
+        if self._recipe.micro_batches == 1:
+            return ty
+        leading, *rest = static_shape(ty)
+        return relax.TensorType([leading * self._recipe.micro_batches, *rest], ty.dtype)
+
+    def emit(self) -> tuple[dict[str, relax.Expr], list[tuple[relax.Var, relax.Expr]]]:
+        """Emit the step; returns its results by name, and pairs (old state, new state)."""
+        if self._recipe.micro_batches == 1:
+            batch = {param: self._values[param] for param in self._inputs}
+            results, replaced, gradients = self._pass(batch, self._labels, {}, 0)
+            updated = self._updates(gradients)
+        else:
+            results, replaced, summed = self._micro_batches()
+            updated = self._updates(iter(summed))
+        pairs = [*replaced.items(), *updated]
+        if self._step is not None:
+            pairs.append(
+                (
+                    self._step,
+                    self._emitter.call(advance_step, [self._step], "next_step"),
+                )
+            )
+        order = {var: position for position, (var, _) in enumerate(self.params)}
+        return results, sorted(pairs, key=lambda pair: order[pair[0]])
+
+    def _pass(
+        self,
+        batch: Mapping[relax.Var, relax.Expr],
+        labels: relax.Expr,
+        replaced: Mapping[relax.Var, relax.Expr],
+        part: int,
+    ) -> tuple[
+        dict[str, relax.Expr],
+        dict[relax.Var, relax.Expr],
+        Iterator[tuple[relax.Var, relax.Expr]],
+    ]:
+        """Forward and loss of one (micro) batch; the backward ops come as they are drawn."""
+        state = {param: replaced.get(var, var) for param, var in self._values.items()}
+        randomness = None
+        if self._seed is not None and self._step is not None:
+            first_op = part * len(self._source.ops)
+            randomness = Randomness(self._seed, self._step, first_op)
+        tape = emit_forward(
+            self._emitter, self._source, {**state, **batch}, self._trained, randomness
+        )
+        loss: EmittedLoss = self._recipe.loss.emit(self._emitter, tape.outputs[0], labels)
+        owner = {value: self._values[param] for param, value in state.items()}
+        now = {**replaced, **{owner[old]: new for old, new in tape.updates}}
+
+        def gradients() -> Iterator[tuple[relax.Var, relax.Expr]]:
+            seed = loss.gradient()
+            if self._recipe.micro_batches > 1:
+                share = relax.const(1 / self._recipe.micro_batches, str(seed.ty.dtype))
+                seed = self._emitter.bind(relax.op.multiply(seed, share), "micro_batch_share")
+            yield from tape.pull_back(self._emitter, {0: seed})
+
+        return loss.results, now, gradients()
+
+    def _micro_batches(
+        self,
+    ) -> tuple[
+        dict[str, relax.Expr],
+        dict[relax.Var, relax.Expr],
+        list[tuple[relax.Var, relax.Expr]],
+    ]:
+        """Forward and backward of each part of the batch in turn, gradients added up."""
+        parts = self._recipe.micro_batches
+        batch = [*self._inputs, self._labels]
+        values = [*(self._values[param] for param in self._inputs), self._labels]
+        totals: dict[relax.Var, relax.Expr] = {}
+        results: dict[str, relax.Expr] = {}
+        replaced: dict[relax.Var, relax.Expr] = {}
+        for part in range(parts):
+            cut = [self._part(value, part) for value in values]
+            *inputs, labels = cut
+            made, replaced, gradients = self._pass(
+                dict(zip(batch, inputs, strict=False)), labels, replaced, part
+            )
+            for name, result in made.items():
+                results[name] = self._sum(results.get(name), result, name)
+            for param, gradient in gradients:
+                totals[param] = self._sum(totals.get(param), gradient, f"{param.name}_grad_sum")
+        share = relax.const(1 / parts, "float32")
+        results["loss"] = self._emitter.bind(relax.op.multiply(results["loss"], share), "loss_mean")
+        return results, replaced, list(totals.items())
+
+    def _part(self, value: relax.Var, part: int) -> relax.Expr:
+        length = shape_of(value)[0] // self._recipe.micro_batches
+        begin, end = part * length, (part + 1) * length
+        return self._emitter.bind(
+            relax.op.strided_slice(value, [0], [begin], [end]), f"{value.name}_part"
+        )
+
+    def _sum(self, total: relax.Expr | None, value: relax.Expr, name: str) -> relax.Expr:
+        return value if total is None else self._emitter.bind(relax.op.add(total, value), name)
+
+    def _updates(
+        self, gradients: Iterator[tuple[relax.Var, relax.Expr]]
+    ) -> list[tuple[relax.Var, relax.Expr]]:
+        """One update per parameter, each as soon as its gradient is there unless all are clipped."""
+        scale: list[relax.Expr] = []
+        if self._recipe.max_gradient_norm is not None:
+            gradients = iter(collected := list(gradients))
+            norms = [
+                self._emitter.call(squared_norm, [gradient], f"{param.name}_squared_norm")
+                for param, gradient in collected
+            ]
+            limit = self._recipe.max_gradient_norm
+            scale = [self._emitter.call(clipping_scale, norms, "clipping_scale", max_norm=limit)]
+        replaced: list[tuple[relax.Var, relax.Expr]] = []
+        for param, gradient in gradients:
+            slots = self._slots[param]
+            update = Update(
+                param.name, self._values[param], gradient, slots, self._lr, self._step, scale
+            )
+            new = self._recipe.optimizer.emit(self._emitter, update)
+            replaced += zip([self._values[param], *slots.values()], new, strict=True)
+        return replaced

@@ -1,0 +1,34 @@
+"""How a model is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tvm_xengine.training.losses import CrossEntropy, Loss
+from tvm_xengine.training.optimizers import SGD, Optimizer
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained.
+
+    Attributes
+    ----------
+    loss, optimizer
+        What is minimised, and how.
+    max_gradient_norm
+        Limit for the norm of all gradients together; None does not clip.
+    micro_batches
+        How many batches of the model's size one step takes; their gradients are averaged.
+    """
+
+    loss: Loss = field(default_factory=CrossEntropy)
+    optimizer: Optimizer = field(default_factory=lambda: SGD(momentum=0.9))
+    max_gradient_norm: float | None = None
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        if self.max_gradient_norm is not None and self.max_gradient_norm <= 0:
+            raise ValueError(f"max_gradient_norm must be > 0, got {self.max_gradient_norm}")
+        if self.micro_batches < 1:
+            raise ValueError(f"micro_batches must be >= 1, got {self.micro_batches}")

@@ -1,0 +1,13 @@
+"""The form of a forward function that is differentiated."""
+
+from __future__ import annotations
+
+from tvm_xengine.training.composites import expand_composites
+from tvm_xengine.training.forward_ops import ForwardOps
+from tvm_xengine.training.gradients.linear import merge_transposed_matmul
+from tvm_xengine.training.gradients.normalisation import merge_batch_norm_relu
+
+
+def simplified(source: ForwardOps) -> ForwardOps:
+    """Composite ops taken apart, patterns put together that have a kernel of their own."""
+    return merge_batch_norm_relu(merge_transposed_matmul(expand_composites(source)))
