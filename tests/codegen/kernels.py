@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tvm
 from tvm import te, tirx
@@ -67,5 +69,18 @@ def run_kernel(func: tirx.PrimFunc, description: str, *inputs: np.ndarray) -> li
     return [tensor.numpy() for tensor in made]
 
 
-def _poison(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def run_unscheduled(func: tirx.PrimFunc, description: str, *inputs: np.ndarray) -> list[np.ndarray]:
+    """Outputs of a kernel as TVM compiles it without any of our passes."""
+    target = resolve_target(description)
+    compiled = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target)
+    outputs = func.params[len(inputs) :]
+    made = [
+        tvm.runtime.tensor(_poison([int(e) for e in out.ty.shape], str(out.ty.dtype.dtype)))
+        for out in outputs
+    ]
+    compiled["main"](*(tvm.runtime.tensor(array) for array in inputs), *made)
+    return [tensor.numpy() for tensor in made]
+
+
+def _poison(shape: Sequence[int], dtype: str) -> np.ndarray:
     return np.full(shape, np.nan if dtype.startswith("float") else 77, dtype)
