@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 import tvm
 from torch import fx
@@ -19,6 +18,7 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, identifier
+from tvm_xengine.frontends.torch_converters import CONVERTERS, DECOMPOSED_BY_TORCH, Converter
 
 
 def load_program(path: Path) -> ExportedProgram:
@@ -149,12 +149,29 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def create_convert_map(self) -> dict[str, Callable[[fx.Node], relax.Expr]]:
         converters = {
-            **super().create_convert_map(),
-            "_native_batch_norm_legit_functional.default": self._train_or_eval_batch_norm,
-            "native_dropout.default": self._native_dropout,
-            "dropout.default": self._dropout,
+            name: convert
+            for name, convert in super().create_convert_map().items()
+            if name not in DECOMPOSED_BY_TORCH
         }
+        converters |= {name: self._by_schema(convert) for name, convert in CONVERTERS.items()}
         return {name: self._at_layer(convert) for name, convert in converters.items()}
+
+    def _by_schema(self, convert: Converter) -> Callable[[fx.Node], relax.Expr]:
+        def converted(node: fx.Node) -> relax.Expr:
+            given = self.retrieve_args(node)
+            named = {name: self._value(value) for name, value in node.kwargs.items()}
+            values = [
+                given[position]
+                if position < len(given)
+                else named.get(argument.name, argument.default_value)
+                for position, argument in enumerate(node.target._schema.arguments)
+            ]
+            return convert(self.block_builder, *values)
+
+        return converted
+
+    def _value(self, value: object) -> object:
+        return self.env[value] if isinstance(value, fx.Node) else value
 
     def _at_layer(
         self, convert: Callable[[fx.Node], relax.Expr]
@@ -165,38 +182,6 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return convert(node)
 
         return converted
-
-    def _train_or_eval_batch_norm(self, node: fx.Node) -> relax.Expr:
-        """(x, weight, bias, mean, var, training, momentum, eps) -> (y, _, _, mean, var)."""
-        x, weight, bias, mean, var, training, momentum, epsilon = self.retrieve_args(node)
-        channels = int(x.ty.shape[1])
-        dtype = str(x.ty.dtype)
-        norm = relax.op.nn.batch_norm(
-            x,
-            relax.const(np.ones(channels, dtype)) if weight is None else weight,
-            relax.const(np.zeros(channels, dtype)) if bias is None else bias,
-            mean,
-            var,
-            axis=1,
-            epsilon=epsilon,
-            momentum=momentum,
-            training=training,
-        )
-        made = self.block_builder.emit(norm)
-        y, new_mean, new_var = (
-            self.block_builder.emit(relax.TupleGetItem(made, k)) for k in range(3)
-        )
-        return [y, new_mean, new_var, new_mean, new_var]
-
-    def _native_dropout(self, node: fx.Node) -> relax.Expr:
-        x, rate, training = self.retrieve_args(node)
-        if not training or not rate:
-            return [x, x]
-        made = self.block_builder.emit(relax.op.nn.dropout(x, rate))
-        return [self.block_builder.emit(relax.TupleGetItem(made, k)) for k in range(2)]
-
-    def _dropout(self, node: fx.Node) -> relax.Expr:
-        return self._native_dropout(node)[0]
 
 
 def _placeholder_value(program: ExportedProgram, name: str) -> torch.Tensor:
