@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
 
 import tvm
@@ -16,6 +17,8 @@ from tvm_xengine.codegen.lowering import lower_to_explicit_memory
 from tvm_xengine.codegen.schedules.rules import schedule_kernel
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.explicit_workspace import workspace_bytes
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def prepare_kernel(func: tirx.PrimFunc, target: Target, name: str = "kernel") ->
     outputs = num_outputs(func)
     key = kernel_hash(func)
     symbol = f"kernel_{key}_{_short_hash(str(target))}"
-    lowered = _lower(_scheduled_and_shared(func, target, outputs), symbol, target)
+    lowered = _lower_scheduled(func, symbol, target)
     specs = tuple(_spec(param) for param in func.params)
     return DeviceKernel(
         func=lowered,
@@ -101,19 +104,19 @@ def prepare_kernel(func: tirx.PrimFunc, target: Target, name: str = "kernel") ->
     )
 
 
-def _scheduled_and_shared(func: tirx.PrimFunc, target: Target, outputs: int) -> tirx.PrimFunc:
-    scheduled = schedule_kernel(func, target)
-    if not inplace_pairs(func):
-        return scheduled
+def _lower_scheduled(func: tirx.PrimFunc, symbol: str, target: Target) -> tirx.PrimFunc:
+    """Lower a kernel with a good schedule, or with its own loops where that goes wrong."""
     try:
-        return share_inplace_buffers(scheduled, outputs)
-    except UnsupportedModuleError:
-        # The schedule may have moved a load behind a store; the kernel as it was written decides.
-        return share_inplace_buffers(func, outputs)
+        return _lower(schedule_kernel(func, target), symbol, target)
+    except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
+        # A schedule may move a load behind an in-place store; the loops as written then decide.
+        _logger.info("%s keeps the loops it was written with: %s", symbol, error)
+        return _lower(func, symbol, target)
 
 
 def _lower(func: tirx.PrimFunc, symbol: str, target: Target) -> tirx.PrimFunc:
-    module = tvm.IRModule({symbol: func.with_attr("global_symbol", symbol)})
+    shared = share_inplace_buffers(func, num_outputs(func))
+    module = tvm.IRModule({symbol: shared.with_attr("global_symbol", symbol)})
     return lower_to_explicit_memory(target)(module)[symbol]
 
 
