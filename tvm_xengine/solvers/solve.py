@@ -56,10 +56,13 @@ def _auto(problem: Problem, request: Request) -> SolveResult:
     return solve_automatically(problem, request)
 
 
-def _tight(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.exact import solve_tight
+def _formulated(name: str, backend: str) -> Callable[[Problem, Request], SolveResult]:
+    def solve_it(problem: Problem, request: Request) -> SolveResult:
+        from tvm_xengine.solvers.exact import solve_formulated
 
-    return solve_tight(problem, request)
+        return solve_formulated(problem, request, name=name, backend=backend)
+
+    return solve_it
 
 
 def _exhaustive(problem: Problem, request: Request) -> SolveResult:
@@ -71,6 +74,16 @@ def _exhaustive(problem: Problem, request: Request) -> SolveResult:
 SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "auto": _auto,
     "exhaustive": _exhaustive,
-    "tight": _tight,
+    "tight": _formulated("tight", "highs"),
+    "tight-scip": _formulated("tight", "scip"),
+    "tight-gurobi": _formulated("tight", "gurobi"),
+    "xengine": _formulated("xengine", "scip"),
+    "xengine-gurobi": _formulated("xengine", "gurobi"),
+    "xengine-highs": _formulated("xengine-flows", "highs"),
+    "checkmate": _formulated("checkmate", "highs"),
+    "checkmate-scip": _formulated("checkmate", "scip"),
+    "checkmate-gurobi": _formulated("checkmate", "gurobi"),
+    "poet": _formulated("poet", "highs"),
+    "poet-gurobi": _formulated("poet", "gurobi"),
 }
 """Every solver by name; what a solver needs is imported when it is used."""
