@@ -61,7 +61,7 @@ def measure_kernels(
     Single-threaded kernels are timed by the CPU time of this thread, which other processes do
     not lengthen; parallel ones by the wall clock. Every kernel is timed in several rounds and the
     rounds go over all kernels in turn, because the noise of neighbouring moments is alike.
-    Measurements enter the cache when they are complete, or when the work is interrupted.
+    The cache knows every timing at once, so interrupting or killing the work loses none.
 
     Parameters
     ----------
@@ -82,18 +82,13 @@ def measure_kernels(
     missing = {k.symbol: k for k in kernels if found[k.symbol] is None}
     samples: dict[str, list[tuple[float, ...]]] = {symbol: [] for symbol in missing}
     total = effort.rounds * len(missing)
-    try:
-        for done, (kernel, batches_us) in enumerate(_rounds(list(missing.values()), effort), 1):
-            samples[kernel.symbol].append(batches_us)
-            if on_progress is not None:
-                on_progress(done, total, kernel.name)
-    finally:
-        for symbol, rounds_us in samples.items():
-            if rounds_us:
-                kernel = missing[symbol]
-                measured = _summary(kernel, devices[str(kernel.target)], rounds_us)
-                found[symbol] = measured
-                cache.add(measured)
+    for done, (kernel, batches_us) in enumerate(_rounds(list(missing.values()), effort), 1):
+        samples[kernel.symbol].append(batches_us)
+        measured = _summary(kernel, devices[str(kernel.target)], samples[kernel.symbol])
+        found[kernel.symbol] = measured
+        cache.add(measured)
+        if on_progress is not None:
+            on_progress(done, total, kernel.name)
     return {symbol: measurement for symbol, measurement in found.items() if measurement}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -26,13 +28,24 @@ def load_program(path: Path) -> ExportedProgram:
     if not path.is_file():
         raise UnsupportedModelError(f"there is no file {path}")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_log("torch.export"):
             warnings.simplefilter("ignore")
             return torch.export.load(path)
     except Exception as error:
         raise UnsupportedModelError(
             f"{path} is not a program saved by torch.export.save: {_first_line(error)}"
         ) from error
+
+
+@contextmanager
+def _without_log(name: str) -> Iterator[None]:
+    """Keep a logger silent that would print a traceback of its own."""
+    logger = logging.getLogger(name)
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
 
 
 def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel:

@@ -1,0 +1,157 @@
+"""The command line as a user meets it: in a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TWO_CPUS = """
+[[device]]
+name = "cpu"
+target = "llvm -mcpu=native -num-cores=native"
+budget = "1GiB"
+
+[[device]]
+name = "cpu_generic"
+target = "llvm -mcpu=x86-64"
+budget = "1GiB"
+
+[[link]]
+src = "cpu"
+dst = "cpu_generic"
+both_ways = true
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache") / "measurements.jsonl"
+
+
+def run(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tvm_xengine", *arguments, "--cache", str(cache)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def refused(*arguments: str, cache: Path) -> str:
+    done = run(*arguments, cache=cache)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+def test_train_reports_the_same_numbers_as_its_json(tmp_path: Path, cache: Path) -> None:
+    report, platform = tmp_path / "report.json", tmp_path / "two.toml"
+    platform.write_text(TWO_CPUS)
+    done = run(
+        *("train", "mlp", "--data", "digits", "--platform", str(platform)),
+        *("--budget-ratio", "0.7", "--steps", "30", "--time-limit", "5", "--json", str(report)),
+        *("--save-schedule", str(tmp_path / "schedule.json")),
+        cache=cache,
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(report.read_text())
+    assert set(numbers) >= {
+        *("model", "batch", "steps", "loss_first", "loss_last", "accuracy", "status", "cost_us"),
+        *("bound_us", "gap", "solve_s", "recomputed_ops", "transfers", "step_us_predicted"),
+        *("step_us_measured", "keep_all", "identical_to_keep_all", "max_rel_diff", "devices"),
+    }
+    assert numbers["loss_last"] < numbers["loss_first"]
+    assert numbers["bound_us"] <= numbers["cost_us"] * (1 + 1e-9)
+    assert numbers["identical_to_keep_all"] or numbers["max_rel_diff"] <= 1e-5
+    for device in numbers["devices"]:
+        assert device["planned_arena_bytes"] <= device["budget_bytes"]
+        assert device["measured_peak_bytes"] == device["planned_arena_bytes"]
+    assert json.loads((tmp_path / "schedule.json").read_text())["steps"]
+    assert f"{100 * numbers['accuracy']:.1f} %" in done.stdout
+
+
+def test_plan_says_what_would_happen_and_executes_nothing(tmp_path: Path, cache: Path) -> None:
+    report = tmp_path / "plan.json"
+    done = run("plan", "mlp", "--budget", "cpu=1MiB", "--json", str(report), cache=cache)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(report.read_text())
+    assert numbers["status"] == "optimal"
+    assert "loss_first" not in numbers
+    assert numbers["devices"][0]["budget_bytes"] == 2**20
+    assert numbers["devices"][0]["measured_peak_bytes"] is None
+
+
+def test_an_unlimited_budget_keeps_everything(tmp_path: Path, cache: Path) -> None:
+    report = tmp_path / "plan.json"
+    assert run("plan", "mlp", "--json", str(report), cache=cache).returncode == 0
+    assert json.loads(report.read_text())["recomputed_ops"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "letnet"), "letnet"),
+        (("train", "absent.onnx"), "absent.onnx"),
+        (("train", "absent.pt2"), "absent.pt2"),
+        (("train", "mlp", "--platform", "absent.toml"), "absent.toml"),
+        (("train", "mlp", "--budget", "gpu=1MiB"), "gpu"),
+        (("train", "mlp", "--budget", "cpu=-5"), "expected a size"),
+        (("train", "mlp", "--budget", "cpu=lots"), "expected a size"),
+        (("train", "mlp", "--budget", "cpu"), "DEVICE=BYTES"),
+        (("train", "mlp", "--budget-ratio", "nan"), "at least 0"),
+        (("train", "mlp", "--solver", "oracle"), "invalid choice"),
+        (("train", "mlp", "--steps", "0"), "at least 1"),
+        (("train", "mlp", "--batch", "x"), "at least 1"),
+        (("frobnicate",), "invalid choice"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(
+    arguments: tuple[str, ...], said: str, cache: Path
+) -> None:
+    assert said in refused(*arguments, cache=cache)
+
+
+@pytest.mark.parametrize("name", ["broken.onnx", "broken.pt2"])
+def test_a_broken_model_file_is_refused(tmp_path: Path, name: str, cache: Path) -> None:
+    broken = tmp_path / name
+    broken.write_bytes(b"this is no model")
+    assert name in refused("plan", str(broken), cache=cache)
+
+
+def test_a_budget_below_the_minimum_says_what_would_work(cache: Path) -> None:
+    said = refused(
+        *("plan", "mlp", "--budget", "cpu=1KiB", "cpu_generic=1KiB", "--time-limit", "5"),
+        cache=cache,
+    )
+    assert "1024" in said
+    assert "bytes" in said
+
+
+def test_a_platform_with_a_missing_key_is_refused(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(TWO_CPUS.replace('budget = "1GiB"', "", 1))
+    assert "lacks the key 'budget'" in refused("plan", "mlp", "--platform", str(path), cache=cache)
+
+
+def test_a_target_that_tvm_does_not_know_is_refused(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(TWO_CPUS.replace("-mcpu=x86-64", "-mcpu=abacus"))
+    assert "abacus" in refused("plan", "mlp", "--platform", str(path), cache=cache)
+
+
+def test_ctrl_c_while_measuring_keeps_what_was_measured(tmp_path: Path) -> None:
+    cache = tmp_path / "measurements.jsonl"
+    command = [sys.executable, "-m", "tvm_xengine", "plan", "lenet", "--cache", str(cache)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if cache.exists() and "compute_us" in cache.read_text():
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    rows = [json.loads(line) for line in cache.read_text().splitlines()]
+    measured = [row for row in rows if "compute_us" in row]
+    assert 0 < len(measured) < 3 * 2 * 30  # some, but not three rounds of all kernels
