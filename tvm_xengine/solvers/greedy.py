@@ -21,9 +21,12 @@ from tvm_xengine.solvers.search.arrays import (
     arrays_of,
     cheapest_routes,
 )
+from tvm_xengine.solvers.search.lean import in_lean_order
 
 _NEVER = 2**40
 _DEPTH_LIMIT = 40
+_CLOSE_RATIO = 1.005
+"""From this multiple of the cheapest possible on, a leaner order is tried too."""
 _DEAR_RATIO = 1.25
 """From this multiple of the cheapest possible on, frugal ways to weigh are tried too."""
 
@@ -39,20 +42,36 @@ def greedy_schedule(problem: Problem, *, objective: Objective = Objective.COST) 
     cost while running).
     """
     arrays = arrays_of(problem)
-    best: tuple[float, Schedule] | None = None
-    dear = _DEAR_RATIO * float(arrays.op_price(objective).min(axis=1).sum())
+    best = _Best(arrays, objective)
+    orders = [arrays]
     for weights in _WEIGHTS:
-        for op_price in _placements(arrays, objective):
-            schedule = _run(arrays, op_price, weights, objective)
-            simulation = accepted(problem, schedule)
-            if schedule is None or simulation is None:
-                continue
-            value = objective.of(simulation)
-            if best is None or value < best[0]:
-                best = value, schedule
-        if best is not None and best[0] <= dear:
+        for ordered in orders:
+            best.try_placements(ordered, weights)
+        if len(orders) == 1 and best.value > best.cheapest * _CLOSE_RATIO:
+            orders.append(arrays_of(in_lean_order(arrays)))
+            best.try_placements(orders[1], weights)
+        if best.value <= best.cheapest * _DEAR_RATIO:
             break
-    return best[1] if best else None
+    return best.schedule
+
+
+class _Best:
+    """The best schedule so far."""
+
+    def __init__(self, arrays: Arrays, objective: Objective) -> None:
+        self.problem = arrays.problem
+        self.objective = objective
+        self.schedule: Schedule | None = None
+        self.value = np.inf
+        self.cheapest = float(arrays.op_price(objective)[arrays.needed_ops].min(axis=1).sum())
+
+    def try_placements(self, arrays: Arrays, weights: _Weights) -> None:
+        """Run on every placement and keep what is better."""
+        for op_price in _placements(arrays, self.objective):
+            schedule = _run(arrays, op_price, weights, self.objective)
+            simulation = accepted(self.problem, schedule)
+            if simulation is not None and self.objective.of(simulation) < self.value:
+                self.value, self.schedule = self.objective.of(simulation), schedule
 
 
 def accepted(problem: Problem, schedule: Schedule | None) -> Simulation | None:

@@ -10,11 +10,13 @@ from tvm_xengine.solvers.search.compiled import entry, inner
 from tvm_xengine.solvers.search.decoder import Decisions, Static, Work, decode
 from tvm_xengine.solvers.search.moves import Chance, below, propose, take_back
 
-VALUE, EXCESS, BEST, SCALE, PENALTY, FEASIBLE_SHARE, TEMPERATURE = range(7)
+VALUE, EXCESS, BEST, LEAST_EXCESS, SCALE, PENALTY, MOST_PENALTY, FEASIBLE_SHARE, TEMPERATURE = (
+    range(9)
+)
 """What the status array of `anneal` holds: of the current decisions the objective and the
-excess, the best objective within the budgets, the objective that temperature and penalty are
-relative to, the penalty, the running share of decisions within the budgets, and the
-temperature."""
+excess, the best objective within the budgets, the least excess, the objective that temperature
+and penalty are relative to, the penalty and its upper limit, the running share of decisions
+within the budgets, and the temperature."""
 
 
 @entry
@@ -32,8 +34,8 @@ def anneal(
 ) -> None:
     """Improve `x` by random changes while the temperature falls by the factor `cooling` each.
 
-    The best decisions within the budgets are left in `best`, their objective in
-    ``status[BEST]``. Calls can be cut into shorter ones without changing what happens.
+    The best decisions within the budgets are left in `best`, or those that exceed them least
+    as long as there are none. Calls can be cut into shorter ones without changing what happens.
     """
     for _ in range(evaluations):
         status[TEMPERATURE] *= cooling
@@ -46,15 +48,17 @@ def anneal(
         chance = below(c, 1 << 30) / float(1 << 30)
         if value < np.inf and (worse <= 0.0 or chance < np.exp(-worse / status[TEMPERATURE])):
             status[VALUE], status[EXCESS] = value, excess
-            if excess == 0.0 and value < status[BEST]:
-                status[BEST] = value
+            if excess < status[LEAST_EXCESS] or (excess == 0.0 and value < status[BEST]):
+                status[LEAST_EXCESS] = excess
+                if excess == 0.0:
+                    status[BEST] = value
                 _remember(best, x)
         else:
             take_back(x, c)
         inside = 1.0 if status[EXCESS] == 0.0 else 0.0
         status[FEASIBLE_SHARE] += 0.02 * (inside - status[FEASIBLE_SHARE])
         if status[FEASIBLE_SHARE] < 0.3:
-            status[PENALTY] = min(status[PENALTY] * 1.01, 1e4)
+            status[PENALTY] = min(status[PENALTY] * 1.01, status[MOST_PENALTY])
         elif status[FEASIBLE_SHARE] > 0.6:
             status[PENALTY] = max(status[PENALTY] * 0.99, 1e-2)
 

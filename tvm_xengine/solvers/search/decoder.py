@@ -22,6 +22,8 @@ from tvm_xengine.solvers.search.compiled import entry, inner
 
 EVERYWHERE = 255
 """Value of `Decisions.keep` under which a tensor stays wherever it is."""
+NEVER = 99
+"""Value of `Decisions.level` under which what is brought back for another op never stays."""
 
 
 Records = NDArray[Any]
@@ -193,6 +195,20 @@ def keep_everything(arrays: Arrays, device: Ints) -> Decisions:
         push=np.zeros(gaps, dtype=np.int64),
         level=np.ones(gaps, dtype=np.int64),
     )
+
+
+def drop_in_long_gaps(arrays: Arrays, device: Ints, longest: int) -> Decisions:
+    """As `keep_everything`, but nothing that can be made again is held for more than `longest` ops."""
+    x = keep_everything(arrays, device)
+    next_touch = np.full(arrays.n_tensors, 2 * arrays.n_ops)
+    for i in reversed(x.order.tolist()):
+        for k in range(arrays.touch_ptr[i], arrays.touch_ptr[i + 1]):
+            t = arrays.touch_tensor[k]
+            wanted_at_end = arrays.end_device[t] != END_NOWHERE
+            if next_touch[t] - x.position[i] > longest and not wanted_at_end:
+                x.keep[k], x.level[k] = 0, NEVER
+            next_touch[t] = x.position[i]
+    return x
 
 
 def workspace_of(arrays: Arrays) -> Work:

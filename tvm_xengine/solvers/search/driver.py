@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tvm_xengine.platform import UNLIMITED_BYTES
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule, with_frees
 from tvm_xengine.solvers.greedy import accepted, greedy_schedule
@@ -15,6 +16,8 @@ from tvm_xengine.solvers.search.anneal import (
     BEST,
     EXCESS,
     FEASIBLE_SHARE,
+    LEAST_EXCESS,
+    MOST_PENALTY,
     PENALTY,
     SCALE,
     TEMPERATURE,
@@ -27,6 +30,7 @@ from tvm_xengine.solvers.search.decoder import (
     Decisions,
     copied,
     decode,
+    drop_in_long_gaps,
     keep_everything,
     static_of,
     steps_left_in,
@@ -38,6 +42,12 @@ from tvm_xengine.solvers.search.moves import chance
 _HOT = (0.1, 0.5, 0.03)
 """Temperatures at which rounds start, in turn, as multiples of the mean price of an op."""
 _COOLED = 0.01
+_MOST_PENALTY = (1e4, 100.0, 20.0)
+"""Limits of the penalty in turn, as long as nothing within the budgets is known."""
+_LOOSER = (1.1, 1.25, 1.5, 2.0, 3.0, 6.0)
+"""Factors on the budgets under which the greedy solver is asked when it fails under them."""
+_LONGEST_HELD = (1, 4, 16, 32, 64, 128)
+"""Lengths of the longest gaps, in ops, through which frugal starts hold tensors."""
 _CHUNK_S = 0.05
 
 Improvement = Callable[[float, Schedule], None]
@@ -95,7 +105,7 @@ class _Search:
         price = self.arrays.op_price(objective)[self.arrays.needed_ops]
         self.places = int(np.isfinite(price).any(axis=0).sum()) > 1
         self.cheapest = float(price.min(axis=1).sum())
-        self.status = np.zeros(7)
+        self.status = np.zeros(9)
         self.status[SCALE] = max(self.cheapest, 1e-9)
 
     def run(
@@ -110,8 +120,9 @@ class _Search:
         if x is None:
             return self.best_schedule
         best = copied(x)
-        self.status[BEST] = self.best_value
-        self.status[PENALTY] = 1.0
+        value, excess = decode(self.static, x, self.work)
+        self.status[LEAST_EXCESS] = excess
+        self.status[BEST] = value if excess == 0.0 else np.inf
         left = evaluations if evaluations is not None else 2**62
         length = int(np.clip(20 * len(x.keep), 4000, 40000))
         speed = 2000.0
@@ -121,7 +132,9 @@ class _Search:
                 field[:] = value_there
             value, excess = decode(self.static, x, self.work)
             self.status[[VALUE, EXCESS, FEASIBLE_SHARE]] = value, excess, 0.5
-            self.status[PENALTY] = 1.0
+            found = self.status[LEAST_EXCESS] == 0.0
+            self.status[PENALTY] = 1.0 if found else 10.0
+            self.status[MOST_PENALTY] = _MOST_PENALTY[0 if found else n_round % 3]
             self.status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
             in_round = min(left, length)
             left -= in_round
@@ -150,21 +163,36 @@ class _Search:
         return self.best_schedule
 
     def _first_decisions(self, schedule: Schedule | None) -> Decisions | None:
-        """Decisions to start from that can be carried out, within the budgets or not."""
+        """Decisions to start from that can be carried out, the closer to the budgets the better."""
+        best, best_key = None, (np.inf, np.inf)
+        for x in self._candidates(schedule):
+            value, excess = decode(self.static, x, self.work)
+            if np.isfinite(value) and (excess, value) < best_key:
+                best, best_key = x, (excess, value)
+        return best
+
+    def _candidates(self, schedule: Schedule | None) -> Iterator[Decisions]:
         if schedule is not None:
-            x = decisions_of(self.arrays, schedule)
-            if np.isfinite(decode(self.static, x, self.work)[0]):
-                return x
+            yield decisions_of(self.arrays, schedule)
+        else:
+            for factor in _LOOSER:
+                looser = {
+                    device.name: min(UNLIMITED_BYTES, int(factor * device.budget_bytes))
+                    for device in self.problem.platform.devices
+                }
+                lax = greedy_schedule(self.problem.with_budgets(looser), objective=self.objective)
+                if lax is not None:
+                    yield decisions_of(self.arrays, lax)
+                    break
         price = self.arrays.op_price(self.objective)
-        single = [
-            np.where(np.isfinite(price[:, d]), d, price.argmin(axis=1))
-            for d in np.flatnonzero(np.isfinite(price).any(axis=0))
-        ]
-        for device in (price.argmin(axis=1), *single):
-            x = keep_everything(self.arrays, device)
-            if np.isfinite(decode(self.static, x, self.work)[0]):
-                return x
-        return None
+        cheapest = price.argmin(axis=1)
+        computing = np.flatnonzero(np.isfinite(price).any(axis=0))
+        single = [np.where(np.isfinite(price[:, d]), d, cheapest) for d in computing]
+        for device in (cheapest, *single):
+            yield keep_everything(self.arrays, device)
+            if schedule is None:
+                for longest in _LONGEST_HELD:
+                    yield drop_in_long_gaps(self.arrays, device, longest)
 
     def _is_done(self) -> bool:
         return self.objective is not Objective.MAKESPAN and self.status[BEST] <= self.cheapest * (

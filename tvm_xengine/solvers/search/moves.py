@@ -13,6 +13,7 @@ from tvm_xengine.solvers.search.compiled import inner
 from tvm_xengine.solvers.search.decoder import (
     EVERYWHERE,
     HOT,
+    NEVER,
     STAYS,
     STEPS,
     Decisions,
@@ -22,7 +23,7 @@ from tvm_xengine.solvers.search.decoder import (
 )
 
 _KEEP, _PUSH, _LEVEL, _DEVICE, _REDEVICE, _ORDER = range(6)
-_MOST_LEVEL = 4
+_MOST_LEVEL = 3
 
 
 class Chance(NamedTuple):
@@ -215,7 +216,8 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     if gap < 0:
         return
     if x.keep[gap] == 0 and x.push[gap] == 0:
-        _set(x, c, _LEVEL, gap, min(_MOST_LEVEL, x.level[gap] + 1))
+        level = x.level[gap] + 1
+        _set(x, c, _LEVEL, gap, NEVER if level > _MOST_LEVEL or below(c, 3) == 0 else level)
         return
     other = below(c, len(g.device))
     if other != d and below(c, 2) == 0 and g.link[d, other].hop >= 0:
@@ -255,7 +257,7 @@ def _restore(n: Surroundings, x: Decisions, c: Chance) -> None:
     if gap < 0:
         return
     if x.level[gap] > 1 and below(c, 2) == 0:
-        _set(x, c, _LEVEL, gap, x.level[gap] - 1)
+        _set(x, c, _LEVEL, gap, min(_MOST_LEVEL, x.level[gap] - 1))
     else:
         _write(n, x, c, gap, EVERYWHERE, 0, 1)
 
@@ -323,22 +325,30 @@ def _place(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
 
 @inner
 def _reorder(n: Surroundings, x: Decisions, c: Chance) -> None:
-    """Run one op earlier or later, between what must come before it and after it."""
-    place = below(c, len(x.order))
-    i = x.order[place]
+    """Run an op, or all that play the same part, earlier or later, where that is allowed."""
+    i = x.order[below(c, len(x.order))]
+    dice = below(c, 4)
+    kind = n.op_class[i]
+    if dice < 2 and below(c, 3) == 0:
+        for k in range(n.kin_at[kind], n.kin_at[kind + 1]):
+            if x.position[n.kin[k]] >= 0:
+                _move(n, x, c, n.kin[k], dice)
+    else:
+        _move(n, x, c, i, dice)
+
+
+@inner
+def _move(n: Surroundings, x: Decisions, c: Chance, i: int, where: int) -> None:
+    """Move op i right behind what must come before it (0), before what must come after (1), or between."""
     first, last = 0, len(x.order) - 1
     for k in range(n.before_at[i], n.before_at[i + 1]):
         first = max(first, x.position[n.before[k]] + 1)
     for k in range(n.after_at[i], n.after_at[i + 1]):
         last = min(last, x.position[n.after[k]] - 1)
-    if first == last:
-        return
-    dice = below(c, 4)
-    if dice == 0:
-        to = first
-    elif dice == 1:
+    to = first
+    if where == 1:
         to = last
-    else:
+    elif where > 1:
         to = first + below(c, last - first + 1)
-    if to != place:
-        _set(x, c, _ORDER, place, to)
+    if to != x.position[i]:
+        _set(x, c, _ORDER, x.position[i], to)
