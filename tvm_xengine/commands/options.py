@@ -21,11 +21,13 @@ class ModelOptions:
     ----------
     model
         Name of a zoo network, or a ``.onnx`` or ``.pt2`` file.
+    batch_size
+        None takes the file's own, or the default of `load_model`.
     """
 
     model: str
     data: str
-    batch_size: int
+    batch_size: int | None
     seed: int
 
 
@@ -112,7 +114,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
 def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="zoo name, .onnx file or .pt2 file")
     command.add_argument("--data", choices=["digits"], default="digits", help="training data")
-    command.add_argument("--batch", type=_positive_int, default=16, help="batch size (16)")
+    command.add_argument("--batch", type=_positive_int, help="batch size (the file's, or 16)")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--platform", type=Path, metavar="FILE", help="platform TOML file")
     command.add_argument(

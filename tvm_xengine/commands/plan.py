@@ -13,7 +13,7 @@ from tvm_xengine.report.tables import print_report
 def run_plan(request: Request, console: Console) -> None:
     """Plan and report what is predicted."""
     prepared = prepare(request, console)
-    plan = summarize_plan(request.model.model, request.model.batch_size, prepared.plan)
+    plan = summarize_plan(request.model.model, prepared.model.batch_size, prepared.plan)
     print_report(console, plan, None)
     if request.output.json is not None:
         write_json(as_document(plan, None), request.output.json)

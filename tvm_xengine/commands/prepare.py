@@ -59,7 +59,9 @@ def prepare(request: Request, console: Console) -> PreparedStep:
         When any stage refuses its input; nothing is written then.
     """
     platform = _platform(request.budget)
-    model = load_model(request.model.model, batch_size=request.model.batch_size)
+    model = load_model(
+        request.model.model, batch_size=request.model.batch_size, seed=request.model.seed
+    )
     training = build_training_step(model, seed=request.model.seed)
     with show_progress(console, "lowering kernels") as advance:
         lowered = lower_step(training.mod, platform, advance)

@@ -30,7 +30,6 @@ from tvm_xengine.runtime.trainer import Comparison, train
 from tvm_xengine.simulate import simulate
 from tvm_xengine.training.data import Dataset, load_digits
 from tvm_xengine.training.evaluation import evaluation_module
-from tvm_xengine.training.step import TrainingStep
 
 
 def run_train(request: Request, console: Console) -> None:
@@ -38,7 +37,7 @@ def run_train(request: Request, console: Console) -> None:
     prepared = prepare(request, console)
     data = _digits_for(prepared)
     planned, keep_all = build_step(prepared.lowered, prepared.plan), _keep_all_step(prepared)
-    batches = _batches(prepared.training, data, request)
+    batches = _batches(prepared, data, request)
     with show_progress(console, "training") as advance:
         trace, comparison = train(
             planned,
@@ -58,7 +57,7 @@ def run_train(request: Request, console: Console) -> None:
         max_rel_diff=None if comparison is None else comparison.max_rel_diff,
     )
     plan = _with_measurements(
-        summarize_plan(request.model.model, request.model.batch_size, prepared.plan),
+        summarize_plan(request.model.model, prepared.model.batch_size, prepared.plan),
         planned,
         comparison,
     )
@@ -106,12 +105,13 @@ def _keep_all_step(prepared: PreparedStep) -> StepExecutable | None:
 
 
 def _batches(
-    training: TrainingStep, data: Dataset, request: Request
+    prepared: PreparedStep, data: Dataset, request: Request
 ) -> Iterator[Mapping[str, NDArray[np.generic]]]:
+    training = prepared.training
     image_name, label_name = training.batch_names
     hyper = {"lr": np.float32(request.learning_rate)}
     settings = {name: np.asarray(hyper[name]) for name in training.hyper_names}
-    for images, labels in data.batches(request.model.batch_size, seed=request.model.seed):
+    for images, labels in data.batches(prepared.model.batch_size, seed=request.model.seed):
         yield {image_name: images, label_name: labels, **settings}
 
 
