@@ -10,7 +10,6 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.onnx import from_onnx
 from tvm_xengine.frontends.torch import from_torch_export
 
-
 DEFAULT_BATCH_SIZE = 16
 
 
