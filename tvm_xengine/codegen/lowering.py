@@ -6,6 +6,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.passes.explicit_workspace import ExplicitWorkspace
 
 
@@ -18,6 +19,7 @@ def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
     return tvm.transform.Sequential(
         [
             tirx.transform.BindTarget(target.with_host(target)),
+            ExpandTranscendentals(),
             s_tir.transform.CanonicalizeLoop(),
             s_tir.transform.LowerInitBlock(),
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),

@@ -24,7 +24,18 @@ from tvm_xengine.training.kernels.pooling import avg_pool_backward, max_pool_for
 
 TARGETS = [NATIVE, f"{NATIVE} -num-cores=2", BASELINE]
 
-few_examples = settings(max_examples=2, deadline=None, derandomize=True)
+
+def law(**strategies):
+    """A test on a few examples; its attribute `many` tries more of them."""
+
+    def decorate(check):
+        test = settings(max_examples=2, deadline=None, derandomize=True)(given(**strategies)(check))
+        test.many = settings(max_examples=40, deadline=None)(given(**strategies)(check))
+        return test
+
+    return decorate
+
+
 extents = st.integers(1, 40)
 
 
@@ -53,8 +64,7 @@ def values(rng, placeholder):
 
 
 @pytest.mark.parametrize("description", TARGETS)
-@few_examples
-@given(m=extents, n=extents, k=st.integers(1, 600))
+@law(m=extents, n=extents, k=st.integers(1, 600))
 def test_matrix_products_of_any_size(description, m, n, k):
     x, w, dy = tensor("x", m, k), tensor("w", n, k), tensor("dy", m, n)
     check([x, w], linear(x, w), description)
@@ -62,8 +72,7 @@ def test_matrix_products_of_any_size(description, m, n, k):
     check([x, dy], linear_weight_gradient(x, dy), description)
 
 
-@few_examples
-@given(
+@law(
     batch=st.integers(1, 5),
     m=extents,
     n=extents,
@@ -84,8 +93,7 @@ def test_batched_products_with_transposed_operands(batch, m, n, k, transpose_lef
     check([left, right], product, f"{NATIVE} -num-cores=2")
 
 
-@few_examples
-@given(
+@law(
     batch=st.integers(1, 3),
     channels=st.integers(1, 5),
     filters=st.integers(1, 9),
@@ -135,8 +143,7 @@ def test_sums_longer_than_a_panel_with_something_behind_them(depth):
     check([x, w], topi.multiply(topi.nn.leaky_relu(linear(x, w), 0.1), 0.5))
 
 
-@few_examples
-@given(batch=st.integers(1, 4), channels=st.integers(1, 9), height=extents, width=extents)
+@law(batch=st.integers(1, 4), channels=st.integers(1, 9), height=extents, width=extents)
 def test_norms_and_channel_sums(batch, channels, height, width):
     x, dy = (tensor(name, batch, channels, height, width) for name in ("x", "dy"))
     gamma, beta, mean, inv_std = (tensor(n, channels) for n in ("gamma", "beta", "mean", "std"))
@@ -147,8 +154,7 @@ def test_norms_and_channel_sums(batch, channels, height, width):
     check([x], sum_to_shape(x, shape=(height, width)))
 
 
-@few_examples
-@given(rows=extents, columns=extents, axis=st.integers(0, 1))
+@law(rows=extents, columns=extents, axis=st.integers(0, 1))
 def test_softmax_maximum_and_loss(rows, columns, axis):
     x, labels = tensor("x", rows, columns), tensor("labels", rows, dtype="int32")
     check([x], topi.nn.softmax(x, axis=axis))
@@ -158,8 +164,7 @@ def test_softmax_maximum_and_loss(rows, columns, axis):
         check([x, labels], cross_entropy_forward(x, labels, **options), f"{NATIVE} -num-cores=2")
 
 
-@few_examples
-@given(size=st.integers(4, 20), window=st.integers(2, 3), stride=st.integers(1, 2))
+@law(size=st.integers(4, 20), window=st.integers(2, 3), stride=st.integers(1, 2))
 def test_pooling(size, window, stride):
     out = (size - window) // stride + 1
     x, dy = tensor("x", 2, 3, size, size), tensor("dy", 2, 3, out, out)
@@ -176,8 +181,7 @@ def test_pooling(size, window, stride):
     check([dy], gradient)
 
 
-@few_examples
-@given(shape=st.lists(st.integers(1, 20), min_size=0, max_size=4))
+@law(shape=st.lists(st.integers(1, 20), min_size=0, max_size=4))
 def test_elementwise_chains_keep_no_intermediate(shape):
     x = tensor("x", *shape)
     check([x], topi.tanh(topi.add(topi.nn.relu(x), topi.exp(x))), f"{NATIVE} -num-cores=2")
@@ -208,7 +212,7 @@ def test_cores_share_large_kernels_only():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "law",
+    "test",
     [
         test_batched_products_with_transposed_operands,
         test_convolutions_and_their_gradients_with_any_attributes,
@@ -218,5 +222,5 @@ def test_cores_share_large_kernels_only():
         test_elementwise_chains_keep_no_intermediate,
     ],
 )
-def test_laws_hold_for_many_more_shapes(law):
-    settings(max_examples=40, deadline=None)(law)()
+def test_laws_hold_for_many_more_shapes(test):
+    test.many()

@@ -1,0 +1,150 @@
+"""Write exp, tanh, sigmoid and erf as arithmetic that LLVM can vectorise.
+
+As calls into the C library they run one element at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+_LOG2_E = 1.44269504088896341
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+# exp(r) = 1 + r + r^2 * p(r) for |r| <= ln(2) / 2; coefficients of expf in Cephes.
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_EXP_UNDERFLOW, _EXP_OVERFLOW = -87.0, 89.0
+
+# Rational approximations x * p(x^2) / q(x^2) of Eigen's ptanh and XLA's erf, for float32.
+_TANH_LIMIT = 7.90531110763549805
+_TANH_P = (
+    -2.76076847742355e-16,
+    2.00018790482477e-13,
+    -8.60467152213735e-11,
+    5.12229709037114e-08,
+    1.48572235717979e-05,
+    6.37261928875436e-04,
+    4.89352455891786e-03,
+)
+_TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+_ERF_LIMIT = 4.0
+_ERF_P = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
+)
+_ERF_Q = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+    -7.37332916720468e-03,
+    -1.42647390514189e-02,
+)
+
+
+@tvm.transform.module_pass(opt_level=0, name="ExpandTranscendentals")
+class ExpandTranscendentals:
+    """Replace calls of transcendental functions of float32 in kernels by polynomials.
+
+    .. code-block:: python
+
+        y[i] = T.tanh(x[i])
+
+    becomes, with the square written out,
+
+    .. code-block:: python
+
+        y[i] = T.let(c, clip(x[i]), c * P(c * c) / Q(c * c))
+
+    The relative error is a few units in the last place of float32. NaN stays NaN, ``exp`` of less
+    than -87 is zero.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        mod = mod.clone()
+        for symbol, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                body = tvm_ffi.structural_map(func.body, (ir.Call, _expand))
+                mod[symbol] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+        return mod
+
+
+def _expand(call: ir.Call) -> ir.Expr:
+    if not isinstance(call.op, ir.Op) or call.op.name not in _EXPANSIONS:
+        return call
+    if str(call.ty.dtype) != "float32":
+        return call
+    return _let(call.args[0], _EXPANSIONS[call.op.name])
+
+
+def _let(value: ir.Expr, body: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
+    var = ir.Var("v", "float32")
+    return tirx.Let(var, value, body(var))
+
+
+def _exp(x: ir.Expr) -> ir.Expr:
+    def scaled(bounded: ir.Expr) -> ir.Expr:
+        half = tirx.Select(bounded < 0.0, _f32(-0.5), _f32(0.5))
+        return _let_int(tirx.Cast("int32", bounded * _LOG2_E + half), lambda n: times(bounded, n))
+
+    def times(bounded: ir.Expr, n: ir.Expr) -> ir.Expr:
+        exponent = tirx.Cast("float32", n)
+        rest = bounded - exponent * _LN2_HIGH - exponent * _LN2_LOW
+        # Half of the power of two and then twice: 2^128 alone would overflow too early.
+        half_power = tirx.reinterpret("float32", (n + 126) << 23)
+        return _let(rest, lambda r: (_polynomial(_EXP, r) * r * r + r + 1.0) * half_power * 2.0)
+
+    bounded = tirx.Select(x > _EXP_OVERFLOW, _f32(_EXP_OVERFLOW), x)
+    return tirx.Select(x < _EXP_UNDERFLOW, _f32(0.0), _let(bounded, scaled))
+
+
+def _sigmoid(x: ir.Expr) -> ir.Expr:
+    return _f32(1.0) / (_let(_f32(0.0) - x, _exp) + 1.0)
+
+
+def _tanh(x: ir.Expr) -> ir.Expr:
+    return _let(_clip(x, _TANH_LIMIT), lambda c: _rational(c, _TANH_P, _TANH_Q))
+
+
+def _erf(x: ir.Expr) -> ir.Expr:
+    return _let(_clip(x, _ERF_LIMIT), lambda c: _rational(c, _ERF_P, _ERF_Q))
+
+
+def _rational(x: ir.Expr, above: Sequence[float], below: Sequence[float]) -> ir.Expr:
+    return _let(x * x, lambda s: x * _polynomial(above, s) / _polynomial(below, s))
+
+
+def _polynomial(coefficients: Sequence[float], x: ir.Expr) -> ir.Expr:
+    """Horner's rule, the coefficient of the highest power first."""
+    value: ir.Expr = _f32(coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + _f32(coefficient)
+    return value
+
+
+def _clip(x: ir.Expr, limit: float) -> ir.Expr:
+    """`x` within ``-limit .. limit``; unlike a minimum of a maximum it keeps NaN."""
+    return tirx.Select(x > limit, _f32(limit), tirx.Select(x < -limit, _f32(-limit), x))
+
+
+def _let_int(value: ir.Expr, body: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
+    var = ir.Var("n", "int32")
+    return tirx.Let(var, value, body(var))
+
+
+def _f32(value: float) -> ir.Expr:
+    return tirx.const(value, "float32")
+
+
+_EXPANSIONS: dict[str, Callable[[ir.Expr], ir.Expr]] = {
+    "tirx.exp": _exp,
+    "tirx.sigmoid": _sigmoid,
+    "tirx.tanh": _tanh,
+    "tirx.erf": _erf,
+}
