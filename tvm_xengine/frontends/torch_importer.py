@@ -18,7 +18,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
-from tvm_xengine.frontends.model import Array, ForwardModel
+from tvm_xengine.frontends.model import Array, ForwardModel, static_shape
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, identifier
 from tvm_xengine.frontends.torch_converters import CONVERTERS, DECOMPOSED_BY_TORCH, Converter
 
@@ -55,8 +55,6 @@ def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel
     program = _decomposed(program, importer)
     try:
         mod, values = importer.translate(program)
-    except UnsupportedModelError:
-        raise
     except Exception as error:
         raise UnsupportedModelError(
             f"{name}: {importer.place} cannot be imported: {_first_line(error)}"
@@ -111,6 +109,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         self.block_builder = NamingBlockBuilder()
         self.param_names: dict[str, str] = {}
         self.place = "the program"
+        self._known: dict[fx.Node, torch.Tensor] = {}
 
     def is_unknown(self, op: object) -> bool:
         return getattr(op, "__name__", str(op)) not in self.convert_map
@@ -129,6 +128,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         others: list[relax.Var] = []
         variables: dict[str, relax.Var] = {}
         state = {**dict(program.named_buffers()), **program.state_dict, **program.constants}
+        fixed = _fixed_tensors(program)
+        placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         for spec in program.graph_signature.input_specs:
             if spec.kind is InputKind.USER_INPUT:
                 value = _placeholder_value(program, spec.arg.name)
@@ -145,6 +146,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             else:
                 others.append(variable)
                 values[name] = value.cpu().numpy()
+            if spec.kind is not InputKind.USER_INPUT and spec.target in fixed:
+                self._known[placeholders[spec.arg.name]] = value
         with self.block_builder.function("main", params=[*inputs, *others]):
             with self.block_builder.dataflow():
                 made = self._translate_fx_graph(
@@ -192,9 +195,47 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         def converted(node: fx.Node) -> relax.Expr:
             self.block_builder.layer = _layer(node)
             self.place = f"{_op_name(node)} (in {_layer(node)})"
-            return convert(node)
+            if (value := self._folded(node)) is not None:
+                return value
+            made = convert(node)
+            _check_type(made, node)
+            return made
 
         return converted
+
+    def _folded(self, node: fx.Node) -> relax.Expr | None:
+        """The value of a node that depends on constants only, else None."""
+        if not isinstance(node.meta.get("val"), torch.Tensor) or _is_random(node):
+            return None
+        if not all(read in self._known for read in node.all_input_nodes):
+            return None
+        arguments, named = fx.map_arg((node.args, node.kwargs), self._known.__getitem__)
+        value = node.target(*arguments, **named)
+        self._known[node] = value
+        return relax.const(value.contiguous().numpy())
+
+
+def _check_type(made: relax.Expr, node: fx.Node) -> None:
+    """The imported tensor must have the shape and the kind of elements that torch says."""
+    expected = node.meta.get("val")
+    if not isinstance(expected, torch.Tensor) or not isinstance(made, relax.Expr):
+        return
+    if not isinstance(made.ty, relax.TensorType):
+        return
+    found = str(made.ty.dtype)
+    wanted = str(expected.dtype).removeprefix("torch.")
+    if static_shape(made.ty) != tuple(expected.shape) or _kind(found) != _kind(wanted):
+        raise UnsupportedModelError(
+            f"imported as {made.ty}, but is {wanted} of shape {tuple(expected.shape)}"
+        )
+
+
+def _kind(dtype: str) -> str:
+    return dtype.rstrip("0123456789").removeprefix("u")
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _placeholder_value(program: ExportedProgram, name: str) -> torch.Tensor:
@@ -207,6 +248,13 @@ def _placeholder_value(program: ExportedProgram, name: str) -> torch.Tensor:
     raise UnsupportedModelError(
         f"the input {name} is not a tensor; export the model with tensors as its only arguments"
     )
+
+
+def _fixed_tensors(program: ExportedProgram) -> set[str]:
+    """Buffers and constants that a forward pass reads and never writes."""
+    written = set(program.graph_signature.buffers_to_mutate.values())
+    parameters = set(program.graph_signature.parameters)
+    return {*dict(program.named_buffers()), *program.constants} - written - parameters
 
 
 def _layer(node: fx.Node) -> str:
