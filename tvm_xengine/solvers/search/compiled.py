@@ -29,3 +29,8 @@ def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
         no_cfunc_wrapper=True,
     )
     return cast("Callable[_P, _R]", compile_it(function))
+
+
+def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a function into its callers: passing the many arrays on costs more than it does."""
+    return cast("Callable[_P, _R]", njit(cache=True, inline="always")(function))

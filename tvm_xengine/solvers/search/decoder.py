@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Floats, Ints, cheapest_routes
-from tvm_xengine.solvers.search.compiled import entry, inner
+from tvm_xengine.solvers.search.compiled import entry, inlined, inner
 
 EVERYWHERE = 255
 """Value of `Decisions.keep` under which a tensor stays wherever it is."""
@@ -263,7 +263,8 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
             _begin_stay(w, t, g.tensor[t].home, 0)
             w.stay[w.stay_of[t, g.tensor[t].home]].end = -1
     for t in range(len(g.tensor)):
-        if g.tensor[t].home >= 0 and not _open_gap(g, x, w, t, touches + t):
+        changed = x.keep[touches + t] != EVERYWHERE or x.push[touches + t] != 0
+        if changed and not _open_gap(g, x, w, t, touches + t):
             return infinite
     for place in range(n_ops):
         w.counted[PLACE] = place
@@ -280,10 +281,11 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
     return w.price[0], excess
 
 
-@inner
+@inlined
 def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
-        if not _bring(g, x, w, g.read[k], d):
+        there = (w.tensor[g.read[k]].on >> d) & 1
+        if not there and not _bring(g, x, w, g.read[k], d):
             return False
     for k in range(g.op[i].made_at, g.op[i + 1].made_at):
         state = g.tensor[g.made[k]].state_of
@@ -304,7 +306,10 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
         if w.tensor[t].returned < x.level[w.tensor[t].gap]:
             w.tensor[t].on &= ~(1 << w.transient[k].device)
     for k in range(g.op[i].touch_at, g.op[i + 1].touch_at):
-        if not _open_gap(g, x, w, g.touch[k], k):
+        w.tensor[g.touch[k]].gap = k
+        w.tensor[g.touch[k]].returned = 0
+        changed = x.keep[k] != EVERYWHERE or x.push[k] != 0
+        if changed and not _open_gap(g, x, w, g.touch[k], k):
             return False
     return True
 
@@ -312,8 +317,6 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
 @inner
 def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
     """Push and drop tensor t as its new gap says; what cannot be made again is not dropped."""
-    w.tensor[t].gap = gap
-    w.tensor[t].returned = 0
     push = x.push[gap] & ~w.tensor[t].on & ~w.tensor[t].overwritten
     if push and w.tensor[t].on:
         for d in range(len(g.device)):
@@ -399,7 +402,7 @@ def _route_us(g: Static, t: int, src: int, dst: int) -> float:
     return price
 
 
-@inner
+@inlined
 def _begin_stay(w: Work, t: int, d: int, step: int) -> None:
     k = w.counted[STAYS]
     w.stay[k].tensor, w.stay[k].device = t, d
@@ -408,7 +411,7 @@ def _begin_stay(w: Work, t: int, d: int, step: int) -> None:
     w.counted[STAYS] = k + 1
 
 
-@inner
+@inlined
 def _note_return(w: Work, t: int, d: int) -> None:
     """t is on d now, for as long as the level of its gap says."""
     if not (w.tensor[t].on >> d) & 1:
@@ -420,7 +423,7 @@ def _note_return(w: Work, t: int, d: int) -> None:
             w.counted[TRANSIENTS] = k + 1
 
 
-@inner
+@inlined
 def _compute(g: Static, w: Work, i: int, d: int) -> bool:
     step = w.counted[STEPS]
     if step >= len(w.step) - 2 or g.run[i, d].price == np.inf:

@@ -18,7 +18,7 @@ def in_lean_order(arrays: Arrays) -> Problem:
     there is none, the given order is followed.
     """
     graph = arrays.problem.graph
-    size: list[int] = arrays.size_bytes.tolist()
+    size = arrays.size_bytes.tolist()
     reads = [
         arrays.read_tensor[arrays.read_ptr[i] : arrays.read_ptr[i + 1]].tolist()
         for i in range(arrays.n_ops)
@@ -48,8 +48,8 @@ def in_lean_order(arrays: Arrays) -> Problem:
         ready = [i for i in waiting[:_AHEAD] if missing[i] == 0]
 
         def growth(i: int) -> int:
-            freed: int = sum(size[t] for t in reads[i] if readers_left[t] == 1 and not stays[t])
-            return grows[i] - freed
+            freed = sum(size[t] for t in reads[i] if readers_left[t] == 1 and not stays[t])
+            return int(grows[i] - freed)
 
         chosen = min(ready, key=lambda i: (min(growth(i), 0), i))
         waiting.remove(chosen)
