@@ -11,12 +11,12 @@ import tvm
 from tvm.target import Target
 from tvm.target.codegen import llvm_version_major
 
-from tvm_xengine.codegen.schedules.rules import SCHEDULE_VERSION
+from tvm_xengine.codegen.version import code_version
 
 
 def device_fingerprint(target: Target) -> str:
-    """Return a key for a target on this machine with these compilers and schedules."""
-    return _digest({"target": str(target), "schedules": SCHEDULE_VERSION} | _machine())
+    """Return a key for a target on this machine with this code generator."""
+    return _digest({"target": str(target), "code": code_version()} | _machine())
 
 
 def link_fingerprint(src: str, dst: str) -> str:

@@ -80,10 +80,7 @@ def _read_block(nest: tirx.Stmt) -> Block | None:
     while isinstance(nest, tirx.For) and nest.kind == tirx.ForKind.SERIAL:
         loops.append(nest.loop_var)
         nest = nest.body
-    if not isinstance(nest, s_tir.SBlockRealize) or len(loops) != len(nest.iter_values):
-        return None
-    values = zip(loops, nest.iter_values, strict=True)
-    if not all(isinstance(value, ir.Var) and value.same_as(loop) for loop, value in values):
+    if not isinstance(nest, s_tir.SBlockRealize) or not _is_plain(nest, loops):
         return None
     block = nest.block
     if block.alloc_buffers or block.match_buffers or not _only_stores(block.body):
@@ -95,6 +92,17 @@ def _read_block(nest: tirx.Stmt) -> Block | None:
         kinds[axis.iter_type].append(Axis(axis.var, int(axis.dom.extent)))
     spatial, summed = (tuple(axes) for axes in kinds.values())
     return Block(spatial, summed, block.body, block.init)
+
+
+def _is_plain(realize: s_tir.SBlockRealize, loops: list[ir.Var]) -> bool:
+    """Whether every axis of a block is one of the loops around it, or has one position only."""
+    remaining = list(loops)
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if remaining and isinstance(value, ir.Var) and value.same_as(remaining[0]):
+            remaining.pop(0)
+        elif not (isinstance(value, tirx.IntImm) and int(axis.dom.extent) == 1):
+            return False
+    return not remaining
 
 
 def _only_stores(stmt: tirx.Stmt) -> bool:

@@ -11,12 +11,13 @@ from tvm_xengine.codegen.schedules.inline import inline_elementwise
 from tvm_xengine.codegen.schedules.matrix_product import write_matrix_product
 from tvm_xengine.codegen.schedules.streaming import write_streaming
 
-SCHEDULE_VERSION = "1"
-"""Changes whenever the rules do, so that measured times of older schedules are not reused."""
-
 
 def schedule_kernel(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """Return `func` with loops that suit `target`; the result computes the same numbers."""
+    """Return `func` with loops that suit `target`.
+
+    The result computes the same numbers up to the order in which sums are added. A kernel that no
+    rule knows keeps its loops, less the intermediates that can be computed where they are used.
+    """
     sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(sch)
     inlined = sch.mod["main"]

@@ -126,7 +126,7 @@ class _GroupWriter:
         if fold is None:
             return self._over(spatial, at, lambda here: self._in_memory(block, here))
         most = self._most_lanes(fold)
-        if fold.is_contiguous_in(block.summed[-1].var):
+        if _sums_innermost(block):
             lanes = _largest_power(min(most, block.summed[-1].extent))
             return self._over(spatial, at, lambda here: self._over_lanes(block, fold, here, lanes))
         if spatial and fold.is_contiguous_in(spatial[-1].var):
@@ -299,8 +299,16 @@ def _outer_axes(blocks: Sequence[Block]) -> tuple[SharedAxis, ...]:
 
 
 def _sums_innermost(block: Block) -> bool:
+    """Whether vectors run along the last summed axis, not along the last spatial one."""
     fold = read_accumulation(block) if block.summed else None
-    return fold is not None and fold.is_contiguous_in(block.summed[-1].var)
+    if fold is None or not fold.is_contiguous_in(block.summed[-1].var):
+        return False
+    beside = block.spatial[-1] if block.spatial else None
+    return (
+        beside is None
+        or beside.extent <= block.summed[-1].extent
+        or not fold.is_contiguous_in(beside.var)
+    )
 
 
 def _positions(block: Block) -> int:

@@ -1,0 +1,26 @@
+"""Identify the code that turns kernels into machine code."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+import tvm_xengine.codegen
+import tvm_xengine.passes
+
+
+@cache
+def code_version() -> str:
+    """Return a key that changes whenever the code generator or a pass does.
+
+    Times measured with an older version must not be taken for those of this one, and a number
+    to be raised by hand would be forgotten.
+    """
+    digest = hashlib.sha256()
+    for package in (tvm_xengine.codegen, tvm_xengine.passes):
+        folder = Path(str(package.__file__)).parent
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
