@@ -139,7 +139,7 @@ class _Reader:
         if isinstance(expr, relax.Var) and expr in self.of_var:
             return str(self.of_var[expr])
         if isinstance(expr, relax.TupleGetItem) and expr.tuple_value in self.tuple_of_var:
-            return self.tuple_of_var[expr.tuple_value][expr.index]
+            return str(self.tuple_of_var[expr.tuple_value][int(expr.index)])
         raise UnsupportedModuleError(
             f"expected a variable, found {type(expr).__name__} {expr}; lift constants to parameters"
             " (LowerToKernels does)"

@@ -1,0 +1,64 @@
+import pytest
+from hypothesis import given, settings
+
+from tests.strategies import problems
+from tests.test_simulate import chain
+from tvm_xengine.arena import plan_arenas
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planner import PlanOptions, budgets_for_ratio, keep_everything, plan_schedule
+from tvm_xengine.problem import Problem
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.result import Limits, Status
+
+QUICK = PlanOptions(limits=Limits(time_limit_s=2.0))
+
+
+def test_keeping_everything_runs_each_op_once_on_one_device() -> None:
+    problem, schedule = keep_everything(chain(devices=2), "d1")
+    result = simulate(problem, schedule)
+    assert result.busy_us == {"d0": 0.0, "d1": 40.0}
+    assert schedule.transfers == schedule.recomputed_ops == 0
+
+
+def test_keeping_everything_on_a_device_that_cannot_is_refused() -> None:
+    problem = chain(devices=2)
+    costs = {**problem.costs, "b": {"d1": problem.costs["b"]["d1"]}}
+    with pytest.raises(ValueError, match=r"d0 cannot run \['b'\]"):
+        keep_everything(Problem(problem.graph, problem.platform, costs), "d0")
+
+
+def test_the_budget_ratio_counts_from_the_resident_state() -> None:
+    """State is 200 bytes, keeping everything needs 408 (the arena of the chain)."""
+    assert budgets_for_ratio(chain(devices=2), 0.5) == {"d0": 304, "d1": 304}
+    assert budgets_for_ratio(chain(), 1.0) == {"d0": 408}
+    with pytest.raises(ValueError, match=">= 0"):
+        budgets_for_ratio(chain(), -0.1)
+
+
+def test_at_ratio_one_keeping_everything_fits() -> None:
+    problem = chain()
+    plan = plan_schedule(problem.with_budgets(budgets_for_ratio(problem, 1.0)), QUICK)
+    assert plan.result.status is Status.OPTIMAL
+    assert plan.simulation.cost_us == 40.0
+
+
+def test_a_budget_below_the_working_set_names_what_would_work() -> None:
+    with pytest.raises(NoScheduleError, match="infeasible") as caught:
+        plan_schedule(chain(300), QUICK)
+    assert "these budgets work" in str(caught.value)
+
+
+@settings(max_examples=10, deadline=None)
+@given(problems(max_ops=4))
+def test_a_plans_arenas_fit_the_budgets(problem: Problem) -> None:
+    try:
+        plan = plan_schedule(problem, QUICK)
+    except NoScheduleError:
+        return
+    again = plan_arenas(problem, plan.schedule)
+    for device in problem.platform.devices:
+        assert plan.arenas.arena_bytes[device.name] <= device.budget_bytes
+        assert plan.simulation.peak_bytes[device.name] <= plan.arenas.arena_bytes[device.name]
+        assert again.arena_bytes[device.name] >= plan.simulation.peak_bytes[device.name]
+    assert plan.result.value is not None
+    assert plan.result.bound <= plan.result.value * (1 + 1e-9)
