@@ -7,6 +7,7 @@ import threading
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.baselines.placed import keep_all
+from tvm_xengine.solvers.formulations import tight
 from tvm_xengine.solvers.greedy import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.prover import Prover, is_closed
@@ -113,8 +114,10 @@ def _floor(problem: Problem, request: Request) -> float:
 
 def _concluded(best: Incumbent, proof: Proof, message: str) -> SolveResult:
     sentences = [message] if message else []
-    if proof.scope is not Scope.EVERY_SCHEDULE:
+    if proof.scope is Scope.GIVEN_ORDER:
         sentences.append(f"the bound holds for {proof.scope.value}")
+    if proof.scope is Scope.STAGE_MODEL:
+        sentences.append(f"the bound holds for {tight.SCOPE}")
     return conclude(
         best.problem,
         best.request,

@@ -14,6 +14,7 @@ from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import run_backend
 from tvm_xengine.solvers.formulations import checkmate, poet, tight, xengine
+from tvm_xengine.solvers.formulations.encode_tight import encode_tight
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import Proof, Request, conclude
@@ -92,12 +93,16 @@ def solve_formulated(problem: Problem, request: Request, *, name: str, backend: 
         BackendOptions(
             time_limit_s=request.remaining_s,
             gap_ratio=request.limits.gap_ratio,
+            start=_start(model, request.start),
             seed=request.seed,
         ),
         floor=indexed.cheapest,
         on_incumbent=lambda _, value: request.say(f"{name}: found {value:g}"),
     )
     schedule = model.schedule(answer.x) if answer.x is not None else None
+    start_value, value = (request.value_of(problem, s) for s in (request.start, schedule))
+    if start_value is not None and (value is None or start_value < value):
+        schedule = request.start
     return conclude(
         problem,
         request,
@@ -106,6 +111,13 @@ def solve_formulated(problem: Problem, request: Request, *, name: str, backend: 
         solver=f"{name} ({backend})",
         message=_message(chosen, answer, backend),
     )
+
+
+def _start(model: Model, start: Schedule | None) -> NDArray[np.float64] | None:
+    """The schedule to begin from as a solution of `model`, where that can be written."""
+    if start is None or not isinstance(model, tight.TightModel):
+        return None
+    return encode_tight(model, start)
 
 
 def _proof(chosen: Formulation, answer: Answer, floor: float) -> Proof:

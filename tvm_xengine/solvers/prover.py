@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun
 from tvm_xengine.solvers.bound import bounds
+from tvm_xengine.solvers.formulations.encode_tight import encode_tight
 from tvm_xengine.solvers.formulations.tight import formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.program import Program
@@ -19,13 +23,15 @@ from tvm_xengine.solvers.result import Objective, Scope
 
 _EXACT_OPS = 100
 """Up to this many ops the stage model is tried."""
+_SHARE_BEFORE_EXACT = 0.15
+"""Share of the time for bounds before the stage model, where that is tried."""
 
 
 class Prover:
     """Raises bounds in a thread of its own, most general first, until stopped or done.
 
-    First for every schedule, then for the given order of first runs, then the exact stage
-    model where its size allows.
+    First for every schedule; then the exact stage model where its size allows, which also
+    finds schedules; then for the given order of first runs.
 
     Parameters
     ----------
@@ -85,24 +91,25 @@ class Prover:
         return general
 
     def _work(self) -> None:
+        is_exact_in_reach = (
+            self._request.objective is not Objective.MAKESPAN
+            and len(self._problem.graph.ops) <= _EXACT_OPS
+        )
+        share = _SHARE_BEFORE_EXACT if is_exact_in_reach else 1.0
         try:
-            for scope in (Scope.EVERY_SCHEDULE, Scope.GIVEN_ORDER):
-                self._raise_bounds(scope)
-                if self._is_done():
-                    return
-            if (
-                self._request.objective is not Objective.MAKESPAN
-                and len(self._problem.graph.ops) <= _EXACT_OPS
-            ):
+            self._raise_bounds(Scope.EVERY_SCHEDULE, share)
+            if not self._is_done() and is_exact_in_reach:
                 self._solve_stage_model()
+            if not self._is_done():
+                self._raise_bounds(Scope.GIVEN_ORDER, 1.0)
         except SolverUnavailableError as error:
             self.message = str(error)
 
-    def _raise_bounds(self, scope: Scope) -> None:
+    def _raise_bounds(self, scope: Scope, share: float) -> None:
         best = self._incumbent()
         rising = bounds(
             self._problem,
-            self._request,
+            self._request.with_share(share),
             scope=scope,
             incumbent=best[1] if best else None,
             run=self._run,
@@ -115,10 +122,19 @@ class Prover:
     def _solve_stage_model(self) -> None:
         indexed = index_problem(self._problem, self._request.objective)
         model = formulate_tight(indexed)
+        best = self._incumbent()
         options = BackendOptions(
-            self._request.remaining_s, self._request.limits.gap_ratio, seed=self._request.seed
+            self._request.remaining_s,
+            self._request.limits.gap_ratio,
+            start=encode_tight(model, best[1]) if best else None,
+            seed=self._request.seed,
         )
-        answer = self._run(model.program, options, indexed.cheapest)
+        answer = self._run(
+            model.program,
+            options,
+            indexed.cheapest,
+            lambda x, _: self._on_schedule(model.schedule(x), "tight"),
+        )
         if answer.x is not None:
             self._on_schedule(model.schedule(answer.x), "tight")
         is_infeasible = answer.outcome is Outcome.INFEASIBLE
@@ -138,10 +154,18 @@ class Prover:
         """Whether what is proven suffices for an answer of that value."""
         return is_closed(value, self.proof(value), self._request)
 
-    def _run(self, program: Program, options: BackendOptions, floor: float) -> Answer:
+    def _run(
+        self,
+        program: Program,
+        options: BackendOptions,
+        floor: float,
+        on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
+    ) -> Answer:
         if self._is_stopped:
             return Answer(Outcome.UNKNOWN, None, None, floor, "interrupted")
-        self._running = BackendRun("highs", program, options, floor=floor)
+        self._running = BackendRun(
+            "highs", program, options, floor=floor, on_incumbent=on_incumbent
+        )
         return self._running.answer()
 
 

@@ -36,7 +36,7 @@ the producer (for state: the start of the stage). Its optimum is the optimum of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,12 @@ class TightModel:
         Shape (D, n + 1, J): device, stage, tensor.
     copy
         Shape (links, n + 1, J).
+    made
+        Shape (D, n + 1, J).
+    held
+        For (stage, tensor), shape (D, readers).
+    slots
+        For (stage, tensor), the slots of its readers.
     """
 
     indexed: IndexedProblem
@@ -76,6 +82,9 @@ class TightModel:
     compute: _Grid
     keep: _Grid
     copy: _Grid
+    made: _Grid
+    held: Mapping[tuple[int, int], _Grid]
+    slots: Mapping[tuple[int, int], tuple[int, ...]]
 
     def schedule(self, x: NDArray[np.float64]) -> Schedule:
         """The schedule that the solution `x` describes."""
@@ -126,7 +135,16 @@ def formulate_tight(indexed: IndexedProblem) -> TightModel:
     _deliver(draft)
     _stay_within_budgets(draft)
     _weigh(draft)
-    return TightModel(indexed, draft.builder.build(), draft.compute, draft.keep, draft.copy)
+    return TightModel(
+        indexed=indexed,
+        program=draft.builder.build(),
+        compute=draft.compute,
+        keep=draft.keep,
+        copy=draft.copy,
+        made=draft.made,
+        held=draft.held,
+        slots=draft.slots,
+    )
 
 
 class _Draft:
