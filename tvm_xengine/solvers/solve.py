@@ -71,6 +71,15 @@ def _exhaustive(problem: Problem, request: Request) -> SolveResult:
     return solve_exhaustively(problem, objective=request.objective, limits=request.limits)
 
 
+def _baseline(name: str) -> Callable[[Problem, Request], SolveResult]:
+    def answer_it(problem: Problem, request: Request) -> SolveResult:
+        from tvm_xengine.solvers.baselines.answer import answer_baseline
+
+        return answer_baseline(problem, request, name)
+
+    return answer_it
+
+
 SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "auto": _auto,
     "exhaustive": _exhaustive,
@@ -85,5 +94,9 @@ SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "checkmate-gurobi": _formulated("checkmate", "gurobi"),
     "poet": _formulated("poet", "highs"),
     "poet-gurobi": _formulated("poet", "gurobi"),
+    **{
+        name: _baseline(name)
+        for name in ("greedy", "keep-all", "recompute-all", "revolve", "rotor", "sqrt-n")
+    },
 }
 """Every solver by name; what a solver needs is imported when it is used."""
