@@ -11,7 +11,7 @@ from tvm import relax
 
 from tvm_xengine.arena import ArenaPlan
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.errors import InvalidScheduleError, UnsupportedModuleError
 from tvm_xengine.extract import VIEW_OP, returned_fields, static_shape, step_function
 from tvm_xengine.passes.dataflow import single_block
 from tvm_xengine.problem import Problem
@@ -226,6 +226,12 @@ class _Binder:
         arguments = [self._view(self.place[field], field.ty) for field in call.args[1].fields]
         arguments += [self._view(place, ty) for place, ty in zip(places, types, strict=True)]
         if kernel.workspace_bytes:
+            planned_bytes = self.problem.costs[step.op][step.device].workspace_bytes
+            if planned_bytes < kernel.workspace_bytes:
+                raise InvalidScheduleError(
+                    f"{step.op} needs {kernel.workspace_bytes} bytes of workspace on {step.device}, but"
+                    f" the problem says {planned_bytes}; make the problem from the same kernels"
+                )
             place = _Place(step.device, self.arenas.workspace_offset_bytes[at])
             arguments.append(
                 self._view(place, relax.TensorType((kernel.workspace_bytes,), "uint8"))

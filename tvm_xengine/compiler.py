@@ -86,9 +86,12 @@ def make_problem(step: LoweredStep, platform: Platform, costs: KernelCosts) -> P
         by_op[op.name] = {}
         for device in platform.computing:
             kernel = step.kernels[step.extraction.kernels[op.name], device.name]
+            cost = by_symbol[kernel.symbol]
             by_op[op.name][device.name] = replace(
-                by_symbol[kernel.symbol],
+                cost,
                 workspace_bytes=round_up(kernel.workspace_bytes, alignment),
+                # A watt for a microsecond is a microjoule.
+                energy_uj=cost.energy_uj or device.power_w * cost.compute_us,
             )
     return Problem(step.extraction.graph, platform, by_op)
 

@@ -1,0 +1,104 @@
+"""How long the compiler's own stages take on a graph of a thousand ops.
+
+Not a timed test: the figures are printed, and what is asserted is that the result is right.
+Run with ``make bench``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from tvm_xengine.arena import plan_arenas
+from tvm_xengine.codegen.device_kernel import prepare_kernel
+from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.extract import extract_graph
+from tvm_xengine.passes.apply_schedule import ApplySchedule
+from tvm_xengine.passes.bind_arenas import BindArenas
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.schedule import Compute, with_frees
+from tvm_xengine.simulate import simulate
+
+OPS = 1000
+
+
+def deep_step(layers: int) -> tvm.IRModule:
+    """A forward and a mirrored backward chain of matrix products, `2 * layers` ops."""
+    builder = relax.BlockBuilder()
+    tensor = relax.TensorType((8, 16), "float32")
+    x = relax.Var("x", tensor)
+    w = relax.Var("w", relax.TensorType((16, 16), "float32"))
+    attrs = {
+        "tvm_xengine.roles": ["batch", "parameter"],
+        "tvm_xengine.num_results": 1,
+        "tvm_xengine.updates": [1],
+    }
+    with builder.function("train_step", [x, w], attrs=attrs):
+        with builder.dataflow():
+            made = [x]
+            for k in range(layers):
+                made.append(builder.emit(relax.op.matmul(made[-1], w), f"forward_{k}"))
+            back = made[-1]
+            for k in reversed(range(layers)):
+                back = builder.emit(relax.op.multiply(back, made[k]), f"backward_{k}")
+            out = builder.emit_output(relax.Tuple([back, w]))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_a_thousand_ops_are_extracted_scheduled_and_bound_in_seconds() -> None:
+    clock = [time.perf_counter()]
+
+    def lap(name: str) -> None:
+        clock.append(time.perf_counter())
+        print(f"{name:40s} {clock[-1] - clock[-2]:7.2f} s")
+
+    mod = tvm.transform.Sequential([LowerToKernels(fuse=False)])(deep_step(OPS // 2))
+    lap("\nlower to kernels")
+    extraction = extract_graph(mod)
+    lap("extract")
+    assert len(extraction.graph.ops) == OPS
+    platform = Platform((Device("cpu", "llvm"),))
+    target = resolve_target("llvm")
+    names = set(extraction.kernels.values())
+    kernels = {(name, "cpu"): prepare_kernel(mod[name], target, name) for name in names}
+    lap("prepare kernels")
+    costs = {
+        name: {"cpu": OpCost(1.0, kernels[kernel, "cpu"].workspace_bytes)}
+        for name, kernel in extraction.kernels.items()
+    }
+    problem = Problem(extraction.graph, platform, costs)
+    forward = [op.name for op in extraction.graph.ops[: OPS // 2]]
+    backward = [op.name for op in extraction.graph.ops[OPS // 2 :]]
+    steps = [Compute(op, "cpu") for op in (*forward, *forward[-50:], *backward)]
+    schedule = with_frees(problem, steps)
+    simulate(problem, schedule)
+    lap("derive frees, simulate")
+    arenas = plan_arenas(problem, schedule)
+    lap("plan arenas")
+    scheduled = tvm.transform.Sequential([ApplySchedule(problem, schedule)])(mod)
+    lap("apply schedule")
+    bind = BindArenas(problem, schedule, arenas, kernels)
+    bound = tvm.transform.Sequential([bind])(scheduled)
+    lap("bind arenas")
+    calls = [b for block in bound["train_step"].body.blocks for b in block.bindings]
+    assert sum("packed" in str(b.value) for b in calls) == OPS + 50
+
+
+def test_importing_the_solvers_is_quick_and_loads_no_tvm() -> None:
+    code = "import sys, tvm_xengine.solvers.solve; print('tvm' in sys.modules)"
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    print(
+        f"\nimport tvm_xengine.solvers.solve in a new process {time.perf_counter() - start:.2f} s"
+    )
+    assert done.stdout.strip() == "False"
