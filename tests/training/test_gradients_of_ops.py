@@ -74,6 +74,11 @@ BINARY: dict[str, Case] = {
     "multiply": (op.multiply, torch.mul, PAIR),
     "divide": (op.divide, torch.div, POSITIVE_PAIR),
     "power": (op.power, torch.pow, POSITIVE_PAIR),
+    "power of three": (
+        lambda a: op.power(a, relax.const(3.0, "float32")),
+        lambda a: a**3,
+        X,
+    ),
     "maximum": (op.maximum, torch.maximum, PAIR),
     "minimum": (op.minimum, torch.minimum, PAIR),
     "atan2": (op.atan2, torch.atan2, POSITIVE_PAIR),
@@ -250,6 +255,16 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 NORMALISATIONS: dict[str, Case] = {
     "nn.batch_norm": _batch_norm(True),
     "nn.batch_norm in inference mode": _batch_norm(False),
+    "nn.batch_norm with residual and relu": (
+        lambda x, g, b, z: nn.relu(op.add(z, _batch_norm(True)[0](x, g, b))),
+        lambda x, g, b, z: torch.relu(_batch_norm(True)[1](x, g, b) + z),
+        {**IMAGE, **CHANNEL, "z": normal(2, 4, 6, 5, seed=7)},
+    ),
+    "nn.batch_norm in inference mode with relu": (
+        lambda x, g, b: nn.relu(_batch_norm(False)[0](x, g, b)),
+        lambda x, g, b: torch.relu(_batch_norm(False)[1](x, g, b)),
+        {**IMAGE, **CHANNEL},
+    ),
     "nn.layer_norm": (
         lambda x, g, b: nn.layer_norm(x, g, b, [-1]),
         lambda x, g, b: F.layer_norm(x, (5,), g, b),

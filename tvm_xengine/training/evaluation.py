@@ -9,8 +9,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward_ops import ForwardOp, read_forward_ops
 from tvm_xengine.training.gradients.normalisation import (
-    BATCH_NORM,
-    BATCH_NORM_RELU,
+    BATCH_NORMS,
     emit_frozen_batch_norm,
 )
 from tvm_xengine.training.gradients.rules import RULES
@@ -49,6 +48,6 @@ def _emit(
     emitter: Emitter, op: ForwardOp, operands: tuple[relax.Expr, ...]
 ) -> tuple[relax.Expr, ...]:
     site = Site(op, operands, needs=(False,) * len(operands))
-    if op.op in (BATCH_NORM, BATCH_NORM_RELU):
-        return (emit_frozen_batch_norm(emitter, site), *operands[3:])
+    if op.op in BATCH_NORMS:
+        return (emit_frozen_batch_norm(emitter, site), *operands[3:5])
     return RULES[op.op](emitter, site).outputs if op.op in RULES else site.emit(emitter)

@@ -274,6 +274,47 @@ _PRELU_SLOPE = derivative_kernel(
 )
 
 
+def _power(emitter: Emitter, site: Site) -> Linearized:
+    """Small whole exponents by multiplication, which is exact for negative bases too."""
+    exponent = _whole_exponent(site.operands[1])
+    if exponent is None:
+        return _GENERAL_POWER(emitter, site)
+    base = site.operands[0]
+    output = emitter.call(_WHOLE_POWER, [base], site.name, shape=shape_of(base), exponent=exponent)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        tensors = [gradients[0], base]
+        name, shape = site.grad_name(0), shape_of(base)
+        return (
+            emitter.call(_WHOLE_POWER_BACKWARD, tensors, name, shape=shape, exponent=exponent),
+            None,
+        )
+
+    return Linearized((output,), pullback)
+
+
+def _whole_exponent(value: relax.Expr) -> int | None:
+    if not isinstance(value, tvm.ir.GenericConst) or value.ty.ndim:
+        return None
+    exponent = float(value.value.numpy())
+    return int(exponent) if exponent in (2.0, 3.0, 4.0) else None
+
+
+def _product(value: Expr, count: int) -> Expr:
+    result = value
+    for _ in range(count - 1):
+        result = result * value
+    return result
+
+
+_GENERAL_POWER = elementwise_rule("power", *BINARY["power"])
+_WHOLE_POWER = derivative_kernel("whole_power", lambda a, exponent: _product(a, exponent))
+_WHOLE_POWER_BACKWARD = derivative_kernel(
+    "whole_power_backward",
+    lambda g, a, exponent: g * _product(a, exponent - 1) * float(exponent),
+)
+
+
 def _cast(emitter: Emitter, site: Site) -> Linearized:
     (output,) = site.emit(emitter)
 
@@ -293,6 +334,7 @@ RULES: dict[str, Rule] = {
     "relax.where": elementwise_rule("where", *_WHERE),
     "relax.clip": _clip,
     "relax.nn.prelu": _prelu,
+    "relax.power": _power,
     "relax.astype": _cast,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -11,6 +12,8 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.kernels.normalisation import (
+    batch_norm_add_relu_backward,
+    batch_norm_add_relu_forward,
     batch_norm_backward,
     batch_norm_forward,
     batch_norm_inference,
@@ -21,6 +24,8 @@ from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 BATCH_NORM = "relax.nn.batch_norm"
 BATCH_NORM_RELU = "tvm_xengine.batch_norm_relu"
+BATCH_NORM_ADD_RELU = "tvm_xengine.batch_norm_add_relu"
+BATCH_NORMS = (BATCH_NORM, BATCH_NORM_RELU, BATCH_NORM_ADD_RELU)
 
 
 def _batch_norm(emitter: Emitter, site: Site) -> Linearized:
@@ -28,31 +33,25 @@ def _batch_norm(emitter: Emitter, site: Site) -> Linearized:
         raise UnsupportedModelError(
             f"{site.name}: batch norm over axis {site.attrs.axis}, only axis 1 is supported"
         )
-    return _with_batch(emitter, site) if bool(site.attrs.training) else _frozen(emitter, site)
+    if not bool(site.attrs.training):
+        return _frozen(emitter, site)
+    residual = site.source.op == BATCH_NORM_ADD_RELU
+    return _with_batch_and_residual(emitter, site) if residual else _with_batch(emitter, site)
 
 
 def _with_batch(emitter: Emitter, site: Site) -> Linearized:
     """Normalise by the statistics of the batch, and fold them into the running ones."""
-    data, gamma, beta, running_mean, running_var = site.operands
+    data, gamma, beta, *_ = site.operands
     relu = site.source.op == BATCH_NORM_RELU
-    epsilon = float(site.attrs.epsilon)
     output, mean, inv_std = emitter.call_many(
         batch_norm_forward,
         [data, gamma, beta],
         f"{site.name}_forward",
         (site.name, f"{site.name}_mean", f"{site.name}_inv_std"),
-        epsilon=epsilon,
+        epsilon=float(site.attrs.epsilon),
         relu=relu,
     )
-    new_mean, new_var = emitter.call_many(
-        batch_norm_statistics,
-        [running_mean, running_var, mean, inv_std],
-        f"{site.name}_statistics",
-        (f"{site.name}_new_mean", f"{site.name}_new_var"),
-        momentum=float(site.attrs.momentum),
-        epsilon=epsilon,
-        count=prod(shape_of(data)) // shape_of(mean)[0],
-    )
+    updates = _statistics(emitter, site, mean, inv_std)
 
     def pullback(gradients: Gradients) -> Gradients:
         made = emitter.call_many(
@@ -64,19 +63,63 @@ def _with_batch(emitter: Emitter, site: Site) -> Linearized:
         )
         return (*made, None, None)
 
-    updates = ((running_mean, new_mean), (running_var, new_var))
-    return Linearized((output, new_mean, new_var), pullback, updates)
+    return Linearized((output, *(new for _, new in updates)), pullback, updates)
+
+
+def _with_batch_and_residual(emitter: Emitter, site: Site) -> Linearized:
+    """The same at the end of a residual block."""
+    data, gamma, beta, _, _, residual = site.operands
+    output, mean, inv_std = emitter.call_many(
+        batch_norm_add_relu_forward,
+        [data, gamma, beta, residual],
+        f"{site.name}_forward",
+        (site.name, f"{site.name}_mean", f"{site.name}_inv_std"),
+        epsilon=float(site.attrs.epsilon),
+    )
+    updates = _statistics(emitter, site, mean, inv_std)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        *made, of_residual = emitter.call_many(
+            batch_norm_add_relu_backward,
+            [_of_output(gradients), output, data, gamma, mean, inv_std],
+            f"{site.name}_backward",
+            (*_gradient_names(site), f"{site.name}_residual_grad"),
+        )
+        return (*made, None, None, of_residual)
+
+    return Linearized((output, *(new for _, new in updates)), pullback, updates)
+
+
+def _statistics(
+    emitter: Emitter, site: Site, mean: relax.Expr, inv_std: relax.Expr
+) -> tuple[tuple[relax.Expr, relax.Expr], ...]:
+    """Pairs (old, new) of the running mean and variance."""
+    running = site.operands[3:5]
+    new = emitter.call_many(
+        batch_norm_statistics,
+        [*running, mean, inv_std],
+        f"{site.name}_statistics",
+        (f"{site.name}_new_mean", f"{site.name}_new_var"),
+        momentum=float(site.attrs.momentum),
+        epsilon=float(site.attrs.epsilon),
+        count=prod(shape_of(site.operands[0])) // shape_of(mean)[0],
+    )
+    return tuple(zip(running, new, strict=True))
 
 
 def emit_frozen_batch_norm(emitter: Emitter, site: Site) -> relax.Expr:
     """Normalise by the running statistics, which stay."""
-    return emitter.call(
+    output = emitter.call(
         batch_norm_inference,
-        site.operands,
+        site.operands[:5],
         site.name,
         epsilon=float(site.attrs.epsilon),
         relu=site.source.op == BATCH_NORM_RELU,
     )
+    if site.source.op != BATCH_NORM_ADD_RELU:
+        return output
+    summed = emitter.bind(relax.op.add(output, site.operands[5]), f"{site.name}_sum")
+    return emitter.bind(relax.op.nn.relu(summed), f"{site.name}_relu")
 
 
 def _frozen(emitter: Emitter, site: Site) -> Linearized:
@@ -108,23 +151,56 @@ def _of_output(gradients: Gradients) -> relax.Expr:
 
 
 def merge_batch_norm_relu(ops: ForwardOps) -> ForwardOps:
-    """One op where a ReLU is the only reader of a batch norm, as vendors ship it."""
+    """One op where a ReLU is the only reader of a batch norm, or of its sum with a tensor.
+
+    ``relu(bn(x))`` and, in training mode, ``relu(bn(x) + z)`` are single kernels of the vendors.
+    """
     readers = ops.consumers()
-    makers = {op.results[0]: op for op in ops.ops if op.op == BATCH_NORM}
+    makers = {op.results[0]: op for op in ops.ops}
     merged: dict[relax.Var, ForwardOp] = {}
+    gone: set[relax.Var] = set()
     for op in ops.ops:
-        norm = makers.get(op.operands[0]) if op.op == "relax.nn.relu" else None
-        if norm is not None and readers[norm.results[0]] == 1:
-            merged[norm.results[0]] = replace(
-                norm, op=BATCH_NORM_RELU, results=(op.results[0], *norm.results[1:])
-            )
-    relus = {norm.results[0] for norm in merged.values()}
-    kept = [
-        merged.get(op.results[0], op)
-        for op in ops.ops
-        if not (op.op == "relax.nn.relu" and op.results[0] in relus)
-    ]
+        if op.op != "relax.nn.relu":
+            continue
+        norm, residual = _norm_before(op.operands[0], makers, readers, gone)
+        if norm is None:
+            continue
+        results = (op.results[0], *norm.results[1:])
+        if residual is None:
+            kind, operands = BATCH_NORM_RELU, norm.operands
+        else:
+            kind, operands = BATCH_NORM_ADD_RELU, (*norm.operands, residual)
+            gone.add(op.operands[0])
+        gone.add(norm.results[0])
+        merged[op.results[0]] = replace(norm, op=kind, operands=operands, results=results)
+    kept = [merged.get(op.results[0], op) for op in ops.ops if op.results[0] not in gone]
     return replace(ops, ops=tuple(kept))
+
+
+def _norm_before(
+    value: relax.Expr,
+    makers: Mapping[relax.Var, ForwardOp],
+    readers: Mapping[relax.Var, int],
+    gone: Collection[relax.Var],
+) -> tuple[ForwardOp | None, relax.Expr | None]:
+    """The batch norm that nobody but this reader sees, and what is added to it."""
+
+    def hidden(candidate: relax.Expr, op: str) -> ForwardOp | None:
+        maker = makers.get(candidate) if isinstance(candidate, relax.Var) else None
+        alone = maker is not None and maker.op == op and readers[candidate] == 1
+        return maker if alone and candidate not in gone else None
+
+    if (norm := hidden(value, BATCH_NORM)) is not None:
+        return norm, None
+    added = hidden(value, "relax.add")
+    if added is None:
+        return None, None
+    for norm_side, residual in (added.operands, added.operands[::-1]):
+        norm = hidden(norm_side, BATCH_NORM)
+        same = shape_of(residual) == shape_of(norm_side)
+        if norm is not None and same and bool(norm.call.attrs.training):
+            return norm, residual
+    return None, None
 
 
 def running_statistics(source: ForwardOps) -> set[relax.Var]:
@@ -132,10 +208,10 @@ def running_statistics(source: ForwardOps) -> set[relax.Var]:
     return {
         statistic
         for op in source.ops
-        if op.op in (BATCH_NORM, BATCH_NORM_RELU)
+        if op.op in BATCH_NORMS
         for statistic in op.operands[3:5]
         if isinstance(statistic, relax.Var)
     }
 
 
-RULES: dict[str, Rule] = {BATCH_NORM: _batch_norm, BATCH_NORM_RELU: _batch_norm}
+RULES: dict[str, Rule] = dict.fromkeys(BATCH_NORMS, _batch_norm)

@@ -19,6 +19,25 @@ def batch_norm_forward(
     Returns the output, the mean and ``1 / sqrt(variance + epsilon)``, the last two of shape
     ``(channels,)``. With `relu`, negative outputs become zero.
     """
+    mean, inv_std = _batch_statistics(data, epsilon)
+    return [_normalised(data, gamma, beta, mean, inv_std, relu), mean, inv_std]
+
+
+def batch_norm_add_relu_forward(
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, residual: te.Tensor, *, epsilon: float
+) -> list[te.Tensor]:
+    """max(batch norm + residual, 0): the end of a residual block. Returns as `batch_norm_forward`."""
+    mean, inv_std = _batch_statistics(data, epsilon)
+
+    def output(n: Var, c: Var, *i: Var) -> Expr:
+        value = (data(n, c, *i) - mean[c]) * inv_std[c] * gamma[c] + beta[c]
+        return te.max(value + residual(n, c, *i), tvm.tirx.const(0, data.dtype))
+
+    return [te.compute(data.shape, output, name="output"), mean, inv_std]
+
+
+def _batch_statistics(data: te.Tensor, epsilon: float) -> tuple[te.Tensor, te.Tensor]:
+    """Mean and ``1 / sqrt(variance + epsilon)`` of every channel."""
     count = _elements_per_channel(data)
     over, at = _over_channel(data)
     total = te.compute((data.shape[1],), lambda c: te.sum(data(*at(c)), axis=over), name="total")
@@ -34,8 +53,7 @@ def batch_norm_forward(
         lambda c: tvm.tirx.const(1, data.dtype) / te.sqrt(squares[c] / count + epsilon),
         name="inv_std",
     )
-    output = _normalised(data, gamma, beta, mean, inv_std, relu)
-    return [output, mean, inv_std]
+    return mean, inv_std
 
 
 def batch_norm_backward(
@@ -54,8 +72,36 @@ def batch_norm_backward(
     dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m).
     With `relu`, dy is zero where the output was not positive.
     """
-    count = _elements_per_channel(data)
     gradient = _masked(output_gradient, data, gamma, beta, mean, inv_std, relu)
+    return _backward(gradient, data, gamma, mean, inv_std)
+
+
+def batch_norm_add_relu_backward(
+    output_gradient: te.Tensor,
+    output: te.Tensor,
+    data: te.Tensor,
+    gamma: te.Tensor,
+    mean: te.Tensor,
+    inv_std: te.Tensor,
+) -> list[te.Tensor]:
+    """Gradients of data, gamma, beta and residual of ``batch_norm_add_relu_forward``."""
+    zero = tvm.tirx.const(0, data.dtype)
+    residual_gradient = te.compute(
+        data.shape,
+        lambda *i: tvm.tirx.Select(output(*i) > zero, output_gradient(*i), zero),
+        name="residual_gradient",
+    )
+    return [*_backward(residual_gradient, data, gamma, mean, inv_std), residual_gradient]
+
+
+def _backward(
+    gradient: Callable[..., Expr],
+    data: te.Tensor,
+    gamma: te.Tensor,
+    mean: te.Tensor,
+    inv_std: te.Tensor,
+) -> list[te.Tensor]:
+    count = _elements_per_channel(data)
     dgamma, dbeta = _scale_and_shift_gradients(gradient, data, mean, inv_std)
 
     def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
