@@ -28,7 +28,7 @@ _DEPTH_LIMIT = 40
 _CLOSE_RATIO = 1.005
 """From this multiple of the cheapest possible on, a leaner order is tried too."""
 _DEAR_RATIO = 1.25
-"""From this multiple of the cheapest possible on, frugal ways to weigh are tried too."""
+"""From this multiple of the cheapest possible on, more than one way to weigh is tried."""
 
 
 def greedy_schedule(problem: Problem, *, objective: Objective = Objective.COST) -> Schedule | None:
@@ -44,13 +44,13 @@ def greedy_schedule(problem: Problem, *, objective: Objective = Objective.COST) 
     arrays = arrays_of(problem)
     best = _Best(arrays, objective)
     orders = [arrays]
-    for weights in _WEIGHTS:
+    for weights in (*_LAX, *_FRUGAL):
         for ordered in orders:
             best.try_placements(ordered, weights)
         if len(orders) == 1 and best.value > best.cheapest * _CLOSE_RATIO:
             orders.append(arrays_of(in_lean_order(arrays)))
             best.try_placements(orders[1], weights)
-        if best.value <= best.cheapest * _DEAR_RATIO:
+        if best.value <= best.cheapest * _DEAR_RATIO or (weights not in _LAX and best.schedule):
             break
     return best.schedule
 
@@ -97,9 +97,8 @@ class _Weights:
     may_move: bool = True
 
 
-_WEIGHTS = (
-    _Weights(),
-    _Weights(may_move=False),
+_LAX = (_Weights(), _Weights(may_move=False))
+_FRUGAL = (
     _Weights(price=0.5),
     _Weights(price=1.0, size=1.0, distance=0.0),
     _Weights(price=0.0),
@@ -188,7 +187,7 @@ class _Walk:
 
         self.kinds: list[int] = []
         self.rows: list[tuple[int, int, int]] = []
-        self.step_limit = 12 * arrays.n_ops + 1000
+        self.step_limit = 5 * arrays.n_ops + 500
         self.now = 0
         self.ran = [False] * arrays.n_ops
         self.ran_on = [0] * arrays.n_ops

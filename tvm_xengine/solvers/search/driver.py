@@ -39,7 +39,7 @@ from tvm_xengine.solvers.search.decoder import (
 from tvm_xengine.solvers.search.encode import decisions_of
 from tvm_xengine.solvers.search.moves import chance
 
-_HOT = (0.1, 0.5, 0.03)
+_HOT = (0.03, 0.1, 0.01, 0.3)
 """Temperatures at which rounds start, in turn, as multiples of the mean price of an op."""
 _COOLED = 0.01
 _MOST_PENALTY = (1e4, 100.0, 20.0)
