@@ -12,6 +12,8 @@ from tvm_xengine.solvers.result import BudgetAdvice
 from tvm_xengine.solvers.working_set import working_sets
 
 _STEPS = 10
+_GRACE_S = 10.0
+"""How long after its time limit a solve may still look for budgets that work."""
 
 
 def advise(problem: Problem, request: Request) -> BudgetAdvice:
@@ -26,6 +28,8 @@ def advise(problem: Problem, request: Request) -> BudgetAdvice:
     working: dict[str, int] | None = None
     low, high = 0.0, 1.0
     for step in range(_STEPS):
+        if request.elapsed_s > request.limits.time_limit_s + _GRACE_S:
+            break
         ratio = high if step == 0 else (low + high) / 2
         budgets = {name: round(asked[name] + ratio * (ample[name] - asked[name])) for name in asked}
         schedule = _find(problem.with_budgets(budgets), request)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tvm_xengine.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.formulations.bundles import best_single_device
-from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
+from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Chain:
 def chain_of(indexed: IndexedProblem, *, most_blocks: int = 64) -> Chain | None:
     """The chain of `indexed` on its best device; None when no device can run everything.
 
-    The graph turns from forward to backward at the op where keeping everything holds most.
-    Forward ops are cut into blocks where least is passed on, at most `most_blocks`; a backward
-    op belongs to the first block whose tensors it reads, or else to that of the one before.
+    The graph turns from forward to backward at the op that makes the loss. Forward ops are cut
+    into blocks where least is passed on, at most `most_blocks`; a backward op belongs to the
+    first block whose tensors it reads, or else to that of the one before.
     """
     device = best_single_device(indexed)
     if device is None:
@@ -103,7 +103,7 @@ def replay(chain: Chain, sequence: Iterable[tuple[str, int]]) -> Schedule:
     """The schedule that runs blocks ``("forward", b)`` and ``("backward", b)`` in sequence.
 
     What a block is run for again need not be held, so it is freed. Ops that must not be
-    repeated run once, and hold their results.
+    repeated, or whose state is overwritten by then, run once, and hold their results.
     """
     p, device = chain.indexed, chain.device
     present = {j for j in range(p.tensor_count) if p.home[j] == device}
@@ -111,7 +111,8 @@ def replay(chain: Chain, sequence: Iterable[tuple[str, int]]) -> Schedule:
     steps: list[Step] = []
 
     def run(i: int) -> None:
-        if i in ran and not p.recomputable[i]:
+        is_overwritten = any(int(p.updated_by[j]) in ran for j in p.reads[i])
+        if i in ran and (is_overwritten or not p.recomputable[i]):
             return
         for j in p.reads[i]:
             if p.home[j] >= 0 and j not in present:
@@ -127,7 +128,10 @@ def replay(chain: Chain, sequence: Iterable[tuple[str, int]]) -> Schedule:
 
 
 def _turn(indexed: IndexedProblem) -> int:
-    """The op at which most bytes wait for a reader that comes later."""
+    """The op that makes the first output, the loss; without one, that where most bytes wait."""
+    outputs = np.flatnonzero((indexed.must_end_on == ANYWHERE) & (indexed.producer >= 0))
+    if len(outputs):
+        return int(indexed.producer[outputs].min())
     change = np.zeros(indexed.op_count + 1)
     for j in range(indexed.tensor_count):
         made, read = int(indexed.producer[j]), indexed.consumers[j]
