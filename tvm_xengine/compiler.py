@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import tvm
 
+from tvm_xengine.arena import plan_arenas
 from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
@@ -16,15 +17,18 @@ from tvm_xengine.cost_models.measure import Effort, OnProgress, measure_kernels
 from tvm_xengine.cost_models.measure_link import measure_link
 from tvm_xengine.cost_models.measurements import MeasurementCache
 from tvm_xengine.extract import Extraction, extract_graph
+from tvm_xengine.graph import Role
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.passes.bind_arenas import BindArenas
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
-from tvm_xengine.planner import Plan
+from tvm_xengine.planner import Plan, keep_everything
 from tvm_xengine.platform import Platform
 from tvm_xengine.problem import CostSource, OpCost, Problem
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.storage import runtime_device
 from tvm_xengine.schedule import Compute
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.result import Objective, SolveResult, Status
 
 TRAIN_STEP = "train_step"
 
@@ -38,28 +42,35 @@ class LoweredStep:
 
     Attributes
     ----------
+    func_name
+        The Relax function that is the step.
     kernels
         By (name of the PrimFunc, name of the device).
     """
 
     mod: tvm.IRModule
+    func_name: str
     extraction: Extraction
     platform: Platform
     kernels: Mapping[tuple[str, str], DeviceKernel]
 
 
 def lower_step(
-    mod: tvm.IRModule, platform: Platform, on_progress: OnProgress | None = None
+    mod: tvm.IRModule,
+    platform: Platform,
+    on_progress: OnProgress | None = None,
+    *,
+    func_name: str = TRAIN_STEP,
 ) -> LoweredStep:
-    """The training step of `mod` as kernel calls, every kernel prepared for every device.
+    """A function of `mod` as kernel calls, every kernel prepared for every device.
 
     Raises
     ------
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
     """
-    lowered = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP)])(mod)
-    extraction = extract_graph(lowered, TRAIN_STEP, alignment_bytes=platform.alignment_bytes)
+    lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
+    extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
     names = list(dict.fromkeys(extraction.kernels.values()))
     kernels: dict[tuple[str, str], DeviceKernel] = {}
     for device in platform.computing:
@@ -68,7 +79,7 @@ def lower_step(
             kernels[name, device.name] = prepare_kernel(lowered[name], target, name)
             if on_progress is not None:
                 on_progress(len(kernels), len(names) * len(platform.computing), name)
-    return LoweredStep(lowered, extraction, platform, kernels)
+    return LoweredStep(lowered, func_name, extraction, platform, kernels)
 
 
 def make_problem(step: LoweredStep, platform: Platform, costs: KernelCosts) -> Problem:
@@ -138,9 +149,56 @@ def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform
     return replace(platform, links=tuple(links))
 
 
+def plan_keep_everything(problem: Problem, device: str) -> Plan:
+    """The plan that keeps every tensor until its last use, all on one device, without budget.
+
+    Raises
+    ------
+    ValueError
+        If some op cannot run on `device`.
+    """
+    alone, schedule = keep_everything(problem, device)
+    simulation = simulate(alone, schedule)
+    result = SolveResult(
+        status=Status.FEASIBLE,
+        schedule=schedule,
+        objective=Objective.COST,
+        value=simulation.cost_us,
+        bound=0.0,
+        solve_s=0.0,
+        solver="keep everything",
+    )
+    return Plan(alone, result, schedule, simulation, plan_arenas(alone, schedule))
+
+
+def build_forward(mod: tvm.IRModule, num_inputs: int, platform: Platform) -> StepExecutable:
+    """An executable of the function ``main``, which reads `num_inputs` inputs and then parameters.
+
+    It runs on the platform's home device (or the first that computes) and keeps everything; its
+    result is called ``output``.
+    """
+    main = mod["main"]
+    roles = [Role.BATCH] * num_inputs + [Role.PARAMETER] * (len(main.params) - num_inputs)
+    attrs = {
+        "tvm_xengine.roles": [role.value for role in roles],
+        "tvm_xengine.num_results": 1,
+        "tvm_xengine.results": ["output"],
+        "tvm_xengine.updates": [],
+    }
+    mod = mod.clone()
+    mod["main"] = main.with_attrs(attrs)
+    names = [device.name for device in platform.computing]
+    device = platform.device(platform.home if platform.home in names else names[0])
+    alone = Platform((device,), alignment_bytes=platform.alignment_bytes)
+    step = lower_step(mod, alone, func_name="main")
+    # With one device and one order there is nothing to choose, so costs play no part.
+    problem = make_problem(step, alone, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels})
+    return build_step(step, plan_keep_everything(problem, device.name))
+
+
 def apply_plan(step: LoweredStep, plan: Plan) -> tvm.IRModule:
     """The module whose training step executes `plan`, before its tensors get addresses."""
-    apply = ApplySchedule(plan.problem, plan.schedule, TRAIN_STEP)
+    apply = ApplySchedule(plan.problem, plan.schedule, step.func_name)
     return tvm.transform.Sequential([apply])(step.mod)
 
 
@@ -161,6 +219,6 @@ def build_step(step: LoweredStep, plan: Plan) -> StepExecutable:
         if kernels:
             first = next(iter(kernels.values()))
             libraries.append(compile_kernels(list(kernels.values()), first.target))
-    bind = BindArenas(plan.problem, plan.schedule, plan.arenas, step.kernels, TRAIN_STEP)
+    bind = BindArenas(plan.problem, plan.schedule, plan.arenas, step.kernels, step.func_name)
     bound = tvm.transform.Sequential([bind])(apply_plan(step, plan))
-    return StepExecutable(bound, libraries, plan.problem.platform, TRAIN_STEP)
+    return StepExecutable(bound, libraries, plan.problem.platform, step.func_name)

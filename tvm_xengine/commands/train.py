@@ -6,17 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 from rich.console import Console
-from tvm import relax
 
-from tvm_xengine.arena import plan_arenas
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import PreparedStep, prepare, show_progress
-from tvm_xengine.compiler import build_step
+from tvm_xengine.compiler import build_forward, build_step, plan_keep_everything
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.planner import Plan, keep_everything
+from tvm_xengine.graph import Role
 from tvm_xengine.report.summary import (
     PlanSummary,
     RunSummary,
@@ -27,7 +24,6 @@ from tvm_xengine.report.summary import (
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.trainer import Comparison, train
-from tvm_xengine.simulate import simulate
 from tvm_xengine.training.data import Dataset, load_digits
 from tvm_xengine.training.evaluation import evaluation_module
 
@@ -71,13 +67,13 @@ def test_accuracy(
 ) -> float:
     """Share of the test images that the forward function, in inference mode, names rightly."""
     model = prepared.model
-    module = evaluation_module(model)
-    target = tvm.target.Target({"kind": "llvm"})
-    machine = relax.VirtualMachine(relax.build(module, target), tvm.cpu())
-    trained = [tvm.runtime.tensor(state[name]) for name in model.state]
+    forward = build_forward(
+        evaluation_module(model), len(model.input_names), prepared.plan.problem.platform
+    )
+    forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
     correct = 0
     for images, labels, count in data.test_batches(model.batch_size):
-        scores = machine["main"](tvm.runtime.tensor(images), *trained).numpy()
+        scores = np.asarray(forward.step({model.input_names[0]: images})["output"])
         correct += int((scores[:count].argmax(axis=-1) == labels[:count]).sum())
     return correct / len(data.test_labels)
 
@@ -96,12 +92,10 @@ def _digits_for(prepared: PreparedStep) -> Dataset:
 def _keep_all_step(prepared: PreparedStep) -> StepExecutable | None:
     """The step that keeps everything on the home device; None where that cannot run it."""
     problem = prepared.plan.problem
-    if not all(problem.can_run(op.name, problem.platform.home) for op in problem.graph.ops):
+    home = problem.platform.home
+    if not all(problem.can_run(op.name, home) for op in problem.graph.ops):
         return None
-    alone, schedule = keep_everything(problem, problem.platform.home)
-    arenas = plan_arenas(alone, schedule)
-    plan = Plan(alone, prepared.plan.result, schedule, simulate(alone, schedule), arenas)
-    return build_step(prepared.lowered, plan)
+    return build_step(prepared.lowered, plan_keep_everything(problem, home))
 
 
 def _batches(
