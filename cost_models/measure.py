@@ -126,7 +126,7 @@ class _LoadedKernel:
 
     def time_us(self, effort: Effort) -> tuple[float, ...]:
         """Mean run time of a call in each of a number of batches of calls."""
-        arguments = _arguments(self.kernel)
+        arguments = example_arguments(self.kernel)
         clock = time.perf_counter_ns if self.kernel.is_parallel else time.thread_time_ns
         try:
             self.function(*arguments)
@@ -152,7 +152,8 @@ def _time_us(
     return max(clock() - start_ns, 1) / (1000 * calls)
 
 
-def _arguments(kernel: DeviceKernel) -> list[tvm.runtime.Tensor]:
+def example_arguments(kernel: DeviceKernel) -> list[tvm.runtime.Tensor]:
+    """Tensors that a compiled kernel can be called with, in the order it takes them."""
     rng = np.random.default_rng(0)
     inputs = [tvm.runtime.tensor(_some_values(spec, rng)) for spec in kernel.inputs]
     outputs = [tvm.runtime.tensor(np.zeros(spec.shape, spec.dtype)) for spec in kernel.outputs]
