@@ -195,6 +195,8 @@ class _Walk:
         self.on = np.zeros((arrays.n_devices, arrays.n_tensors), dtype=bool)
         self.pins = np.zeros((arrays.n_devices, arrays.n_tensors), dtype=np.int32)
         self.overwritten: set[tuple[int, int]] = set()
+        self.held = [0] * arrays.n_tensors
+        self.dropped: dict[int, None] = {}
         self.made_last_on = [-1] * arrays.n_tensors
         self.depth = 0
         self.uses = self._uses()
@@ -204,6 +206,7 @@ class _Walk:
         for t, d in enumerate(self.home):
             if d >= 0:
                 self.on[d, t] = True
+                self.held[t] = 1
                 self.room[d] -= self.size[t]
                 self.remake[t] = np.inf
 
@@ -220,7 +223,7 @@ class _Walk:
             if device >= 0:
                 self._bring(t, device)
                 self.pins[device, t] += 1
-            elif device == END_ANYWHERE and not self.on[:, t].any():
+            elif device == END_ANYWHERE and not self.held[t]:
                 self._bring(t, self.ran_on[self.producer[t]])
 
     def _uses(self) -> list[list[int]]:
@@ -256,30 +259,14 @@ class _Walk:
 
     def _save_from_updates(self, i: int) -> None:
         """Before op i overwrites a state, bring back what could not be recomputed after it."""
-        for output in self.made[i]:
-            state = self.state_of[output]
-            if state < 0:
-                continue
-            for x in self._lost_without(state):
-                if x in self._lost_without(state):
+        if all(self.state_of[output] < 0 for output in self.made[i]):
+            return
+        self.dropped = {x: None for x in self.dropped if not self.held[x]}
+        for x in list(self.dropped):
+            if not self.held[x] and not self._can_drop(x, i + 1):
+                self._refresh(x)
+                if self.next_need[x] < _NEVER:
                     self._bring(x, self.ran_on[self.producer[x]])
-
-    def _lost_without(self, state: int) -> list[int]:
-        """Dropped tensors that are needed later and whose recomputation reads `state`."""
-        lost: list[int] = []
-        stack, seen = [state], {state}
-        while stack:
-            for i in self.readers[stack.pop()]:
-                if not self.ran[i]:
-                    continue
-                for x in self.made[i]:
-                    if x not in seen and not self.on[:, x].any():
-                        seen.add(x)
-                        stack.append(x)
-                        self._refresh(x)
-                        if self.next_need[x] < _NEVER and self.state_of[x] < 0:
-                            lost.append(x)
-        return lost
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -338,7 +325,9 @@ class _Walk:
 
     def _take_over(self, state: int, output: int, d: int) -> None:
         self.on[d, state] = False
+        self.held[state] -= 1
         self.on[d, output] = True
+        self.held[output] += 1
         self.overwritten.add((state, d))
 
     def _copy(self, t: int, src: int, dst: int) -> None:
@@ -363,11 +352,13 @@ class _Walk:
 
     def _arrive(self, t: int, d: int) -> None:
         self.on[d, t] = True
+        self.held[t] += 1
         self.room[d] -= self.size[t]
         self._price_children(t)
 
     def _leave(self, t: int, d: int) -> None:
         self.on[d, t] = False
+        self.held[t] -= 1
         self.room[d] += self.size[t]
         self._price_children(t)
 
@@ -379,7 +370,7 @@ class _Walk:
             return
         if (t, d) in self.overwritten:
             raise _DeadEnd
-        if self.on[:, t].any():
+        if self.held[t]:
             source = min(
                 (e for e in self.devices if self.on[e, t]),
                 key=lambda e: self._route_price(t, e, d),
@@ -395,7 +386,7 @@ class _Walk:
         if self.depth > _DEPTH_LIMIT:
             raise _DeadEnd
         for i in self._chain(t):
-            if self.producer[t] != i and all(self.on[:, x].any() for x in self.made[i]):
+            if self.producer[t] != i and all(self.held[x] for x in self.made[i]):
                 continue
             at = d if self.price[i][d] < np.inf else self.ran_on[i]
             self._compute(i, at)
@@ -421,7 +412,7 @@ class _Walk:
         while stack:
             for u in self.reads[stack.pop()]:
                 i = self.producer[u]
-                if not self.on[:, u].any():
+                if not self.held[u]:
                     if i < 0 or (self.ran[i] and not self.arrays.recomputable[i]):
                         raise _DeadEnd
                     heapq.heappush(self.uses[u], self.now)
@@ -491,7 +482,7 @@ class _Walk:
         if need >= _NEVER:
             self._leave(t, d)
             return True
-        if self.on[:, t].sum() > 1:
+        if self.held[t] > 1:
             # With the derived frees a result survives where it was made last.
             if self.end_device[t] == END_ANYWHERE and self.made_last_on[t] == d:
                 return False
@@ -499,6 +490,7 @@ class _Walk:
             return True
         if self.remake[t] <= away and self._can_drop(t, need):
             self._leave(t, d)
+            self.dropped[t] = None
             self._expect_remake(t, need)
             return True
         if away == np.inf or (t, target) in self.overwritten:
@@ -517,7 +509,7 @@ class _Walk:
             for u in self.reads[i]:
                 if self.updated_at[u] < until:
                     return False
-                if u not in seen and not self.on[:, u].any():
+                if u not in seen and not self.held[u]:
                     seen.add(u)
                     stack.append(u)
         return True
@@ -532,7 +524,7 @@ class _Walk:
                 seen.add(u)
                 heapq.heappush(self.uses[u], need)
                 self._refresh(u)
-                if not self.on[:, u].any():
+                if not self.held[u]:
                     stack.append(u)
 
     def _refresh(self, t: int) -> None:
@@ -551,7 +543,7 @@ class _Walk:
             return
         price = min(self.price[i])
         for u in self.reads[i]:
-            if not self.on[:, u].any():
+            if not self.held[u]:
                 price += self.remake[u]
         self.remake[t] = price
 
