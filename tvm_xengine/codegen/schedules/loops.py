@@ -90,8 +90,3 @@ def ravel(position: Sequence[ir.Expr], extents: Sequence[int]) -> ir.Expr | int:
     for index, extent in zip(position, extents, strict=True):
         flat = flat * extent + index
     return flat
-
-
-def only_if(condition: ir.Expr, stmt: tirx.Stmt) -> tirx.Stmt:
-    """Run a statement under a condition."""
-    return tirx.IfThenElse(condition, stmt, None)

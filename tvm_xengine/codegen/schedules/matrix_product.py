@@ -22,7 +22,6 @@ from tvm_xengine.codegen.schedules.loops import (
     ForKind,
     loop,
     nest,
-    only_if,
     ravel,
     sequence,
     share,
@@ -36,6 +35,7 @@ _LoopBody = Callable[[ir.Expr], tirx.Stmt]
 
 _DEPTH_BLOCK = 512
 _COLUMN_BLOCK_BYTES = 192 * 1024
+_COLUMN_BLOCK_SHARE = 8  # of the bytes the kernel reads and writes: workspace counts in the arena
 _PARALLEL_MULTIPLICATIONS = 200_000
 
 
@@ -71,8 +71,14 @@ class Tiling:
         return math.prod(self.depth_extents)
 
 
-def choose_tiling(contraction: Contraction, target: Target) -> Tiling:
-    """Return sizes that keep the sums in registers and the panels in the caches."""
+def choose_tiling(contraction: Contraction, target: Target, io_bytes: int) -> Tiling:
+    """Return sizes that keep the sums in registers and the panels in the caches.
+
+    Parameters
+    ----------
+    io_bytes
+        Size of all inputs and outputs, which the workspace should not exceed.
+    """
     itemsize = 8 if contraction.dtype == "float64" else 4
     lanes = max(vector_bytes(target) // itemsize, 1)
     rows, columns = size(contraction.rows), size(contraction.columns)
@@ -82,7 +88,8 @@ def choose_tiling(contraction: Contraction, target: Target) -> Tiling:
     column_tile = lanes * vectors
     depth_extents = _depth_extents(contraction.depth, _DEPTH_BLOCK)
     panels = -(-columns // column_tile)
-    cached = _COLUMN_BLOCK_BYTES // (itemsize * column_tile * math.prod(depth_extents))
+    block_bytes = min(_COLUMN_BLOCK_BYTES, io_bytes // _COLUMN_BLOCK_SHARE)
+    cached = block_bytes // (itemsize * column_tile * math.prod(depth_extents))
     cores = core_count(target) if contraction.multiplications >= _PARALLEL_MULTIPLICATIONS else 1
     if size(contraction.batch) >= cores:
         column_panels = min(max(cached, 1), panels)
@@ -117,14 +124,21 @@ def write_matrix_product(
     func: tirx.PrimFunc, contraction: Contraction, target: Target
 ) -> tirx.PrimFunc:
     """Return `func`, which is `contraction`, with loops for a CPU."""
-    body = sequence([_write(phase, target) for phase in split_phases(contraction)])
+    io_bytes = sum(_size_bytes(param) for param in func.params)
+    phases = split_phases(contraction)
+    body = sequence([_write(phase, target, io_bytes) for phase in phases])
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _write(contraction: Contraction, target: Target) -> tirx.Stmt:
+def _write(contraction: Contraction, target: Target, io_bytes: int) -> tirx.Stmt:
     if size(contraction.depth) == 0:
         return _write_empty_sum(contraction)
-    return _Writer(contraction, choose_tiling(contraction, target)).write()
+    return _Writer(contraction, choose_tiling(contraction, target, io_bytes)).write()
+
+
+def _size_bytes(param: ir.Var) -> int:
+    elements = math.prod(int(extent) for extent in param.ty.shape)
+    return elements * int(param.ty.dtype.dtype.itemsize)
 
 
 def _write_empty_sum(contraction: Contraction) -> tirx.Stmt:
@@ -404,19 +418,19 @@ class _Writer:
             return tirx.BufferStore(self.c.output, value, index)
 
         def run_of_columns(i: ir.Expr, r: ir.Expr) -> tirx.Stmt:
-            start = r * run
-            stmt = self._loop(run, lambda lane: element(i, start, lane), "lane", ForKind.VECTORIZED)
-            if self.columns % self._covered:
-                return only_if(first_column + start < self.columns, stmt)
-            return stmt
+            return self._loop(
+                run, lambda lane: element(i, r * run, lane), "lane", ForKind.VECTORIZED
+            )
 
-        def row(i: ir.Expr) -> tirx.Stmt:
-            stmt = self._loop(self.t.column_tile // run, lambda r: run_of_columns(i, r), "run")
-            if self.rows % self.t.row_tile:
-                return only_if(first_row + i < self.rows, stmt)
-            return stmt
-
-        return self._loop(self.t.row_tile, row, "row")
+        rows: ir.Expr | int = self.t.row_tile
+        if self.rows % self.t.row_tile:
+            rows = tirx.min(rows, self.rows - first_row)
+        runs: ir.Expr | int = self.t.column_tile // run
+        if self.columns % self._covered:
+            runs = tirx.min(runs, tirx.floordiv(self.columns - first_column, run))
+        return self._loop(
+            rows, lambda i: self._loop(runs, lambda r: run_of_columns(i, r), "run"), "row"
+        )
 
     def _store_run(self) -> int:
         """Number of neighbouring columns that lie side by side in the output."""
@@ -431,7 +445,7 @@ class _Writer:
 
     def _loop(
         self,
-        extent: int,
+        extent: ir.Expr | int,
         body: _LoopBody,
         name: str,
         kind: ForKind = ForKind.SERIAL,
