@@ -23,9 +23,10 @@ class Measurement:
     name
         What the kernel is called where it was first met.
     compute_us
-        Run time: the median over rounds of the lower quartile of each round.
+        Run time: the median over rounds of the typical batch of each round, which is the lower
+        quartile by the thread's clock and the shortest by the wall clock.
     lo_us, hi_us
-        Smallest and largest quartile of a round.
+        Smallest and largest typical batch of a round.
     clock
         ``"thread"`` (CPU time of the calling thread) or ``"wall"``.
     rounds_us
