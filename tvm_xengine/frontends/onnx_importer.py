@@ -7,7 +7,6 @@ import io
 import warnings
 from pathlib import Path
 
-import numpy as np
 import onnx
 from onnx import numpy_helper
 from tvm import relax
@@ -15,6 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
+from tvm_xengine.frontends.initialise import initialised
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.onnx_rewrites import (
@@ -52,8 +52,10 @@ def import_model(
     prepared.CopyFrom(model)
     graph = prepared.graph
     opset = next((o.version for o in prepared.opset_import if o.domain in ("", "ai.onnx")), 1)
+    # From version 4 on, initialisers need not be listed as inputs.
+    prepared.ir_version = max(prepared.ir_version, 4)
     materialise_filled_weights(graph)
-    bind_batch(name, graph, batch_size)
+    bind_batch(name, prepared, batch_size)
     set_norm_modes(graph, train=train_norms)
     values = _values(graph)
     importer = _Importer()
@@ -128,23 +130,3 @@ def _layer(node: str, op_name: str) -> str:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def initialised(model: ForwardModel, seed: int) -> ForwardModel:
-    """The same model with weights drawn from He's normal distribution.
-
-    Tensors with several axes are weights; of those with one axis, scales that multiply start at
-    one (as the file has them when they are not all zero), shifts at zero.
-    """
-    random = np.random.default_rng(seed)
-    drawn: dict[str, Array] = {}
-    for name, value in model.parameters.items():
-        if value.ndim > 1:
-            fan_in = int(np.prod(value.shape[1:]))
-            deviation = np.sqrt(2 / max(fan_in, 1))
-            drawn[name] = (random.standard_normal(value.shape) * deviation).astype(value.dtype)
-        else:
-            drawn[name] = value
-    return ForwardModel(
-        model.name, model.mod, model.input_names, drawn, model.statistics, model.constants
-    )

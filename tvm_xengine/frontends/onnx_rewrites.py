@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, shape_inference
 
 from tvm_xengine.errors import UnsupportedModelError
 
@@ -28,8 +28,13 @@ def materialise_filled_weights(graph: onnx.GraphProto) -> None:
     graph.node.extend(kept)
 
 
-def bind_batch(name: str, graph: onnx.GraphProto, batch_size: int | None) -> None:
-    """Give every input a fixed shape, the leading dimension being the batch size."""
+def bind_batch(name: str, model: onnx.ModelProto, batch_size: int | None) -> None:
+    """Give every input a fixed shape, the leading dimension being the batch size.
+
+    Reshapes that keep the leading dimension, and say so by its number, keep the new one.
+    """
+    graph = model.graph
+    leading = _leading_dimensions(model)
     initialised = {tensor.name for tensor in graph.initializer}
     inputs = [one for one in graph.input if one.name not in initialised]
     del graph.input[:]
@@ -46,6 +51,40 @@ def bind_batch(name: str, graph: onnx.GraphProto, batch_size: int | None) -> Non
                 f"{name}: the input {one.name} has the dynamic dimensions {open_dims}; "
                 "only the leading one can be bound, by the batch size"
             )
+
+    if batch_size is not None:
+        for node in graph.node:
+            if node.op_type == "Reshape":
+                _rebatch_reshape(graph, node, leading, batch_size)
+    # Shapes of the old batch size would contradict the new one.
+    del graph.value_info[:]
+
+
+def _leading_dimensions(model: onnx.ModelProto) -> dict[str, int]:
+    """The leading dimension of every tensor whose shape can be inferred."""
+    graph = shape_inference.infer_shapes(model).graph
+    known: dict[str, int] = {}
+    for value in [*graph.input, *graph.value_info, *graph.output]:
+        dims = value.type.tensor_type.shape.dim
+        if dims and dims[0].dim_value:
+            known[value.name] = dims[0].dim_value
+    return known
+
+
+def _rebatch_reshape(
+    graph: onnx.GraphProto, node: onnx.NodeProto, leading: dict[str, int], batch_size: int
+) -> None:
+    """Replace the leading number of a target shape that is the old batch size of its input."""
+    position = next(
+        (k for k, tensor in enumerate(graph.initializer) if tensor.name == node.input[1]), None
+    )
+    if position is None:
+        return
+    shape = numpy_helper.to_array(graph.initializer[position]).copy()
+    if len(shape) and shape[0] > 0 and shape[0] == leading.get(node.input[0]):
+        shape[0] = batch_size
+        node.input[1] = f"{node.output[0]}_shape"
+        graph.initializer.append(numpy_helper.from_array(shape, node.input[1]))
 
 
 def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
