@@ -41,6 +41,10 @@ def greedy_schedule(problem: Problem, *, objective: Objective = Objective.COST) 
     tried, from lax to frugal; the best result under `objective` wins (makespan is weighed as
     cost while running).
     """
+    if any(
+        problem.home_bytes[device.name] > device.budget_bytes for device in problem.platform.devices
+    ):
+        return None  # the state does not even fit before the first step
     arrays = arrays_of(problem)
     best = _Best(arrays, objective)
     orders = [arrays]

@@ -49,6 +49,8 @@ _LOOSER = (1.1, 1.25, 1.5, 2.0, 3.0, 6.0)
 _LONGEST_HELD = (1, 4, 16, 32, 64, 128)
 """Lengths of the longest gaps, in ops, through which frugal starts hold tensors."""
 _CHUNK_S = 0.05
+_LEAST_ROUNDS = 3
+"""Rounds are made so short that the time limit allows for this many."""
 
 Improvement = Callable[[float, Schedule], None]
 
@@ -62,6 +64,7 @@ def search(
     seed: int = 0,
     start: Schedule | None = None,
     on_improvement: Improvement | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> Schedule | None:
     """The best schedule found within the limits; None when none was found.
 
@@ -77,9 +80,16 @@ def search(
         schedule, whatever the speed of the machine.
     on_improvement
         Called with (value, schedule) after each improvement, at most a few times a second.
+    should_stop
+        Asked as often; the search ends when it says so.
     """
-    return _Search(problem, objective, seed, on_improvement).run(
-        limits or Limits(), evaluations, start
+    if any(
+        problem.home_bytes[device.name] > device.budget_bytes for device in problem.platform.devices
+    ):
+        return None  # the state does not even fit before the first step
+    limits = limits or Limits()
+    return _Search(problem, objective, seed, on_improvement, should_stop).run(
+        limits, evaluations, start
     )
 
 
@@ -89,11 +99,13 @@ class _Search:
         problem: Problem,
         objective: Objective,
         seed: int,
-        on_improvement: Improvement | None,
+        on_improvement: Improvement | None = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> None:
         self.problem = problem
         self.objective = objective
         self.on_improvement = on_improvement
+        self.should_stop = should_stop
         self.best_schedule: Schedule | None = None
         self.best_value = np.inf
         self.arrays: Arrays = arrays_of(problem)
@@ -124,8 +136,8 @@ class _Search:
         self.status[LEAST_EXCESS] = excess
         self.status[BEST] = value if excess == 0.0 else np.inf
         left = evaluations if evaluations is not None else 2**62
-        length = int(np.clip(20 * len(x.keep), 4000, 40000))
-        speed = 2000.0
+        length = longest = int(np.clip(20 * len(x.keep), 4000, 40000))
+        speed = self._evaluations_per_s(x)
         n_round = 0
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
             for field, value_there in zip(x, best, strict=True):
@@ -136,6 +148,9 @@ class _Search:
             self.status[PENALTY] = 1.0 if found else 10.0
             self.status[MOST_PENALTY] = _MOST_PENALTY[0 if found else n_round % 3]
             self.status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
+            if evaluations is None:
+                affordable = speed * (deadline - time.perf_counter()) / _LEAST_ROUNDS
+                length = int(np.clip(affordable, 500, longest))
             in_round = min(left, length)
             left -= in_round
             cooling = _COOLED ** (1.0 / length)
@@ -161,6 +176,12 @@ class _Search:
             n_round += 1
         self._accept(best)
         return self.best_schedule
+
+    def _evaluations_per_s(self, x: Decisions) -> float:
+        began = time.perf_counter()
+        for _ in range(5):
+            decode(self.static, x, self.apart)
+        return 5.0 / max(1e-6, time.perf_counter() - began)
 
     def _first_decisions(self, schedule: Schedule | None) -> Decisions | None:
         """Decisions to start from that can be carried out, the closer to the budgets the better."""

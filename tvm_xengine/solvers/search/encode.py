@@ -48,6 +48,8 @@ def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
     for t, own in enumerate(touches):
         if arrays.home[t] >= 0:
             own.insert(0, (-1, len(arrays.touch_tensor) + t))
+        if not own:
+            continue  # made by an op that need not run
         ends = [served_from[step_index] for step_index, _ in own[1:]]
         delivered = arrays.end_device[t] != END_NOWHERE
         ends.append(served_from[len(schedule.steps)] if delivered else -1)
