@@ -216,9 +216,10 @@ class _Search:
                     yield drop_in_long_gaps(self.arrays, device, longest)
 
     def _is_done(self) -> bool:
-        return self.objective is not Objective.MAKESPAN and self.status[BEST] <= self.cheapest * (
-            1 + 1e-12
-        )
+        if self.should_stop is not None and self.should_stop():
+            return True
+        reached = self.status[BEST] <= self.cheapest * (1 + 1e-12)
+        return bool(reached) and self.objective is not Objective.MAKESPAN
 
     def _accept(self, best: Decisions) -> None:
         """Let the referee judge the best decisions, and take them if they are an improvement."""

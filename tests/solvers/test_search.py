@@ -1,0 +1,188 @@
+"""Laws of the compiled search and of its decoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.solvers.networks import chain, keep_all, pair, residual, single, transformer, unet
+from tests.strategies import problems
+from tvm_xengine.schedule import Compute, with_frees
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.greedy import greedy_schedule
+from tvm_xengine.solvers.result import Limits, Objective, Status
+from tvm_xengine.solvers.search.anneal import EXCESS, VALUE, anneal
+from tvm_xengine.solvers.search.arrays import arrays_of
+from tvm_xengine.solvers.search.blocks import surroundings_of
+from tvm_xengine.solvers.search.decoder import (
+    EVERYWHERE,
+    copied,
+    decode,
+    keep_everything,
+    static_of,
+    steps_left_in,
+    workspace_of,
+)
+from tvm_xengine.solvers.search.driver import search
+from tvm_xengine.solvers.search.encode import decisions_of
+from tvm_xengine.solvers.search.lean import in_lean_order
+from tvm_xengine.solvers.search.moves import chance
+
+
+@pytest.mark.parametrize("objective", Objective)
+@settings(max_examples=80, deadline=None)
+@given(problem=problems(max_ops=6, max_devices=3), seed=st.integers(0, 1000))
+def test_the_decoder_counts_as_the_referee_does(objective, problem, seed):
+    arrays = arrays_of(problem)
+    rng = np.random.default_rng(seed)
+    device = [rng.choice(np.flatnonzero(np.isfinite(row))) for row in arrays.compute_us]
+    x = keep_everything(arrays, np.array(device))
+    changed = rng.random(len(x.keep)) < 0.4
+    x.keep[changed] = rng.integers(0, 8, changed.sum())
+    x.push[changed] = rng.integers(0, 1 << arrays.n_devices, changed.sum()) & x.keep[changed]
+    x.level[:] = rng.integers(1, 4, len(x.level))
+    work = workspace_of(arrays)
+    value, excess = decode(static_of(arrays, objective), x, work)
+    if not np.isfinite(value):
+        return
+    schedule = with_frees(problem, arrays.steps(*steps_left_in(work)))
+    simulation = simulate(problem, schedule, enforce_budgets=False)
+    fits = all(
+        simulation.peak_bytes[device.name] <= device.budget_bytes
+        for device in problem.platform.devices
+    )
+    assert (excess == 0.0) == fits
+    if fits or objective is not Objective.MAKESPAN:
+        assert value == pytest.approx(objective.of(simulation), rel=1e-12)
+
+
+@pytest.mark.parametrize("make", [chain, residual, transformer, unet])
+def test_a_greedy_schedule_survives_the_way_through_decisions(make):
+    problem = single(make(6), 0.6)
+    schedule = greedy_schedule(problem)
+    assert schedule is not None
+    arrays = arrays_of(problem)
+    static = static_of(arrays, Objective.COST)
+    value, excess = decode(static, decisions_of(arrays, schedule), workspace_of(arrays))
+    assert excess == 0.0
+    assert value == pytest.approx(simulate(problem, schedule).cost_us)
+
+
+def test_decisions_that_are_taken_back_leave_no_trace():
+    problem = pair(residual(3), 0.4, slow=2.0, link_gb_s=5.0)
+    arrays = arrays_of(problem)
+    static, work = static_of(arrays, Objective.COST), workspace_of(arrays)
+    x = keep_everything(arrays, np.zeros(arrays.n_ops))
+    status = np.zeros(9)
+    status[:] = (*decode(static, x, work), np.inf, np.inf, 1000.0, 1.0, 1e4, 0.5, 1e-3)
+    best = copied(x)
+    anneal(
+        static, surroundings_of(arrays), x, best, work, chance(1, 500), status, 0.999, 2000, True
+    )
+    assert decode(static, x, work) == (status[VALUE], status[EXCESS])
+    assert (x.order[x.position[x.order]] == x.order).all()
+    assert (x.keep != EVERYWHERE).any()
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(problem=problems(max_ops=4, max_devices=2))
+def test_small_problems_are_solved_to_the_optimum(problem):
+    _check_against_exhaustive(problem, Objective.COST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [Objective.COST, Objective.ENERGY])
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(problem=problems(max_ops=6, max_devices=3))
+def test_nothing_is_found_that_exhaustive_search_rules_out(objective, problem):
+    exact = solve_exhaustively(problem, objective=objective, limits=Limits(5.0))
+    found = search(problem, objective=objective, evaluations=4000)
+    if exact.status is Status.INFEASIBLE:
+        assert found is None
+    elif exact.value is not None and found is not None:
+        assert objective.of(simulate(problem, found)) >= exact.value - 1e-9
+
+
+def _check_against_exhaustive(problem, objective):
+    exact = solve_exhaustively(problem, objective=objective, limits=Limits(5.0))
+    if exact.status not in (Status.OPTIMAL, Status.INFEASIBLE):
+        return
+    found = search(problem, objective=objective, evaluations=4000)
+    assert (found is None) == (exact.schedule is None)
+    if found is not None and exact.value is not None:
+        assert objective.of(simulate(problem, found)) == pytest.approx(exact.value)
+
+
+def test_two_runs_with_one_seed_are_equal_and_better_than_greedy():
+    problem = single(unet(3), 0.5)
+    greedy = greedy_schedule(problem)
+    first, second = (search(problem, evaluations=6000, seed=3) for _ in range(2))
+    assert greedy is not None
+    assert first is not None
+    assert first == second
+    assert simulate(problem, first).cost_us < simulate(problem, greedy).cost_us
+
+
+def test_the_order_of_first_computations_is_searched_too():
+    """The optimum under the given order costs 1.0753 times keeping everything (model `tight`)."""
+    problem = single(chain(10), 0.5)
+    schedule = search(problem, evaluations=60_000)
+    assert schedule is not None
+    assert simulate(problem, schedule).cost_us < 1.065 * problem.cheapest_us
+
+
+def test_improvements_are_reported_as_they_come():
+    reported: list[float] = []
+    problem = single(residual(4), 0.4)
+    schedule = search(
+        problem, evaluations=8000, on_improvement=lambda value, _: reported.append(value)
+    )
+    assert schedule is not None
+    assert len(reported) > 1
+    assert reported == sorted(reported, reverse=True)
+    assert reported[-1] == simulate(problem, schedule).cost_us
+
+
+def test_a_search_that_is_told_to_stop_returns_its_start():
+    problem = single(residual(3), 0.5)
+    start = greedy_schedule(problem)
+    assert search(problem, start=start, should_stop=lambda: True) == start
+
+
+def test_the_makespan_found_is_shorter_than_that_of_the_cheapest_schedule():
+    problem = pair(unet(3), 0.6, slow=3.0, link_gb_s=20.0)
+    cheap = search(problem, evaluations=5000)
+    fast = search(problem, objective=Objective.MAKESPAN, evaluations=5000, start=cheap)
+    assert cheap is not None
+    assert fast is not None
+    assert simulate(problem, fast).makespan_us < simulate(problem, cheap).makespan_us
+
+
+def test_ops_that_nobody_needs_do_not_run():
+    problem = single(chain(2), 1.0)
+    graph = problem.graph
+    needed = arrays_of(problem).needed_ops
+    assert len(needed) == len(graph.ops)  # all of them end in an update or the loss
+    schedule = search(problem, evaluations=10)
+    assert schedule == keep_all(problem)
+
+
+def test_a_lean_order_needs_no_more_memory():
+    problem = single(chain(10), 1.0)
+    lean = in_lean_order(arrays_of(problem))
+    steps = [Compute(op.name, "d0") for op in lean.graph.ops]
+    given, better = (
+        simulate(problem, schedule, enforce_budgets=False).peak_bytes["d0"]
+        for schedule in (keep_all(problem), with_frees(problem, steps))
+    )
+    assert better <= given
+
+
+def test_layers_of_a_network_are_recognised_as_alike():
+    arrays = arrays_of(single(transformer(6), 1.0))
+    classes = surroundings_of(arrays)
+    members = np.diff(classes.kin_at)
+    assert (members == 4).sum() > 10  # all but the first and the last layer
