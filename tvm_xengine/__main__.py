@@ -20,6 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from tvm_xengine.commands.train import run_train
 
             run_train(request, console)
+        elif request.command == "pareto":
+            from tvm_xengine.commands.pareto import run_pareto
+
+            run_pareto(request, console)
         else:
             from tvm_xengine.commands.plan import run_plan
 

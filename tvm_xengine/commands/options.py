@@ -58,6 +58,7 @@ class OutputOptions:
     json: Path | None
     schedule: Path | None
     problem: Path | None
+    plot: Path | None
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Request:
     cache: Path | None
     steps: int
     learning_rate: float
+    ratios: tuple[float, ...]
 
 
 def parse(arguments: Sequence[str] | None) -> Request:
@@ -89,25 +91,45 @@ def parse(arguments: Sequence[str] | None) -> Request:
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="plan a training step, run it, compare, report")
     plan = commands.add_parser("plan", help="the same up to the schedule; nothing is executed")
-    for command in (train, plan):
+    pareto = commands.add_parser("pareto", help="time against budget, over a range of budgets")
+    for command in (train, plan, pareto):
         _add_common(command)
+    for command in (train, plan):
+        _add_budget_ratio(command)
+    pareto.add_argument(
+        "--ratios",
+        type=_ratio,
+        metavar="R",
+        nargs="+",
+        default=[1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3],
+        help="budgets as in --budget-ratio (1.0 down to 0.3)",
+    )
+    pareto.add_argument("--plot", type=Path, metavar="FILE", help="draw the front (.svg, .png)")
     train.add_argument("--steps", type=_positive_int, default=600, help="training steps (600)")
     train.add_argument("--lr", type=_positive_float, default=0.02, help="learning rate (0.02)")
     options = parser.parse_args(arguments)
     return Request(
         command=options.command,
         model=ModelOptions(options.model, options.data, options.batch, options.seed),
-        budget=BudgetOptions(options.platform, dict(options.budget), options.budget_ratio),
+        budget=BudgetOptions(
+            options.platform, dict(options.budget), getattr(options, "budget_ratio", None)
+        ),
         plan=PlanOptions(
             solver=options.solver,
             objective=Objective(options.objective),
             limits=Limits(options.time_limit, options.gap),
             seed=options.seed,
         ),
-        output=OutputOptions(options.json, options.save_schedule, options.save_problem),
+        output=OutputOptions(
+            json=options.json,
+            schedule=getattr(options, "save_schedule", None),
+            problem=options.save_problem,
+            plot=getattr(options, "plot", None),
+        ),
         cache=options.cache,
         steps=getattr(options, "steps", 1),
         learning_rate=getattr(options, "lr", 0.0),
+        ratios=tuple(getattr(options, "ratios", ())),
     )
 
 
@@ -127,12 +149,6 @@ def _add_common(command: argparse.ArgumentParser) -> None:
         help="memory of a device's arena, e.g. cpu=2MiB",
     )
     command.add_argument(
-        "--budget-ratio",
-        type=_ratio,
-        metavar="R",
-        help="budget of every computing device: state + R times the rest of keeping everything",
-    )
-    command.add_argument(
         "--objective", choices=[o.value for o in Objective], default=Objective.COST.value
     )
     command.add_argument("--solver", choices=list(SOLVERS), default="auto")
@@ -143,9 +159,18 @@ def _add_common(command: argparse.ArgumentParser) -> None:
         "--gap", type=_ratio, default=0.0, help="stop at this relative gap (0: prove it)"
     )
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
-    command.add_argument("--save-schedule", type=Path, metavar="FILE")
     command.add_argument("--save-problem", type=Path, metavar="FILE")
     command.add_argument("--cache", type=Path, metavar="FILE", help="file of measurements")
+
+
+def _add_budget_ratio(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--budget-ratio",
+        type=_ratio,
+        metavar="R",
+        help="budget of every computing device: state + R times the rest of keeping everything",
+    )
+    command.add_argument("--save-schedule", type=Path, metavar="FILE")
 
 
 def _device_budget(text: str) -> tuple[str, int]:

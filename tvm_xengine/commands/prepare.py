@@ -30,6 +30,16 @@ from tvm_xengine.training.step import TrainingStep
 
 
 @dataclass(frozen=True)
+class PreparedProblem:
+    """Everything up to the problem."""
+
+    model: ForwardModel
+    training: TrainingStep
+    lowered: LoweredStep
+    problem: Problem
+
+
+@dataclass(frozen=True)
 class PreparedStep:
     """Everything up to the schedule."""
 
@@ -58,6 +68,18 @@ def prepare(request: Request, console: Console) -> PreparedStep:
     XEngineError
         When any stage refuses its input; nothing is written then.
     """
+    prepared = prepare_problem(request, console)
+    with console.status("solving") as status:
+        plan = plan_schedule(
+            prepared.problem, request.plan, lambda text: status.update(f"solving: {text}")
+        )
+    if request.output.schedule is not None:
+        write_schedule(plan.schedule, request.output.schedule)
+    return PreparedStep(prepared.model, prepared.training, prepared.lowered, plan)
+
+
+def prepare_problem(request: Request, console: Console) -> PreparedProblem:
+    """The same up to the problem, with the budgets that `request` asks for."""
     platform = _platform(request.budget)
     model = load_model(
         request.model.model, batch_size=request.model.batch_size, seed=request.model.seed
@@ -65,15 +87,10 @@ def prepare(request: Request, console: Console) -> PreparedStep:
     training = build_training_step(model, seed=request.model.seed)
     with show_progress(console, "lowering kernels") as advance:
         lowered = lower_step(training.mod, platform, advance)
-    problem = _measure(request, lowered, platform, console)
-    problem = _with_budgets(problem, request.budget)
+    problem = _with_budgets(_measure(request, lowered, platform, console), request.budget)
     if request.output.problem is not None:
         write_problem(problem, request.output.problem)
-    with console.status("solving") as status:
-        plan = plan_schedule(problem, request.plan, lambda text: status.update(f"solving: {text}"))
-    if request.output.schedule is not None:
-        write_schedule(plan.schedule, request.output.schedule)
-    return PreparedStep(model, training, lowered, plan)
+    return PreparedProblem(model, training, lowered, problem)
 
 
 def _platform(options: BudgetOptions) -> Platform:

@@ -1,0 +1,42 @@
+"""``tvm-xengine pareto``: how the time of the step grows as its memory shrinks."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from tvm_xengine.commands.options import Request
+from tvm_xengine.commands.prepare import prepare_problem
+from tvm_xengine.planner import budgets_for_ratio
+from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
+from tvm_xengine.report.summary import write_json
+from tvm_xengine.solvers.pareto import ParetoPoint, pareto
+
+
+def run_pareto(request: Request, console: Console) -> None:
+    """Solve for every ratio, from ample to small, each solve starting from its neighbours."""
+    prepared = prepare_problem(request, console)
+    problem = prepared.problem
+    ratios = sorted(request.ratios, reverse=True)
+    budgets = [{**budgets_for_ratio(problem, ratio), **request.budget.budgets} for ratio in ratios]
+    with console.status("solving") as status:
+        done: list[ParetoPoint] = []
+
+        def show(point: ParetoPoint) -> None:
+            done.append(point)
+            status.update(f"solving: {len(done)} of {len(ratios)} budgets")
+
+        points = pareto(
+            problem,
+            budgets,
+            solver=request.plan.solver,
+            objective=request.plan.objective,
+            limits=request.plan.limits,
+            seed=request.plan.seed,
+            on_point=show,
+        )
+    front = [FrontPoint.of(ratio, point) for ratio, point in zip(ratios, points, strict=True)]
+    print_front(console, request.model.model, front)
+    if request.output.json is not None:
+        write_json(front_document(request.model.model, front), request.output.json)
+    if request.output.plot is not None:
+        plot_front(request.model.model, front, request.output.plot)

@@ -1,0 +1,112 @@
+"""Time against budget: as a table, as JSON and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tvm_xengine.byte_sizes import format_bytes
+from tvm_xengine.errors import XEngineError
+from tvm_xengine.solvers.pareto import ParetoPoint
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """One budget and the best schedule found for it; unit of value and bound as `objective`."""
+
+    ratio: float
+    budgets: Mapping[str, int]
+    objective: str
+    status: str
+    value: float | None
+    bound: float
+    gap: float | None
+    recomputed_ops: int | None
+    transfers: int | None
+
+    @classmethod
+    def of(cls, ratio: float, point: ParetoPoint) -> FrontPoint:
+        """The numbers of a solved point."""
+        result = point.result
+        schedule = result.schedule
+        return cls(
+            ratio=ratio,
+            budgets=dict(point.budgets),
+            objective=result.objective.value,
+            status=result.status.value,
+            value=result.value,
+            bound=result.bound,
+            gap=result.gap,
+            recomputed_ops=None if schedule is None else schedule.recomputed_ops,
+            transfers=None if schedule is None else schedule.transfers,
+        )
+
+
+def print_front(console: Console, model: str, front: Sequence[FrontPoint]) -> None:
+    """A row for each budget."""
+    objective = front[0].objective
+    table = Table(title=f"{model}: {objective} against budget", title_justify="left")
+    for column in ("ratio", "budgets", objective, "bound", "gap", "recomputed", "transfers"):
+        table.add_column(column, justify="left" if column == "budgets" else "right")
+    for point in front:
+        sizes = "\n".join(f"{name} {format_bytes(size)}" for name, size in point.budgets.items())
+        if point.value is None:
+            table.add_row(f"{point.ratio:g}", sizes, point.status, "", "", "", "")
+            continue
+        gap = "" if point.gap is None else f"{100 * point.gap:.2f} %"
+        table.add_row(
+            f"{point.ratio:g}",
+            sizes,
+            f"{point.value:.1f}",
+            f"{point.bound:.1f}",
+            gap,
+            str(point.recomputed_ops),
+            str(point.transfers),
+        )
+    console.print(table)
+
+
+def front_document(model: str, front: Sequence[FrontPoint]) -> dict[str, object]:
+    """The keys of the JSON file."""
+    return {"model": model, "points": [asdict(point) for point in front]}
+
+
+def plot_front(model: str, front: Sequence[FrontPoint], path: Path) -> None:
+    """Draw value and bound over the budget ratio; the file's suffix chooses the format.
+
+    Raises
+    ------
+    XEngineError
+        If matplotlib is not installed or cannot write this kind of file.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise XEngineError("--plot needs matplotlib: pip install 'tvm-xengine[plot]'") from error
+    solved = [(point, point.value) for point in front if point.value is not None]
+    unit = "uJ" if front[0].objective == "energy" else "us"
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    ratios = [point.ratio for point, _ in solved]
+    axes.plot(ratios, [value for _, value in solved], "o-", label="best schedule found")
+    axes.plot(ratios, [point.bound for point, _ in solved], "--", label="proven lower bound")
+    axes.set_xlabel("budget ratio (1: keep everything)")
+    axes.set_ylabel(f"{front[0].objective} of the step [{unit}]")
+    axes.set_title(model)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.stem}.part{path.suffix}")
+    try:
+        figure.savefig(partial)
+    except ValueError as error:
+        raise XEngineError(f"cannot draw {path}: {error}") from error
+    partial.replace(path)
