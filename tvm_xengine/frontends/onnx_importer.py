@@ -52,10 +52,8 @@ def import_model(
     prepared.CopyFrom(model)
     graph = prepared.graph
     opset = next((o.version for o in prepared.opset_import if o.domain in ("", "ai.onnx")), 1)
-    # From version 4 on, initialisers need not be listed as inputs.
-    prepared.ir_version = max(prepared.ir_version, 4)
-    materialise_filled_weights(graph)
     bind_batch(name, prepared, batch_size)
+    materialise_filled_weights(graph)
     set_norm_modes(graph, train=train_norms)
     values = _values(graph)
     importer = _Importer()

@@ -63,6 +63,37 @@ def dropout(builder: relax.BlockBuilder, x: relax.Expr, rate: float, training: b
     return builder.emit(relax.TupleGetItem(builder.emit(relax.op.nn.dropout(x, rate)), 0))
 
 
+def matmul(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """Matrix product in the type of its factors."""
+    return builder.emit(relax.op.matmul(left, right))
+
+
+def linear(
+    builder: relax.BlockBuilder, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None
+) -> relax.Expr:
+    """x w^T + b."""
+    transposed = builder.emit(relax.op.permute_dims(weight))
+    y = builder.emit(relax.op.matmul(x, transposed))
+    return y if bias is None else builder.emit(relax.op.add(y, bias))
+
+
+def addmm(
+    builder: relax.BlockBuilder,
+    shift: relax.Expr,
+    left: relax.Expr,
+    right: relax.Expr,
+    beta: float,
+    alpha: float,
+) -> relax.Expr:
+    """beta * shift + alpha * left @ right, of matrices or stacks of them."""
+    y = builder.emit(relax.op.matmul(left, right))
+    if alpha != 1:
+        y = builder.emit(relax.op.multiply(y, _scalar(alpha, y)))
+    if beta != 1:
+        shift = builder.emit(relax.op.multiply(shift, _scalar(beta, y)))
+    return builder.emit(relax.op.add(y, shift))
+
+
 def elu(
     builder: relax.BlockBuilder, x: relax.Expr, alpha: float, scale: float, input_scale: float
 ) -> relax.Expr:
@@ -131,7 +162,8 @@ def attention(
     if is_causal:
         visible = np.tri(rows, columns) > 0
         hidden = np.where(visible, 0.0, -1e30).astype(str(query.ty.dtype))
-        scores = builder.emit(relax.op.add(scores, relax.const(hidden)))
+        mask_of_zeros = relax.const(hidden, str(query.ty.dtype))
+        scores = builder.emit(relax.op.add(scores, mask_of_zeros))
     if mask is not None and str(mask.ty.dtype) == "bool":
         scores = builder.emit(relax.op.where(mask, scores, _scalar(-1e30, query)))
     elif mask is not None:
@@ -266,6 +298,39 @@ def upsample_linear(
     return _resize(builder, x, size, scales, "linear", coordinates)
 
 
+def conv(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr,
+    bias: relax.Expr | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> relax.Expr:
+    """Convolution of any rank; `padding` may be "same" or "valid"."""
+    kernel = static_shape(weight.ty)[2:]
+    rank = len(kernel)
+    steps = _per_axis(dilation, rank)
+    if padding == "same":
+        whole = [step * (extent - 1) for step, extent in zip(steps, kernel, strict=True)]
+        widths = [width // 2 for width in whole] + [width - width // 2 for width in whole]
+    else:
+        widths = [0] * 2 * rank if isinstance(padding, str) else _per_axis(padding, rank) * 2
+    operators = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+    y = builder.emit(
+        operators[rank](
+            x,
+            weight,
+            strides=_per_axis(stride, rank),
+            padding=widths,
+            dilation=steps,
+            groups=groups,
+        )
+    )
+    return _with_channel_bias(builder, y, bias)
+
+
 def conv_transpose(
     builder: relax.BlockBuilder,
     x: relax.Expr,
@@ -295,9 +360,15 @@ def conv_transpose(
             groups=groups,
         )
     )
+    return _with_channel_bias(builder, y, bias)
+
+
+def _with_channel_bias(
+    builder: relax.BlockBuilder, y: relax.Expr, bias: relax.Expr | None
+) -> relax.Expr:
     if bias is None:
         return y
-    column = (1, static_shape(bias.ty)[0], *(1,) * rank)
+    column = (1, static_shape(bias.ty)[0], *(1,) * (len(static_shape(y.ty)) - 2))
     return builder.emit(relax.op.add(y, relax.op.reshape(bias, column)))
 
 
@@ -336,13 +407,18 @@ def _scalar(value: float, like: relax.Expr) -> relax.Expr:
 
 
 def _filled(shape: Sequence[int], value: float, like: relax.Expr) -> relax.Expr:
-    return relax.const(np.full(tuple(shape), value, str(like.ty.dtype)))
+    dtype = str(like.ty.dtype)
+    return relax.const(np.full(tuple(shape), value, dtype), dtype)
 
 
 CONVERTERS: dict[str, Converter] = {
     "_native_batch_norm_legit_functional.default": batch_norm,
+    "addmm.default": addmm,
     "amax.default": amax,
     "amin.default": amin,
+    "baddbmm.default": addmm,
+    "bmm.default": matmul,
+    **{f"conv{rank}d.{form}": conv for rank in (1, 2, 3) for form in ("default", "padding")},
     "conv_transpose1d.default": conv_transpose,
     "conv_transpose2d.input": conv_transpose,
     "conv_transpose3d.input": conv_transpose,
@@ -352,8 +428,11 @@ CONVERTERS: dict[str, Converter] = {
     "hardswish.default": hardswish,
     "hardtanh.default": hardtanh,
     "instance_norm.default": instance_norm,
+    "linear.default": linear,
+    "matmul.default": matmul,
     "max.dim": max_dim,
     "min.dim": min_dim,
+    "mm.default": matmul,
     "native_dropout.default": native_dropout,
     "relu6.default": relu6,
     "rms_norm.default": rms_norm,

@@ -212,11 +212,12 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         arguments, named = fx.map_arg((node.args, node.kwargs), self._known.__getitem__)
         value = node.target(*arguments, **named)
         self._known[node] = value
-        return relax.const(value.contiguous().numpy())
+        array = value.contiguous().numpy()
+        return relax.const(array, str(array.dtype))
 
 
 def _check_type(made: relax.Expr, node: fx.Node) -> None:
-    """The imported tensor must have the shape and the kind of elements that torch says."""
+    """The imported tensor must have the shape and elements that torch says, integers of any width."""
     expected = node.meta.get("val")
     if not isinstance(expected, torch.Tensor) or not isinstance(made, relax.Expr):
         return
@@ -231,7 +232,7 @@ def _check_type(made: relax.Expr, node: fx.Node) -> None:
 
 
 def _kind(dtype: str) -> str:
-    return dtype.rstrip("0123456789").removeprefix("u")
+    return dtype if "float" in dtype else dtype.rstrip("0123456789").removeprefix("u")
 
 
 def _is_random(node: fx.Node) -> bool:

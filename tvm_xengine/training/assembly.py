@@ -8,7 +8,7 @@ from tvm import relax
 
 from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.training.differentiate import Randomness, emit_forward
-from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.forward_ops import ForwardOps
 from tvm_xengine.training.gradients.normalisation import running_statistics
 from tvm_xengine.training.gradients.randomness import draws_random_numbers
@@ -176,7 +176,7 @@ class Assembly:
                 results[name] = self._sum(results.get(name), result, name)
             for param, gradient in gradients:
                 totals[param] = self._sum(totals.get(param), gradient, f"{param.name}_grad_sum")
-        share = relax.const(1 / parts, "float32")
+        share = relax.const(1 / parts, dtype_of(results["loss"]))
         results["loss"] = self._emitter.bind(relax.op.multiply(results["loss"], share), "loss_mean")
         return results, replaced, list(totals.items())
 

@@ -80,7 +80,7 @@ def _attention(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
         scores = relax.op.add(scores, bias[0])
     if call.attrs.causal_mask is not None:
         mask = _causal_mask(operands, str(call.attrs.causal_mask))
-        scores = relax.op.add(scores, relax.const(mask.astype(dtype_of(operands[0]))))
+        scores = relax.op.add(scores, relax.const(mask, dtype_of(operands[0])))
     mixed = relax.op.matmul(relax.op.nn.softmax(scores, axis=-1), value)
     return relax.op.permute_dims(mixed, heads_first)
 
@@ -104,7 +104,7 @@ def _triangle(keep: Callable[[int, int, int], object]) -> Expansion:
         (x,) = operands
         *_, rows, columns = shape_of(x)
         mask = np.asarray(keep(rows, columns, int(call.args[1].value)))
-        return relax.op.multiply(x, relax.const(mask.astype(dtype_of(x))))
+        return relax.op.multiply(x, relax.const(mask, dtype_of(x)))
 
     return expansion
 
@@ -116,7 +116,7 @@ def _cumsum(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
     axis = int(call.attrs.axis) % rank
     length = shape_of(x)[axis]
     triangle = np.tri(length, length, -1 if bool(call.attrs.exclusive) else 0)
-    matrix = relax.const(triangle.T.astype(dtype_of(x)))
+    matrix = relax.const(triangle.T, dtype_of(x))
     order = [a for a in range(rank) if a != axis] + [axis]
     last = relax.op.matmul(relax.op.permute_dims(x, order), matrix)
     return relax.op.permute_dims(last, [order.index(a) for a in range(rank)])

@@ -24,7 +24,9 @@ def sgd_update(
     """p - lr * (g + weight_decay * p)."""
     step = _decayed(parameter, gradient, scale, weight_decay)
     return te.compute(
-        parameter.shape, lambda *i: parameter(*i) - lr() * step(*i), name="new_parameter"
+        parameter.shape,
+        lambda *i: parameter(*i) - _rate(lr, parameter) * step(*i),
+        name="new_parameter",
     )
 
 
@@ -49,7 +51,7 @@ def momentum_update(
         direction = new_velocity(*i)
         if nesterov:
             direction = step(*i) + direction * momentum
-        return parameter(*i) - lr() * direction
+        return parameter(*i) - _rate(lr, parameter) * direction
 
     return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_velocity]
 
@@ -95,9 +97,9 @@ def adam_update(
     def new_parameter(*i: Var) -> Expr:
         kept = parameter(*i)
         if decoupled and weight_decay:
-            kept = kept * (one - lr() * weight_decay)
+            kept = kept * (one - _rate(lr, parameter) * weight_decay)
         denominator = te.sqrt(new_second(*i)) / te.sqrt(bias2()) + epsilon
-        return kept - lr() / bias1() * new_first(*i) / denominator
+        return kept - _rate(lr, parameter) / bias1() * new_first(*i) / denominator
 
     return [
         te.compute(parameter.shape, new_parameter, name="new_parameter"),
@@ -132,6 +134,11 @@ def clipping_scale(*squared_norms: te.Tensor, max_norm: float) -> te.Tensor:
         return te.min(factor, tvm.tirx.const(1, dtype))
 
     return te.compute((), scale, name="clipping_scale")
+
+
+def _rate(lr: te.Tensor, parameter: te.Tensor) -> Expr:
+    """The learning rate in the type of the parameter."""
+    return lr().astype(parameter.dtype)
 
 
 def _decayed(
