@@ -100,7 +100,7 @@ def plot_front(model: str, front: Sequence[FrontPoint], path: Path) -> None:
     axes.set_xlabel("budget ratio (1: keep everything)")
     axes.set_ylabel(f"{front[0].objective} of the step [{unit}]")
     axes.set_title(model)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.15 * max((value for _, value in solved), default=1.0))
     axes.grid(alpha=0.3)
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
