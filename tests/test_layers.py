@@ -10,12 +10,14 @@ ROOT = Path(__file__).parent.parent
 PLAIN = sorted(
     {
         "tvm_xengine.arena",
+        "tvm_xengine.atomic_write",
         "tvm_xengine.byte_sizes",
         "tvm_xengine.errors",
         "tvm_xengine.graph",
         "tvm_xengine.packing",
         "tvm_xengine.planner",
         "tvm_xengine.platform",
+        "tvm_xengine.platform_file",
         "tvm_xengine.problem",
         "tvm_xengine.report.summary",
         "tvm_xengine.report.tables",

@@ -6,7 +6,8 @@ from hypothesis import given
 from tests.strategies import platforms
 from tvm_xengine.byte_sizes import format_bytes, parse_bytes
 from tvm_xengine.errors import InvalidPlatformError
-from tvm_xengine.platform import Device, Link, Platform, read_platform, write_platform
+from tvm_xengine.platform import Device, Link, Platform
+from tvm_xengine.platform_file import read_platform, write_platform
 
 TWO_DEVICES = """
 home = "cpu"

@@ -10,9 +10,10 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
+from tvm_xengine.atomic_write import write_atomically
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.graph import MAX_BYTES, Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Link, Platform, write_atomically
+from tvm_xengine.platform import Device, Link, Platform
 
 SCHEMA = 1
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvm_xengine.atomic_write import write_atomically
 from tvm_xengine.errors import InvalidScheduleError
-from tvm_xengine.platform import write_atomically
 from tvm_xengine.problem import Problem
 
 

@@ -22,7 +22,8 @@ from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
-from tvm_xengine.platform import Device, Link, Platform, read_platform
+from tvm_xengine.platform import Device, Link, Platform
+from tvm_xengine.platform_file import read_platform
 from tvm_xengine.problem import Problem, write_problem
 from tvm_xengine.schedule import write_schedule
 from tvm_xengine.training.build import build_training_step

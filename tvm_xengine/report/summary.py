@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tvm_xengine.arena import plan_arenas
+from tvm_xengine.atomic_write import write_atomically
 from tvm_xengine.planner import Plan, keep_everything
-from tvm_xengine.platform import write_atomically
 from tvm_xengine.schedule import Compute
 from tvm_xengine.simulate import simulate
 
