@@ -17,6 +17,8 @@ from tvm_xengine.solvers.working_set import working_sets
 
 _SLICES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 """How long the search runs before it looks at what is proven; the last one repeats."""
+_OPS_PER_SLICE = 500
+"""With more ops than this the slices are longer in proportion."""
 _COST_SHARE = 0.2
 """Share of the time for the cheapest schedule, from which the makespan is then improved."""
 
@@ -38,11 +40,9 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
     floor = Proof(_floor(problem, request))
     if best.value is not None and is_closed(best.value, floor, request):
         return _concluded(best, floor, "")
-    best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
-    if best.value is not None and is_closed(best.value, floor, request):
-        return _concluded(best, floor, "")
     prover = Prover(problem, request, best.snapshot, best.offer)
     try:
+        best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
         _search_beside(prover, best)
     except KeyboardInterrupt:
         request.say("interrupted; this is the best so far")
@@ -62,9 +62,13 @@ class Incumbent:
         self.source = ""
         self._lock = threading.Lock()
 
-    def offer(self, schedule: Schedule | None, source: str) -> None:
-        """Take `schedule` if the referee accepts it and it is better."""
-        value = self.request.value_of(self.problem, schedule)
+    def offer(self, schedule: Schedule | None, source: str, value: float | None = None) -> None:
+        """Take `schedule` if the referee accepts it and it is better.
+
+        `value` is what the referee has said already, if it has.
+        """
+        if value is None:
+            value = self.request.value_of(self.problem, schedule)
         with self._lock:
             if value is not None and (self.value is None or value < self.value):
                 self.schedule, self.value, self.source = schedule, value, source
@@ -86,22 +90,23 @@ def _search_beside(prover: Prover, best: Incumbent) -> None:
     if request.objective is Objective.MAKESPAN:
         limits = Limits(_COST_SHARE * request.remaining_s)
         best.offer(search(problem, limits=limits, seed=request.seed, start=best.schedule), "search")
-    turn = 0
+    turn, scale = 0, max(1.0, len(problem.graph.ops) / _OPS_PER_SLICE)
     while request.elapsed_s < request.limits.time_limit_s:
         if prover.proof(None).is_infeasible:
             return
         if best.value is not None and prover.closes(best.value):
             return
-        slice_s = min(_SLICES_S[min(turn, len(_SLICES_S) - 1)], request.remaining_s)
+        slice_s = scale * _SLICES_S[min(turn, len(_SLICES_S) - 1)]
         found = search(
             problem,
             objective=request.objective,
-            limits=Limits(slice_s),
+            limits=Limits(min(slice_s, request.remaining_s)),
             seed=request.seed + turn,
             start=best.schedule,
-            on_improvement=lambda _, schedule: best.offer(schedule, "search"),
+            on_improvement=lambda value, schedule: best.offer(schedule, "search", value),
         )
-        best.offer(found, "search")
+        if best.value is None:
+            best.offer(found, "search")
         turn += 1
 
 

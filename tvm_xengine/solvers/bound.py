@@ -31,6 +31,10 @@ _PRESSED_RATIO = 0.9
 _MAX_COLUMNS = 60_000
 """Relaxations with more columns than this are not attempted."""
 
+_EXACT_OPS = 200
+_LARGE_GAP_RATIO = 1e-4
+"""Beyond so many ops the relaxations are only solved to this gap; their bounds hold."""
+
 RunProgram = Callable[[Program, BackendOptions, float], Answer]
 
 
@@ -74,7 +78,11 @@ def bounds(
         ):
             return
         program = formulate_moments(indexed, periods, is_makespan=is_makespan)
-        options = BackendOptions(time_limit_s=request.remaining_s, seed=request.seed)
+        options = BackendOptions(
+            time_limit_s=request.remaining_s,
+            gap_ratio=0.0 if indexed.op_count <= _EXACT_OPS else _LARGE_GAP_RATIO,
+            seed=request.seed,
+        )
         answer = run(program, options, bound)
         if answer.outcome is Outcome.INFEASIBLE:
             yield Proof(bound, scope, is_infeasible=True)

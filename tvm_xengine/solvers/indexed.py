@@ -169,7 +169,8 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
     if objective is Objective.MAKESPAN:
         raise ValueError("the makespan is not a sum over steps; index the cost or the energy")
     graph, platform = problem.graph, problem.platform
-    ops = [op for op in graph.ops if op.name in required_ops(graph)]
+    required = required_ops(graph)
+    ops = [op for op in graph.ops if op.name in required]
     touched = {name for op in ops for name in (*graph.reads[op.name], *op.outputs)}
     touched |= {graph.base[name] for name in graph.outputs}
     touched |= {t.name for t in graph.bases if t.role.is_persistent}

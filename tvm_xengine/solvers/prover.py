@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,8 @@ class Prover:
         self._on_schedule = on_schedule
         self._proofs: dict[Scope, Proof] = {}
         self._running: BackendRun | None = None
-        self._is_stopped = False
+        self._scope = Scope.EVERY_SCHEDULE
+        self._stopping = threading.Event()
         self.message = ""
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
@@ -66,9 +68,10 @@ class Prover:
 
     def stop(self) -> None:
         """Stop at once and wait for the thread."""
-        self._is_stopped = True
-        if self._running is not None:
-            self._running.cancel()
+        self._stopping.set()
+        running = self._running
+        if running is not None:
+            running.cancel()
         self._thread.join()
 
     def wait(self, timeout_s: float) -> None:
@@ -81,7 +84,7 @@ class Prover:
         Without one, the bound that holds for every schedule. A bound for some schedules says
         nothing about a value below it, which must come from others.
         """
-        general = self._proofs.get(Scope.EVERY_SCHEDULE, Proof(0.0))
+        general = self._general()
         if value is None or is_closed(value, general, self._request):
             return general
         for scope in (Scope.GIVEN_ORDER, Scope.STAGE_MODEL):
@@ -89,6 +92,14 @@ class Prover:
             if proof is not None and is_closed(value, proof, self._request):
                 return proof
         return general
+
+    def _general(self) -> Proof:
+        """The proof for every schedule, with what its running relaxation has reached."""
+        proven = self._proofs.get(Scope.EVERY_SCHEDULE, Proof(0.0))
+        running = self._running
+        if self._scope is not Scope.EVERY_SCHEDULE or running is None:
+            return proven
+        return replace(proven, bound=max(proven.bound, running.bound))
 
     def _work(self) -> None:
         is_exact_in_reach = (
@@ -106,7 +117,7 @@ class Prover:
             self.message = str(error)
 
     def _raise_bounds(self, scope: Scope, share: float) -> None:
-        best = self._incumbent()
+        best, self._scope = self._incumbent(), scope
         rising = bounds(
             self._problem,
             self._request.with_share(share),
@@ -122,7 +133,7 @@ class Prover:
     def _solve_stage_model(self) -> None:
         indexed = index_problem(self._problem, self._request.objective)
         model = formulate_tight(indexed)
-        best = self._incumbent()
+        best, self._scope = self._incumbent(), Scope.STAGE_MODEL
         options = BackendOptions(
             self._request.remaining_s,
             self._request.limits.gap_ratio,
@@ -145,7 +156,7 @@ class Prover:
         best = self._incumbent()
         general = self._proofs.get(Scope.EVERY_SCHEDULE)
         return (
-            self._is_stopped
+            self._stopping.is_set()
             or (general is not None and general.is_infeasible)
             or (best is not None and self.closes(best[0]))
         )
@@ -161,12 +172,16 @@ class Prover:
         floor: float,
         on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
     ) -> Answer:
-        if self._is_stopped:
+        if self._stopping.is_set():
             return Answer(Outcome.UNKNOWN, None, None, floor, "interrupted")
         self._running = BackendRun(
             "highs", program, options, floor=floor, on_incumbent=on_incumbent
         )
-        return self._running.answer()
+        if self._stopping.is_set():  # meanwhile
+            self._running.cancel()
+        answer = self._running.answer()
+        self._running = None
+        return answer
 
 
 def is_closed(value: float, proof: Proof, request: Request) -> bool:

@@ -57,7 +57,8 @@ def run_once(problem: Problem, placement: dict[str, str]) -> Schedule | None:
 
 def _placements(problem: Problem) -> Iterator[dict[str, str]]:
     """Everything on one device, for each that can; every op where it is fastest."""
-    names = [op.name for op in problem.graph.ops if op.name in required_ops(problem.graph)]
+    required = required_ops(problem.graph)
+    names = [op.name for op in problem.graph.ops if op.name in required]
     for device in problem.platform.computing:
         if all(problem.can_run(name, device.name) for name in names):
             yield dict.fromkeys(names, device.name)

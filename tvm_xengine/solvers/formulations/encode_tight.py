@@ -24,7 +24,6 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
     op_index = {name: i for i, name in enumerate(p.op_names)}
     tensor_index = {name: j for j, name in enumerate(p.tensor_names)}
     device_index = {name: d for d, name in enumerate(p.device_names)}
-    link_index = {link: e for e, link in enumerate(p.links)}
     resident = np.zeros((p.device_count, p.tensor_count), np.bool_)
     for j, d in enumerate(p.home.tolist()):
         resident[d, j] = d >= 0
@@ -57,7 +56,9 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
                     stage, is_boundary = stage + 1, True
             case Transfer(tensor, src, dst):
                 j, b = tensor_index[tensor], device_index[dst]
-                column = model.copy[link_index[device_index[src], b], stage - is_late, j]
+                t, a = stage - is_late, device_index[src]
+                hop = _next_hop(model, x, a, t, j)
+                column = model.copy[model.legs.index((a, b, hop)), t, j] if hop >= 0 else -1
                 if column < 0 or x[column]:
                     return None
                 x[column] = 1.0
@@ -98,6 +99,21 @@ def _set(x: NDArray[np.float64], columns: NDArray[np.int64], values: NDArray[np.
     x[columns[exists]] = values[exists]
 
 
+def _next_hop(model: TightModel, x: NDArray[np.float64], a: int, t: int, j: int) -> int:
+    """The hop of a copy of tensor j from device a in stage t; -1 when it has no source there."""
+    producer = int(model.indexed.producer[j])
+    is_made = producer >= 0 and _is_set(x, model.compute[a, t, producer])
+    if is_made or _is_set(x, model.keep[a, t, j]):
+        return 0
+    last = model.legs[-1][2]
+    arrived = [
+        hop
+        for e, (_, b, hop) in enumerate(model.legs)
+        if b == a and _is_set(x, model.copy[e, t, j])
+    ]
+    return min(arrived) + 1 if arrived and min(arrived) < last else -1
+
+
 def _make_and_hold(model: TightModel, x: NDArray[np.float64]) -> None:
     """Derive `made` and `held` from what is computed, copied and kept."""
     p = model.indexed
@@ -126,7 +142,7 @@ def _is_read(model: TightModel, x: NDArray[np.float64], d: int, t: int, j: int, 
         where = int(p.must_end_on[j])
         here = [
             model.keep[d, t, j],
-            *(model.copy[e, t, j] for e, k in enumerate(p.links) if k[1] == d),
+            *(model.copy[e, t, j] for e, leg in enumerate(model.legs) if leg[1] == d),
         ]
         i = int(p.producer[j])
         here += [model.compute[d, t, i]] if i >= 0 else []
@@ -140,7 +156,7 @@ def _is_read(model: TightModel, x: NDArray[np.float64], d: int, t: int, j: int, 
             model.copy[e, t, o]
             for o in p.makes[slot]
             if p.update_of[o] == j
-            for e, (_, b) in enumerate(p.links)
+            for e, (_, b, _) in enumerate(model.legs)
             if b == d
         ]
         return any(c >= 0 and x[c] > 0.5 for c in landed)

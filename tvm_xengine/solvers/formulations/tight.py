@@ -11,7 +11,9 @@ Variables, for device d, stage t, op i, tensor j, link (a, b):
 
     compute[d,t,i]  in {0,1}  d runs op i in slot i of stage t
     keep[d,t,j]     in {0,1}  j is on d when stage t starts
-    copy[ab,t,j]    in {0,1}  j is copied from a to b right after the slot of its producer
+    copy[ab,t,j]    in {0,1}  j is copied from a to b right after the slot of its producer;
+                              with three devices or more in hops, the second from what the
+                              first brought
     made[d,t,j]     in [0,1]  j appears on d by a run (= compute for ops with one output)
     held[d,t,j,q]   in [0,1]  j is on d during the slot of its q-th reader in stage t
 
@@ -19,6 +21,7 @@ With  there[d,t,j] = keep + made + sum_a copy[ad,t,j]:
 
     sum_d compute[d,t,t] >= 1                                       every op runs
     there[d,t,j] <= 1;  copy[ab,t,j] <= keep[a,t,j] + made[a,t,j]   copies have a source
+    (second hop:  copy[bc,t,j] <= sum_a copy[ab,t,j], a != c)
     held[.,1] <= there,  held[.,q+1] <= held[.,q]                   what is dropped is gone
     compute[d,t,i] <= held[d,t,j,q(i)]                              inputs are there
     keep[d,t+1,j] <= held[d,t,j,last]
@@ -29,9 +32,10 @@ of the next reader after it, keep[d,t+1,j] after the last reader. An update o of
 u on device d takes over the bytes of w: keep and copies of w on d end after stage u, and a copy
 of o to the home of w needs w there, and replaces it.
 
-What it leaves out: first runs in another order than the graph's, a second run of an op on the
-same device between two first runs, and copies at other moments than right after the slot of
-the producer (for state: the start of the stage). Its optimum is the optimum of that class.
+What it leaves out: first runs in another order than the graph's; between two first runs, a
+second run of an op on the same device, repetitions in another order, and copies at other moments
+than right after the slot of the producer (for state: the start of the stage). Its optimum is the
+optimum of that class.
 """
 
 from __future__ import annotations
@@ -68,7 +72,9 @@ class TightModel:
     keep
         Shape (D, n + 1, J): device, stage, tensor.
     copy
-        Shape (links, n + 1, J).
+        Shape (legs, n + 1, J).
+    legs
+        (source, destination, hop) of the first axis of `copy`.
     made
         Shape (D, n + 1, J).
     held
@@ -82,6 +88,7 @@ class TightModel:
     compute: _Grid
     keep: _Grid
     copy: _Grid
+    legs: tuple[tuple[int, int, int], ...]
     made: _Grid
     held: Mapping[tuple[int, int], _Grid]
     slots: Mapping[tuple[int, int], tuple[int, ...]]
@@ -101,7 +108,7 @@ class TightModel:
                 steps += [
                     p.transfer(j, a, b)
                     for j in np.flatnonzero(p.producer == slot).tolist()
-                    for e, (a, b) in enumerate(p.links)
+                    for e, (a, b, _) in enumerate(self.legs)
                     if _is_set(x, self.copy[e, t, j])
                 ]
         survivors = {
@@ -118,8 +125,7 @@ class TightModel:
             _is_set(x, self.keep[d, n, j])
             or (i >= 0 and _is_set(x, self.compute[d, n, i]))
             or any(
-                b == d and _is_set(x, self.copy[e, n, j])
-                for e, (_, b) in enumerate(self.indexed.links)
+                b == d and _is_set(x, self.copy[e, n, j]) for e, (_, b, _) in enumerate(self.legs)
             )
         )
 
@@ -141,10 +147,17 @@ def formulate_tight(indexed: IndexedProblem) -> TightModel:
         compute=draft.compute,
         keep=draft.keep,
         copy=draft.copy,
+        legs=draft.legs,
         made=draft.made,
         held=draft.held,
         slots=draft.slots,
     )
+
+
+def legs_of(indexed: IndexedProblem) -> tuple[tuple[int, int, int], ...]:
+    """(source, destination, hop) of every copy that one stage may make, in order of hops."""
+    hops = max(1, indexed.device_count - 1)
+    return tuple((a, b, hop) for hop in range(hops) for a, b in indexed.links)
 
 
 class _Draft:
@@ -174,9 +187,10 @@ class _Draft:
                 several = len(tensors) > 1
                 self.made[:, :, j] = self._columns(live >= 0) if several else live
         source = (self.keep >= 0) | (self.made >= 0)
-        copy = np.zeros((len(p.links), n + 1, count), np.bool_)
-        for e, (a, b) in enumerate(p.links):
-            copy[e] = source[a] & np.isfinite(p.copy_weight[a, b])
+        self.legs = legs_of(p)
+        copy = np.zeros((len(self.legs), n + 1, count), np.bool_)
+        for e, (a, b, hop) in enumerate(self.legs):
+            copy[e] = (source.any(axis=0) if hop else source[a]) & np.isfinite(p.copy_weight[a, b])
         copy[:, n] &= p.must_end_on != NOWHERE
         self.copy = self._columns(copy, is_integer=True)
         self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -196,7 +210,7 @@ class _Draft:
         """Terms of the copies of tensor j to device d in stage t."""
         return [
             (int(self.copy[e, t, j]), 1.0)
-            for e, (_, b) in enumerate(self.p.links)
+            for e, (_, b, _) in enumerate(self.legs)
             if b == d and self.copy[e, t, j] >= 0
         ]
 
@@ -256,10 +270,18 @@ def _make_outputs(draft: _Draft) -> None:
 
 
 def _copy_from_a_source(draft: _Draft) -> None:
-    """copy[ab,t,j] <= keep[a,t,j] + made[a,t,j]"""
+    """copy[ab,t,j] <= keep[a,t,j] + made[a,t,j];  hop after hop: <= copies of the hop before"""
     for e, t, j in zip(*(axis.tolist() for axis in np.nonzero(draft.copy >= 0)), strict=True):
-        a = draft.p.links[e][0]
-        sources = [int(draft.keep[a, t, j]), int(draft.made[a, t, j])]
+        a, b, hop = draft.legs[e]
+        if hop == 0:
+            sources = [int(draft.keep[a, t, j]), int(draft.made[a, t, j])]
+        else:
+            before = enumerate(draft.legs)
+            sources = [
+                int(draft.copy[f, t, j])
+                for f, (c, d, earlier) in before
+                if d == a and c != b and earlier == hop - 1
+            ]
         terms = [(int(draft.copy[e, t, j]), 1.0)]
         terms += [(source, -1.0) for source in sources if source >= 0]
         draft.builder.row(terms, upper=0.0)
@@ -339,7 +361,7 @@ def _stay_within_budgets(draft: _Draft) -> None:
 
 def _memory_rows(draft: _Draft, d: int, t: int, live: NDArray[np.int64]) -> None:
     p, builder = draft.p, draft.builder
-    into = [e for e, (_, b) in enumerate(p.links) if b == d]
+    into = [e for e, (_, b, _) in enumerate(draft.legs) if b == d]
     arriving = {int(p.producer[j]) for j in live if (draft.copy[into, t, j] >= 0).any()}
     arriving |= set(np.flatnonzero(draft.compute[d, t] >= 0).tolist())
     slots = np.array(sorted(arriving), np.int64)
@@ -388,7 +410,7 @@ def _weigh(draft: _Draft) -> None:
     for d in range(p.device_count):
         t, i = np.nonzero(draft.compute[d] >= 0)
         draft.builder.minimise(draft.compute[d, t, i], p.run_weight[i, d])
-    for e, (a, b) in enumerate(p.links):
+    for e, (a, b, _) in enumerate(draft.legs):
         t, j = np.nonzero(draft.copy[e] >= 0)
         draft.builder.minimise(draft.copy[e, t, j], p.copy_weight[a, b, j])
 
