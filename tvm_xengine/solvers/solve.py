@@ -71,6 +71,12 @@ def _exhaustive(problem: Problem, request: Request) -> SolveResult:
     return solve_exhaustively(problem, objective=request.objective, limits=request.limits)
 
 
+def _rounding(problem: Problem, request: Request) -> SolveResult:
+    from tvm_xengine.solvers.formulations.rounding import solve_by_rounding
+
+    return solve_by_rounding(problem, request)
+
+
 def _baseline(name: str) -> Callable[[Problem, Request], SolveResult]:
     def answer_it(problem: Problem, request: Request) -> SolveResult:
         from tvm_xengine.solvers.baselines.answer import answer_baseline
@@ -92,6 +98,7 @@ SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "checkmate": _formulated("checkmate", "highs"),
     "checkmate-scip": _formulated("checkmate", "scip"),
     "checkmate-gurobi": _formulated("checkmate", "gurobi"),
+    "checkmate-rounding": _rounding,
     "poet": _formulated("poet", "highs"),
     "poet-gurobi": _formulated("poet", "gurobi"),
     **{

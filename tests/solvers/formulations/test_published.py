@@ -66,6 +66,14 @@ def test_xengine_frees_what_is_no_longer_read() -> None:
     assert answer.outcome is not Outcome.INFEASIBLE
 
 
+def test_rounding_finds_a_schedule_no_better_than_the_optimum() -> None:
+    problem = training_chain(8, 60)
+    rounded, exact = solve(problem, "checkmate-rounding"), solve(problem, "tight")
+    assert rounded.value is not None
+    assert exact.value is not None
+    assert rounded.value >= exact.value
+
+
 def paged(budget_bytes: int) -> Problem:
     """Ops a, b, c in a row and d that reads a and c; a store that is cheaper than repeating a."""
     graph = OpGraph(
