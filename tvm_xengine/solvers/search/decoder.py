@@ -324,6 +324,7 @@ def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
                 source = _nearest(g, w, t, d)
                 if source >= 0 and not _copy_along(g, w, t, source, d):
                     return False
+    w.tensor[t].returned = 0
     left = w.tensor[t].on & x.keep[gap]
     if left or (g.tensor[t].producer >= 0 and g.op[g.tensor[t].producer].recomputable):
         w.tensor[t].on = left

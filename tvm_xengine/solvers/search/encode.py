@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from tvm_xengine.residency import Instance, trace_residency
-from tvm_xengine.schedule import Compute, Schedule
+from tvm_xengine.schedule import Compute, Schedule, Transfer
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays
-from tvm_xengine.solvers.search.decoder import Decisions, keep_everything
+from tvm_xengine.solvers.search.decoder import NEVER, Decisions, keep_everything
 
 
 def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
@@ -50,12 +51,29 @@ def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
             own.insert(0, (-1, len(arrays.touch_tensor) + t))
         if not own:
             continue  # made by an op that need not run
-        ends = [served_from[step_index] for step_index, _ in own[1:]]
+        ends: list[int | None] = [served_from[step_index] for step_index, _ in own[1:]]
         delivered = arrays.end_device[t] != END_NOWHERE
-        ends.append(served_from[len(schedule.steps)] if delivered else -1)
+        ends.append(served_from[len(schedule.steps)] if delivered else None)
         for (begin, gap), end in zip(own, ends, strict=True):
-            _decide(x, gap, begin, end, stays[t], index)
+            _decide(x, gap, begin, end, _Stays(tuple(stays[t]), schedule, index))
     return x
+
+
+@dataclass(frozen=True)
+class _Stays:
+    """The stays of one tensor, and what made them."""
+
+    all: tuple[Instance, ...]
+    schedule: Schedule
+    index: Mapping[str, int]
+
+    def is_copied(self, stay: Instance) -> bool:
+        """Whether a copy began the stay."""
+        return stay.start >= 0 and isinstance(self.schedule.steps[stay.start], Transfer)
+
+    def mask(self, devices: Iterable[str]) -> int:
+        """The devices as bits."""
+        return sum(1 << self.index[device] for device in devices)
 
 
 def _served_from(first_step: dict[int, int], steps: int) -> dict[int, int]:
@@ -67,30 +85,28 @@ def _served_from(first_step: dict[int, int], steps: int) -> dict[int, int]:
     return result
 
 
-def _decide(
-    x: Decisions, gap: int, begin: int, end: int, stays: list[Instance], index: Mapping[str, int]
-) -> None:
+def _decide(x: Decisions, gap: int, begin: int, end: int | None, stays: _Stays) -> None:
     """Set the decision of a gap from step `begin` until something is done for its end.
 
-    An `end` of -1 means that no op must touch the tensor after the gap.
+    An `end` of None means that no op must touch the tensor after the gap.
     """
-    later = [stay for stay in stays if stay.start > begin]
-    if end < 0:
-        if any(stay.start > begin for stay in stays):
-            x.keep[gap] = 0
-        return
-    held = [stay for stay in stays if stay.start <= begin < stay.end]
+    held = [stay for stay in stays.all if stay.start <= begin < stay.end]
+    later = [stay for stay in stays.all if stay.start > begin]
+    if end is None:
+        if not later:
+            return
+        end = max(stay.start for stay in later)
     kept = [stay for stay in held if stay.end >= end]
-    returned = [stay for stay in later if stay.start < end]
-    still_there = [stay for stay in returned if stay.end >= end]
     if kept and len(kept) == len(held):
         return
-    if kept:
-        x.keep[gap] = sum({1 << index[stay.device] for stay in kept})
-        return
-    x.keep[gap] = 0
-    elsewhere = {stay.device for stay in still_there} - {stay.device for stay in held}
-    if held and elsewhere and len(returned) == 1:
-        x.push[gap] = x.keep[gap] = sum(1 << index[device] for device in elsewhere)
-    else:
-        x.level[gap] = max(1, len(returned) + (0 if still_there else 1))
+    at_begin = {stay.device for stay in held}
+    before = [stay for stay in later if stay.start < end]
+    moved = [s for s in before if stays.is_copied(s) and s.device not in at_begin]
+    pushed = {stay.device for stay in moved} if held else set()
+    x.push[gap] = stays.mask(pushed)
+    x.keep[gap] = stays.mask(pushed | {stay.device for stay in kept})
+    returned = [stay for stay in before if stay.device not in pushed]
+    if returned and all(stay.end < end for stay in returned):
+        x.level[gap] = NEVER
+    elif returned:
+        x.level[gap] = 1 + sum(stay.end < end for stay in returned)
