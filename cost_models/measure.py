@@ -59,9 +59,10 @@ def measure_kernels(
     """Return the run time of each kernel, by its symbol, from the cache or measured now.
 
     Kernels that run on one thread are timed by its CPU time, which other processes lengthen
-    little; parallel ones by the wall clock, of which the shortest batch counts. Every kernel is timed in several rounds and the
-    rounds go over all kernels in turn, because the noise of neighbouring moments is alike.
-    The cache knows every timing at once, so interrupting or killing the work loses none.
+    little; parallel ones by the wall clock, of which the shortest batch counts. Every kernel is
+    timed in several rounds and the rounds go over all kernels in turn, because the noise of
+    neighbouring moments is alike. The cache knows every timing at once, so interrupting or
+    killing the work loses none.
 
     Parameters
     ----------

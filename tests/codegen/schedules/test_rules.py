@@ -20,7 +20,11 @@ from tvm_xengine.training.kernels.linear import (
 )
 from tvm_xengine.training.kernels.loss import cross_entropy_forward
 from tvm_xengine.training.kernels.normalisation import batch_norm_backward, batch_norm_forward
-from tvm_xengine.training.kernels.pooling import avg_pool_backward, max_pool_forward
+from tvm_xengine.training.kernels.pooling import (
+    avg_pool_backward,
+    max_pool_backward,
+    max_pool_forward,
+)
 
 TARGETS = [NATIVE, f"{NATIVE} -num-cores=2", BASELINE]
 
@@ -168,6 +172,7 @@ def test_softmax_maximum_and_loss(rows, columns, axis):
 def test_pooling(size, window, stride):
     out = (size - window) // stride + 1
     x, dy = tensor("x", 2, 3, size, size), tensor("dy", 2, 3, out, out)
+    position = tensor("position", 2, 3, out, out, dtype="int32")
     options = {
         "pool_size": (window, window),
         "strides": (stride, stride),
@@ -175,10 +180,9 @@ def test_pooling(size, window, stride):
         "dilation": (1, 1),
     }
     check([x], max_pool_forward(x, output_shape=(2, 3, out, out), **options))
-    gradient = avg_pool_backward(
-        dy, data_shape=(2, 3, size, size), count_include_pad=True, **options
-    )
-    check([dy], gradient)
+    options["data_shape"] = (2, 3, size, size)
+    check([dy], avg_pool_backward(dy, count_include_pad=True, **options))
+    check([dy, position], max_pool_backward(dy, position, **options))
 
 
 @law(shape=st.lists(st.integers(1, 20), min_size=0, max_size=4))

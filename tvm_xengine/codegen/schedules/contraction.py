@@ -182,11 +182,15 @@ def _simplified(expr: ir.Expr, axes: Sequence[Axis]) -> ir.Expr:
 def _split_groups(
     axes: Sequence[Axis], factors: Sequence[ir.Expr]
 ) -> tuple[tuple[Axis, ...], dict[ir.Var, ir.Expr]]:
-    """Split each axis that a factor divides into groups, as grouped convolutions do."""
+    """Split each axis that all factors need into groups and their members.
+
+    In a grouped convolution one factor needs the channel, another its group only.
+    """
     parts: list[Axis] = []
     at: dict[ir.Var, ir.Expr] = {}
     for axis in axes:
-        length = _group_length(axis, factors)
+        is_common = all(mentions(factor, axis.var) for factor in factors)
+        length = _group_length(axis, factors) if is_common else None
         if length is None:
             parts.append(axis)
             continue

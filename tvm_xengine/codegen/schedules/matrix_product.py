@@ -27,7 +27,7 @@ from tvm_xengine.codegen.schedules.loops import (
     share,
     unravel,
 )
-from tvm_xengine.codegen.schedules.phases import split_phases
+from tvm_xengine.codegen.schedules.phases import split_contraction
 from tvm_xengine.codegen.targets import core_count, cpu_features, vector_bytes
 
 _TileBody = Callable[[ir.Expr, ir.Expr], tirx.Stmt]
@@ -125,7 +125,7 @@ def write_matrix_product(
 ) -> tirx.PrimFunc:
     """Return `func`, which is `contraction`, with loops for a CPU."""
     io_bytes = sum(_size_bytes(param) for param in func.params)
-    phases = split_phases(contraction)
+    phases = split_contraction(contraction)
     body = sequence([_write(phase, target, io_bytes) for phase in phases])
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 

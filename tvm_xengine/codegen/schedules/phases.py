@@ -1,33 +1,85 @@
-"""Take the zeros out of contractions that read only every s-th position.
+"""Take the zeros out of sums that read only every s-th position.
 
-The data gradient of a convolution with stride s sums terms that are zero unless
+The data gradient of a convolution or pooling with stride s sums terms that are zero unless
 ``(i + p - k) % s == 0``. For positions i with one remainder only the k with one remainder count,
-so the kernel is s smaller contractions (per strided axis) without such a condition.
+so the kernel is s smaller ones (per strided axis) without such a condition.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import ir, sym, tirx
 
 from tvm_xengine.codegen.schedules.accumulation import mentions, substitute
-from tvm_xengine.codegen.schedules.blocks import Axis
+from tvm_xengine.codegen.schedules.blocks import Axis, Block
 from tvm_xengine.codegen.schedules.contraction import Contraction
 
 
-def split_phases(contraction: Contraction) -> tuple[Contraction, ...]:
-    """Return contractions for all remainders, whose outputs together are that of the given one.
+def split_contraction(contraction: Contraction) -> tuple[Contraction, ...]:
+    """Return contractions whose outputs together are that of the given one.
 
     One whose depth has an axis of extent 0 sums nothing.
     """
-    for condition in _remainder_conditions(contraction.right):
-        phases = _split(contraction, condition)
-        if phases is not None:
-            return tuple(smaller for phase in phases for smaller in split_phases(phase))
-    return (contraction,)
+    phases = _phases(contraction.right, contraction.columns, contraction.depth)
+    if phases is None:
+        return (contraction,)
+    return tuple(
+        part for phase in phases for part in split_contraction(_contraction_in(contraction, phase))
+    )
+
+
+def split_block(block: Block) -> tuple[Block, ...]:
+    """Return blocks that together store what the given one does."""
+    if not isinstance(block.body, tirx.BufferStore) or block.init is None:
+        return (block,)
+    phases = _phases(block.body.value, block.spatial, block.summed)
+    if phases is None:
+        return (block,)
+    return tuple(part for phase in phases for part in split_block(_block_in(block, phase)))
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """The positions with one remainder each of a spatial and a summed axis.
+
+    Attributes
+    ----------
+    smaller
+        The axes that number these positions, by the variable of the axis they replace.
+    at
+        The old variables in terms of the new ones.
+    """
+
+    smaller: Mapping[ir.Var, Axis]
+    at: Mapping[ir.Var, ir.Expr]
+
+    def shrunk(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(self.smaller.get(axis.var, axis) for axis in axes)
+
+
+def _phases(expr: ir.Expr, spatial: Sequence[Axis], summed: Sequence[Axis]) -> list[_Phase] | None:
+    if not summed:
+        return None
+    for condition in _remainder_conditions(expr):
+        mine = [axis for axis in spatial if mentions(condition, axis.var)]
+        other = [axis for axis in summed if mentions(condition, axis.var)]
+        if len(mine) != 1 or len(other) > 1:
+            continue
+        stride = int(condition.a.b)
+        phases = []
+        for remainder in range(min(stride, mine[0].extent)):
+            here = {mine[0].var: mine[0].var * stride + remainder}
+            matching = _matching_remainders(substitute(condition, here), other, stride)
+            if matching is None or len(matching) > 1:
+                break
+            phases.append(_phase((mine[0], remainder), matching, other, summed, stride))
+        else:
+            return phases
+    return None
 
 
 def _remainder_conditions(expr: ir.Expr) -> list[tirx.EQ]:
@@ -41,67 +93,78 @@ def _remainder_conditions(expr: ir.Expr) -> list[tirx.EQ]:
     return found
 
 
-def _split(contraction: Contraction, condition: tirx.EQ) -> list[Contraction] | None:
-    columns = [axis for axis in contraction.columns if mentions(condition, axis.var)]
-    depth = [axis for axis in contraction.depth if mentions(condition, axis.var)]
-    if len(columns) != 1 or len(depth) != 1:
-        return None
-    stride = int(condition.a.b)
-    phases = []
-    for remainder in range(stride):
-        matching = _matching_remainder(condition, columns[0], depth[0], remainder, stride)
-        if matching is None:
-            return None
-        phases.append(_phase(contraction, (columns[0], remainder), (depth[0], matching), stride))
-    return [phase for phase in phases if phase is not None]
+def _matching_remainders(
+    condition: ir.Expr, other: Sequence[Axis], stride: int
+) -> list[int] | None:
+    """The remainders of the summed axis with which a condition holds; None when unclear.
 
-
-def _matching_remainder(
-    condition: ir.Expr, column: Axis, depth: Axis, remainder: int, stride: int
-) -> int | None:
-    """The remainder of the depth axis with which a condition holds; None when unclear."""
+    Where no summed axis matters the answer is ``[0]`` or none at all.
+    """
     matching = []
-    for candidate in range(stride):
-        at = {
-            column.var: column.var * stride + remainder,
-            depth.var: depth.var * stride + candidate,
-        }
+    for candidate in range(stride if other else 1):
+        at = {axis.var: axis.var * stride + candidate for axis in other}
         value = sym.Analyzer().simplify(substitute(condition, at))
         if not isinstance(value, tirx.IntImm):
             return None
         if int(value):
             matching.append(candidate)
-    return matching[0] if len(matching) == 1 else None
+    return matching
 
 
 def _phase(
-    contraction: Contraction, column: tuple[Axis, int], depth: tuple[Axis, int], stride: int
-) -> Contraction | None:
-    """The part of a contraction with given remainders of two axes; None when it has no columns."""
-    at: dict[ir.Var, ir.Expr] = {}
+    spatial: tuple[Axis, int],
+    matching: Sequence[int],
+    other: Sequence[Axis],
+    summed: Sequence[Axis],
+    stride: int,
+) -> _Phase:
+    """The positions with one remainder, and what they sum: nothing where nothing matches."""
+    remainders = [spatial, *((axis, match) for axis in other for match in matching)]
     smaller: dict[ir.Var, Axis] = {}
-    for axis, remainder in (column, depth):
+    for axis, remainder in remainders:
         extent = max(-(-(axis.extent - remainder) // stride), 0)
         smaller[axis.var] = Axis(ir.Var(axis.var.name, axis.var.ty), extent)
-        at[axis.var] = smaller[axis.var].var * stride + remainder
-    if not smaller[column[0].var].extent:
-        return None
+    at = {axis.var: smaller[axis.var].var * stride + remainder for axis, remainder in remainders}
+    if not matching:
+        empty = (*other, *summed)[0]
+        smaller[empty.var] = Axis(empty.var, 0)
+    return _Phase(smaller, at)
 
-    def shrunk(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-        return tuple(smaller.get(axis.var, axis) for axis in axes)
 
+def _contraction_in(contraction: Contraction, phase: _Phase) -> Contraction:
     part = dataclasses.replace(
         contraction,
-        columns=shrunk(contraction.columns),
-        depth=shrunk(contraction.depth),
-        index=tuple(substitute(index, at) for index in contraction.index),
-        finish=substitute(contraction.finish, at),
+        columns=phase.shrunk(contraction.columns),
+        depth=phase.shrunk(contraction.depth),
+        index=tuple(substitute(index, phase.at) for index in contraction.index),
+        finish=substitute(contraction.finish, phase.at),
     )
-    analyzer = sym.Analyzer()
-    for axis in (*part.batch, *part.rows, *part.columns, *part.depth):
-        analyzer.bind(axis.var, ir.Range(0, max(axis.extent, 1)))
+    axes = (*part.batch, *part.rows, *part.columns, *part.depth)
     return dataclasses.replace(
         part,
-        left=analyzer.simplify(substitute(contraction.left, at)),
-        right=analyzer.simplify(substitute(contraction.right, at)),
+        left=_simplified(substitute(contraction.left, phase.at), axes),
+        right=_simplified(substitute(contraction.right, phase.at), axes),
     )
+
+
+def _block_in(block: Block, phase: _Phase) -> Block:
+    spatial, summed = phase.shrunk(block.spatial), phase.shrunk(block.summed)
+    init = _store_in(block.init, phase, spatial)
+    if any(axis.extent == 0 for axis in summed):
+        return Block(spatial, (), init, None)
+    return Block(spatial, summed, _store_in(block.body, phase, (*spatial, *summed)), init)
+
+
+def _store_in(store: tirx.BufferStore, phase: _Phase, axes: Sequence[Axis]) -> tirx.BufferStore:
+    value = _simplified(substitute(store.value, phase.at), axes)
+    return tirx.BufferStore(
+        store.buffer, value, [substitute(index, phase.at) for index in store.indices]
+    )
+
+
+def _simplified(expr: ir.Expr, axes: Sequence[Axis]) -> ir.Expr:
+    """Return `expr` with what is known about the axes used."""
+    analyzer = sym.Analyzer()
+    for axis in axes:
+        analyzer.bind(axis.var, ir.Range(0, max(axis.extent, 1)))
+    return analyzer.simplify(expr)

@@ -22,6 +22,7 @@ from tvm_xengine.codegen.schedules.accumulation import (
 )
 from tvm_xengine.codegen.schedules.blocks import Axis, Block
 from tvm_xengine.codegen.schedules.loops import ForKind, loop, nest, sequence, share, unravel
+from tvm_xengine.codegen.schedules.phases import split_block
 from tvm_xengine.codegen.schedules.shared_axes import (
     SharedAxis,
     partitioned_dimensions,
@@ -39,6 +40,7 @@ def write_streaming(
     func: tirx.PrimFunc, blocks: Sequence[Block], buffers: Sequence[ir.Var], target: Target
 ) -> tirx.PrimFunc:
     """Return `func`, which is `blocks` passing `buffers` among themselves, with loops for a CPU."""
+    blocks = [part for block in blocks for part in split_block(block)]
     groups = _groups(blocks)
     stmts = []
     allocated = {buffer: buffer for buffer in buffers}
