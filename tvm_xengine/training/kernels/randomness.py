@@ -6,6 +6,8 @@ kept, nothing is saved for the backward pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
@@ -18,28 +20,39 @@ def dropout(
 
     Its gradient is the same kernel applied to the gradient of the output.
     """
-    threshold = tvm.tirx.const(min(int(rate * 2**32), 2**32 - 1), "uint32")
     scale = tvm.tirx.const(1 / (1 - rate), data.dtype)
+    mixed = te.compute(
+        (), lambda: _hashed(_xor(_hashed(_bits(seed())), _bits(step()))), name="mixed"
+    )
+    salt = _word(op * 0x85EBCA6B + 0x27D4EB2F)
+    key = te.compute((), lambda: _hashed(_xor(mixed(), salt)), name="key")
 
     def element(*i: Var) -> Expr:
-        flat = _flat(i, data.shape)
-        key = _hash(_mixed(seed().astype("uint32"), step().astype("uint32"), op))
-        random = _hash(_xor(_hash(flat.astype("uint32")), key))
-        return tvm.tirx.Select(random < threshold, tvm.tirx.const(0, data.dtype), data(*i) * scale)
+        random = _hashed(_xor(_hashed(_bits(_flat(i, data.shape))), key()))
+        zero = tvm.tirx.const(0, data.dtype)
+        # Compared as a float: TVM's simplifier takes unsigned products not to wrap around, and
+        # decides a comparison of integers too early.
+        share = random.astype("float32") * tvm.tirx.const(2.0**-32, "float32")
+        dropped = share < tvm.tirx.const(rate, "float32")
+        return tvm.tirx.Select(dropped, zero, data(*i) * scale)
 
     return te.compute(data.shape, element, name="dropped")
 
 
-def _mixed(seed: Expr, step: Expr, op: int) -> Expr:
-    word = _hash(seed + _word(0x9E3779B9))
-    word = _hash(_xor(word, step))
-    return _xor(word, _word(op * 0x85EBCA6B + 0x27D4EB2F))
+def _hashed(word: Expr) -> Expr:
+    """Three rounds of shift, xor and multiplication; each value is bound, not repeated."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        word = _bound(word, lambda w, s=shift: _xor(w, w >> _word(s))) * _word(factor)
+    return word
 
 
-def _hash(word: Expr) -> Expr:
-    word = _xor(word, word >> _word(16)) * _word(0x85EBCA6B)
-    word = _xor(word, word >> _word(13)) * _word(0xC2B2AE35)
-    return _xor(word, word >> _word(16))
+def _bound(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    name = tvm.tirx.Var("word", "uint32")
+    return tvm.tirx.Let(name, value, body(name))
+
+
+def _bits(value: Expr) -> Expr:
+    return value.astype("uint32")
 
 
 def _word(value: int) -> Expr:

@@ -1,0 +1,120 @@
+"""Dropout is a function of seed, step and op, and nothing else."""
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from torch import nn
+from tvm import relax
+
+from tests.training.autograd import exported
+from tests.training.running import ReferenceRun
+from tvm_xengine.training.build import build_step_by_recipe, build_training_step
+from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.kernels.randomness import dropout
+from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
+from tvm_xengine.training.recipe import Recipe
+
+
+class WithDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, 64))
+        self.first, self.second = nn.Dropout(0.25), nn.Dropout(0.25)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x) * self.weight)
+
+
+def _masks(*keys: tuple[int, int, int], rate: float = 0.25) -> list[np.ndarray]:
+    """What dropout makes of ones, for each (seed, step, op)."""
+    builder = relax.BlockBuilder()
+    emitter = Emitter(builder)
+    x = relax.Var("x", relax.TensorType((64, 100), "float32"))
+    seed, step = (relax.Var(n, relax.TensorType((), "int32")) for n in ("seed", "step"))
+    with builder.function("main", params=[x, seed, step]):
+        with builder.dataflow():
+            made = [
+                emitter.call(dropout, [x, seed, step], "y", rate=rate, op=op) for _, _, op in keys
+            ]
+            output = builder.emit_output(relax.Tuple(made))
+        builder.emit_func_output(output)
+    main = relax.VirtualMachine(relax.build(builder.get(), "llvm"), tvm.cpu())["main"]
+    ones = np.ones((64, 100), "float32")
+    return [
+        main(*(tvm.runtime.tensor(v) for v in (ones, np.int32(seed), np.int32(step))))[k].numpy()
+        for k, (seed, step, _) in enumerate(keys)
+    ]
+
+
+def _hash(word: np.ndarray) -> np.ndarray:
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        word = (word ^ (word >> np.uint32(shift))) * np.uint32(factor)
+    return word
+
+
+def test_mask_is_the_hash_of_the_key_and_the_position() -> None:
+    seed, step, op = 12345, 678, 9
+    (mask,) = _masks((seed, step, op))
+    with np.errstate(over="ignore"):
+        salt = np.uint32((op * 0x85EBCA6B + 0x27D4EB2F) % 2**32)
+        word = _hash(_hash(np.array(seed, "uint32")) ^ np.uint32(step))
+        key = _hash(word ^ salt)
+        random = _hash(_hash(np.arange(6400, dtype="uint32")) ^ key)
+    share = random.astype("float32") * np.float32(2.0**-32)
+    np.testing.assert_array_equal(mask.ravel() == 0, share < np.float32(0.25))
+
+
+def test_equal_keys_give_equal_masks_and_others_independent_ones() -> None:
+    first, again, *others = _masks((1, 2, 3), (1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4))
+    np.testing.assert_array_equal(first, again)
+    for other in others:
+        both = ((first == 0) & (other == 0)).mean()
+        assert both == pytest.approx(0.25**2, abs=0.015)
+
+
+def test_share_of_zeros_is_the_rate_and_the_mean_stays() -> None:
+    (mask,) = _masks((7, 0, 0), rate=0.3)
+    assert (mask == 0).mean() == pytest.approx(0.3, abs=0.02)
+    assert mask.mean() == pytest.approx(1, abs=0.03)
+    assert set(np.unique(mask)) == {np.float32(0), np.float32(1 / 0.7)}
+
+
+def test_backward_uses_the_mask_of_the_forward() -> None:
+    x = torch.ones(64, 64)
+    model = exported(WithDropout().train(), x)
+    run = ReferenceRun(build_step_by_recipe(model, Recipe(loss=MEAN_SQUARED_ERROR), seed=3))
+    target = np.zeros((64, 64), "float32")
+    loss = run(x.numpy(), target, lr=0.0)["loss"]
+    gradient = run.gradients()["weight"]
+    # y = m w with m in {0, 1 / 0.75, 1 / 0.75^2 ...} and w = 1: loss = mean(y^2), dw = 2 m y / n.
+    output = np.sqrt(gradient * gradient.size / 2)
+    assert loss == pytest.approx(np.square(output).mean(), rel=1e-4)
+    assert (gradient == 0).mean() == pytest.approx(1 - 0.75**2, abs=0.05)
+
+
+def test_masks_change_from_step_to_step_and_with_the_seed() -> None:
+    x = torch.ones(64, 64)
+    model = exported(WithDropout().train(), x)
+    target = np.zeros((64, 64), "float32")
+    recipe = Recipe(loss=MEAN_SQUARED_ERROR)
+    run = ReferenceRun(build_step_by_recipe(model, recipe, seed=3))
+    losses = [run(x.numpy(), target, lr=0.0)["loss"] for _ in range(2)]
+    run.state = {**run.step.initial_state, "seed": np.array(4, "int32")}
+    losses.append(run(x.numpy(), target, lr=0.0)["loss"])
+    assert len(set(losses)) == 3
+
+
+def test_evaluation_drops_nothing() -> None:
+    x = torch.randn(64, 64)
+    model = exported(WithDropout().train(), x)
+    main = relax.VirtualMachine(relax.build(evaluation_module(model), "llvm"), tvm.cpu())["main"]
+    values = [x.numpy(), *model.state.values()]
+    made = main(*(tvm.runtime.tensor(value) for value in values))
+    np.testing.assert_array_equal(made.numpy(), x.numpy())
+
+
+def test_state_has_a_seed_only_when_something_is_drawn() -> None:
+    plain = build_training_step(exported(nn.Linear(3, 2), torch.randn(4, 3)))
+    assert {"seed", "step"}.isdisjoint(plain.state_names)
