@@ -136,6 +136,7 @@ def check_differentiable(source: ForwardOps, active: Collection[relax.Var]) -> N
         if op.op not in RULES
         and op.op not in WITHOUT_GRADIENT
         and any(read in active for read in op.operands)
+        and any(_is_float(result) for result in op.results)
     ]
     if missing:
         places = ", ".join(f"{op.op} (in {op.name})" for op in missing)

@@ -6,8 +6,6 @@ kept, nothing is saved for the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
@@ -42,13 +40,10 @@ def dropout(
 def _hashed(word: Expr) -> Expr:
     """Three rounds of shift, xor and multiplication; each value is bound, not repeated."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-        word = _bound(word, lambda w, s=shift: _xor(w, w >> _word(s))) * _word(factor)
+        bound = tvm.tirx.Var("word", "uint32")
+        folded = tvm.tirx.Let(bound, word, _xor(bound, bound >> _word(shift)))
+        word = folded * _word(factor)
     return word
-
-
-def _bound(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    name = tvm.tirx.Var("word", "uint32")
-    return tvm.tirx.Let(name, value, body(name))
 
 
 def _bits(value: Expr) -> Expr:
