@@ -11,6 +11,7 @@ from torch import nn
 
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends import load_model, zoo
+from tvm_xengine.frontends.assemble import with_output
 from tvm_xengine.frontends.onnx import from_onnx
 from tvm_xengine.frontends.torch import from_torch_export
 from tvm_xengine.training.build import build_training_step
@@ -156,7 +157,7 @@ def test_integer_outputs_are_refused() -> None:
         build_training_step(model)
 
 
-def test_several_outputs_are_refused() -> None:
+def test_several_outputs_are_refused_until_one_is_chosen() -> None:
     class Two(Net):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             y = super().forward(x)
@@ -165,6 +166,7 @@ def test_several_outputs_are_refused() -> None:
     model = from_torch_export(torch.export.export(Two(), (IMAGE,)))
     with pytest.raises(UnsupportedModelError, match="returns 2 tensors"):
         build_training_step(model)
+    assert build_training_step(with_output(model, 0)).result_names == ("loss", "correct")
 
 
 @pytest.mark.parametrize("name", zoo.NETWORKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import tvm
 from tvm import relax
@@ -45,6 +46,16 @@ def assemble(
         {one: values[one] for one in groups["statistic"]},
         {one: values[one] for one in groups["constant"]},
     )
+
+
+def with_output(model: ForwardModel, position: int) -> ForwardModel:
+    """The model that returns only one of the tensors that `model` returns."""
+    source = read_forward_ops(model.main)
+    if not 0 <= position < len(source.outputs):
+        raise ValueError(f"{model.name} returns {len(source.outputs)} tensors, not {position + 1}")
+    one = replace(source, outputs=(source.outputs[position],)).live()
+    mod = tvm.IRModule({"main": _rewritten(one, list(source.params))})
+    return assemble(model.name, mod, model.state, set(model.parameters))
 
 
 def _rewritten(source: ForwardOps, params: list[relax.Var]) -> relax.Function:

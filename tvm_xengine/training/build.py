@@ -139,7 +139,7 @@ def prepare(forward: relax.Function) -> ForwardOps:
     if len(source.outputs) != 1:
         raise UnsupportedModelError(
             f"the model returns {len(source.outputs)} tensors, a loss is made of one; "
-            "choose it with frontends.model.with_output"
+            "choose it with frontends.assemble.with_output"
         )
     if "float" not in str(source.outputs[0].ty.dtype):
         raise UnsupportedModelError(
