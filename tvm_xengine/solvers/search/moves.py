@@ -132,14 +132,14 @@ def propose(
             _evict(g, n, x, w, c)
             _evict(g, n, x, w, c)
         elif dice < 95:
-            _restore(n, x, c)
+            _restore(g, n, x, w, c)
             _evict(g, n, x, w, c)
         else:
             _exchange(g, n, x, c)
     elif dice < 45:
-        _restore(n, x, c)
+        _restore(g, n, x, w, c)
     elif dice < 75:
-        _restore(n, x, c)
+        _restore(g, n, x, w, c)
         _evict(g, n, x, w, c)
     elif dice < 85:
         _evict(g, n, x, w, c)
@@ -202,7 +202,8 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     for _ in range(60):
         k = below(c, w.counted[STAYS])
         stay = w.stay[k]
-        if stay.device == d and stay.start < step < stay.end:
+        can_leave = len(g.device) > 1 or _can_remake(g, stay.tensor)
+        if stay.device == d and stay.start < step < stay.end and can_leave:
             size = g.tensor[stay.tensor].size
             if size > 0 and (best < 0 or size > g.tensor[w.stay[best].tensor].size):
                 known = best >= 0
@@ -220,7 +221,8 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
         _set(x, c, _LEVEL, gap, NEVER if level > _MOST_LEVEL or below(c, 3) == 0 else level)
         return
     other = below(c, len(g.device))
-    if other != d and below(c, 2) == 0 and g.link[d, other].hop >= 0:
+    is_moved = below(c, 2) == 0 or not _can_remake(g, t)
+    if other != d and is_moved and g.link[d, other].hop >= 0:
         _write(n, x, c, gap, 1 << other, 1 << other, 1)
         return
     left = 0
@@ -229,6 +231,12 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     _write(n, x, c, gap, left, 0, 1)
     if below(c, 3) == 0 and g.tensor[t].producer >= 0:
         _hold_reads(g, n, x, c, g.tensor[t].producer, w.step[step].place)
+
+
+@inner
+def _can_remake(g: Static, t: int) -> bool:
+    i = g.tensor[t].producer
+    return bool(i >= 0 and g.op[i].recomputable)
 
 
 @inner
@@ -251,9 +259,21 @@ def _changed_gap(x: Decisions, c: Chance) -> int:
 
 
 @inner
-def _restore(n: Surroundings, x: Decisions, c: Chance) -> None:
-    """Hold again what is dropped, or hold it from an earlier return on."""
-    gap = _changed_gap(x, c)
+def _restore(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None:
+    """Hold what is recomputed or copied in the last decode, or hold it from an earlier return on."""
+    gap = -1
+    for _ in range(30):
+        step = w.step[below(c, max(1, w.counted[STEPS]))]
+        if step.kind == 1:
+            gap = gap_at(g, n, x, step.item, step.place)
+        elif x.position[step.item] != step.place:
+            k = below(c, g.op[step.item + 1].made_at - g.op[step.item].made_at)
+            gap = gap_at(g, n, x, g.made[g.op[step.item].made_at + k], step.place)
+        if gap >= 0 and (x.keep[gap] != EVERYWHERE or x.push[gap] != 0):
+            break
+        gap = -1
+    if gap < 0:
+        gap = _changed_gap(x, c)
     if gap < 0:
         return
     if x.level[gap] > 1 and below(c, 2) == 0:
@@ -290,7 +310,9 @@ def _exchange(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
 @inner
 def _any_gap(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
     """Any decision for any gap."""
-    gap = below(c, len(x.keep))
+    gap = below(c, len(g.touch))
+    if len(g.device) == 1 and not _can_remake(g, g.touch[gap]):
+        return
     dice = below(c, 4)
     if dice == 0:
         _write(n, x, c, gap, EVERYWHERE, 0, 1)
