@@ -228,3 +228,21 @@ def test_cores_share_large_kernels_only():
 )
 def test_laws_hold_for_many_more_shapes(test):
     test.many()
+
+
+def test_parts_of_a_strided_gradient_share_their_loops_with_what_follows():
+    dy, w = tensor("dy", 2, 8, 20, 20), tensor("w", 8, 1, 3, 3)
+    gradient = conv_data_gradient(
+        dy,
+        w,
+        data_shape=(2, 8, 40, 40),
+        strides=(2, 2),
+        padding=(1,) * 4,
+        dilation=(1, 1),
+        groups=8,
+    )
+    mask = tensor("mask", 2, 8, 40, 40)
+    masked = te.compute(mask.shape, lambda *i: gradient(*i) * mask(*i), name="masked")
+    check([dy, w, mask], masked)
+    kernel = prepare_kernel(te.create_prim_func([dy, w, mask, masked]), resolve_target(NATIVE))
+    assert kernel.workspace_bytes <= 40 * 40 * 4

@@ -64,7 +64,7 @@ def _extend(axis: Axis, blocks: Sequence[Block]) -> SharedAxis | None:
 def _partners(here: Block, there: Block, axis: Axis) -> set[ir.Expr]:
     """What block `there` uses where `here` uses `axis`, in the buffers that pass between them."""
     partners: set[ir.Expr] = set()
-    for buffer in _passed(here, there) | _passed(there, here):
+    for buffer in _linking_buffers(here, there):
         for mine in _accesses(here, buffer):
             dimensions = [d for d, index in enumerate(mine) if _is(index, axis.var)]
             if not dimensions:
@@ -74,9 +74,11 @@ def _partners(here: Block, there: Block, axis: Axis) -> set[ir.Expr]:
     return partners
 
 
-def _passed(writer: Block, reader: Block) -> set[ir.Var]:
-    stored = {store.buffer for store in writer.stores}
-    return stored & {load.buffer for load in reader.loads}
+def _linking_buffers(here: Block, there: Block) -> set[ir.Var]:
+    """The buffers that both blocks touch and at least one of them writes."""
+    mine, theirs = ({store.buffer for store in block.stores} for block in (here, there))
+    my_loads, their_loads = ({load.buffer for load in block.loads} for block in (here, there))
+    return (mine & theirs) | (mine & their_loads) | (theirs & my_loads)
 
 
 def _accesses(block: Block, buffer: ir.Var) -> list[tuple[ir.Expr, ...]]:
