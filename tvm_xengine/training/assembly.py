@@ -145,9 +145,10 @@ class Assembly:
 
         def gradients() -> Iterator[tuple[relax.Var, relax.Expr]]:
             seed = loss.gradient()
-            if self._recipe.micro_batches > 1:
-                share = relax.const(1 / self._recipe.micro_batches, str(seed.ty.dtype))
-                seed = self._emitter.bind(relax.op.multiply(seed, share), "micro_batch_share")
+            factor = self._loss_scale / self._recipe.micro_batches
+            if factor != 1:
+                share = relax.const(factor, dtype_of(seed))
+                seed = self._emitter.bind(relax.op.multiply(seed, share), "scaled_loss_backward")
             yield from tape.pull_back(self._emitter, {0: seed})
 
         return loss.results, now, gradients()
@@ -190,11 +191,25 @@ class Assembly:
     def _sum(self, total: relax.Expr | None, value: relax.Expr, name: str) -> relax.Expr:
         return value if total is None else self._emitter.bind(relax.op.add(total, value), name)
 
+    @property
+    def _loss_scale(self) -> float:
+        return 1.0 if self._recipe.precision is None else self._recipe.precision.loss_scale
+
+    def _unscaled(
+        self, gradients: Iterator[tuple[relax.Var, relax.Expr]]
+    ) -> Iterator[tuple[relax.Var, relax.Expr]]:
+        for param, gradient in gradients:
+            back = relax.const(1 / self._loss_scale, dtype_of(gradient))
+            unscaled = relax.op.multiply(gradient, back)
+            yield param, self._emitter.bind(unscaled, f"{param.name}_grad_unscaled")
+
     def _updates(
         self, gradients: Iterator[tuple[relax.Var, relax.Expr]]
     ) -> list[tuple[relax.Var, relax.Expr]]:
         """One update per parameter, each as soon as its gradient is there unless all are clipped."""
         scale: list[relax.Expr] = []
+        if self._loss_scale != 1:
+            gradients = self._unscaled(gradients)
         if self._recipe.max_gradient_norm is not None:
             gradients = iter(collected := list(gradients))
             norms = [

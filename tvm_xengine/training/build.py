@@ -12,12 +12,14 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import Array, ForwardModel, is_static
 from tvm_xengine.training.assembly import SEED, Assembly
+from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.constants import lift_constants
 from tvm_xengine.training.differentiate import active_variables
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.training.losses import Loss
 from tvm_xengine.training.optimizers import Optimizer
+from tvm_xengine.training.precision import in_mixed_precision
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.simplify import simplified
 from tvm_xengine.training.step import (
@@ -70,7 +72,7 @@ def build_step_by_recipe(
         raise ValueError(
             f"{model.name} has no parameters {unknown}; it has {', '.join(model.parameters)}"
         )
-    source, constants = lift_constants(prepare(model.main))
+    source, constants = lift_constants(prepare(model.main, recipe))
     mod = assemble_step(source, len(model.input_names), names, recipe)
     initial: dict[str, Array] = {}
     roles = [str(role) for role in mod[TRAIN_STEP].attrs[ROLES_ATTR]]
@@ -95,7 +97,7 @@ def build_training_module(
     trainable
         Names of the parameters that are trained.
     """
-    return assemble_step(prepare(forward), num_inputs, trainable, recipe)
+    return assemble_step(prepare(forward, recipe), num_inputs, trainable, recipe)
 
 
 def assemble_step(
@@ -128,7 +130,7 @@ def assemble_step(
     return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod)
 
 
-def prepare(forward: relax.Function) -> ForwardOps:
+def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
     """The live ops of a forward function in the form that is differentiated."""
     for param in forward.params:
         if not is_static(param.ty):
@@ -145,6 +147,8 @@ def prepare(forward: relax.Function) -> ForwardOps:
         raise UnsupportedModelError(
             f"the model returns {source.outputs[0].ty}; a loss needs a floating-point tensor"
         )
+    if recipe.precision is not None:
+        source = in_mixed_precision(expand_composites(source), recipe.precision.dtype)
     return simplified(source)
 
 

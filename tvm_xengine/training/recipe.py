@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tvm_xengine.training.losses import CrossEntropy, Loss
 from tvm_xengine.training.optimizers import SGD, Optimizer
+from tvm_xengine.training.precision import MixedPrecision
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,15 @@ class Recipe:
         Limit for the norm of all gradients together; None does not clip.
     micro_batches
         How many batches of the model's size one step takes; their gradients are averaged.
+    precision
+        Short types to compute in; None computes in the types of the model.
     """
 
     loss: Loss = field(default_factory=CrossEntropy)
     optimizer: Optimizer = field(default_factory=lambda: SGD(momentum=0.9))
     max_gradient_norm: float | None = None
     micro_batches: int = 1
+    precision: MixedPrecision | None = None
 
     def __post_init__(self) -> None:
         if self.max_gradient_norm is not None and self.max_gradient_norm <= 0:

@@ -11,6 +11,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.training.kernels.accumulate import summed
+
 
 def conv_weight_gradient(
     data: te.Tensor,
@@ -41,11 +43,10 @@ def conv_weight_gradient(
         inside = _inside(at, space, _never_outside(space, kernel_shape, strides, padding, dilation))
         if inside is not None:
             value = tvm.tirx.if_then_else(inside, value, tvm.tirx.const(0, data.dtype))
-        return te.sum(output_gradient(n, o, *q) * value, axis=[n, *q])
+        return output_gradient(n, o, *q) * value
 
-    return te.compute(
-        (out_channels, in_group, *kernel_shape), weight_gradient, name="weight_gradient"
-    )
+    shape = (out_channels, in_group, *kernel_shape)
+    return summed(shape, weight_gradient, [n, *q], data.dtype, "weight_gradient")
 
 
 def conv_data_gradient(
@@ -91,11 +92,9 @@ def conv_data_gradient(
         if conditions:
             zero = tvm.tirx.const(0, output_gradient.dtype)
             value = tvm.tirx.if_then_else(tvm.tirx.all(*conditions), value, zero)
-        return te.sum(
-            value * weight(group * out_group + o, tvm.tirx.floormod(c, in_group), *k), axis=[o, *k]
-        )
+        return value * weight(group * out_group + o, tvm.tirx.floormod(c, in_group), *k)
 
-    return te.compute(data_shape, data_gradient, name="data_gradient")
+    return summed(data_shape, data_gradient, [o, *k], output_gradient.dtype, "data_gradient")
 
 
 def _never_outside(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.training.kernels.accumulate import summed
+
 Formula = Callable[..., Expr]
 
 
@@ -47,15 +49,16 @@ def read(tensor: te.Tensor, at: Sequence[Expr]) -> Expr:
 def _summed(formula: Formula, tensors: Sequence[te.Tensor], shape: tuple[int, ...]) -> te.Tensor:
     full = broadcast_shape(shape, *(tensor.shape for tensor in tensors))
     offset = len(full) - len(shape)
-    summed = {
+    over = {
         a: te.reduce_axis((0, extent), name=f"r{a}")
         for a, extent in enumerate(full)
         if a < offset or (shape[a - offset] == 1 and extent != 1)
     }
 
     def gradient(*i: Var) -> Expr:
-        at = [summed[a] if a in summed else i[a - offset] for a in range(len(full))]
-        value = formula(*(read(tensor, at) for tensor in tensors))
-        return te.sum(value, axis=list(summed.values())) if summed else value
+        at = [over[a] if a in over else i[a - offset] for a in range(len(full))]
+        return formula(*(read(tensor, at) for tensor in tensors))
 
-    return te.compute(shape, gradient, name="gradient")
+    if not over:
+        return te.compute(shape, gradient, name="gradient")
+    return summed(shape, gradient, list(over.values()), tensors[0].dtype, "gradient")

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.training.kernels.accumulate import summed
+
 
 def linear(data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """y[..., n] = sum_k x[..., k] * w[n, k]."""
     *outer, depth = data.shape
     k = te.reduce_axis((0, depth), name="k")
-    return te.compute(
+    return summed(
         (*outer, weight.shape[0]),
-        lambda *i: te.sum(data(*i[:-1], k) * weight(i[-1], k), axis=k),
-        name="output",
+        lambda *i: data(*i[:-1], k) * weight(i[-1], k),
+        [k],
+        data.dtype,
+        "output",
     )
 
 
@@ -23,10 +27,12 @@ def linear_data_gradient(output_gradient: te.Tensor, weight: te.Tensor) -> te.Te
     """dx[..., k] = sum_n dy[..., n] * w[n, k]."""
     *outer, width = output_gradient.shape
     n = te.reduce_axis((0, width), name="n")
-    return te.compute(
+    return summed(
         (*outer, weight.shape[1]),
-        lambda *i: te.sum(output_gradient(*i[:-1], n) * weight(n, i[-1]), axis=n),
-        name="data_gradient",
+        lambda *i: output_gradient(*i[:-1], n) * weight(n, i[-1]),
+        [n],
+        weight.dtype,
+        "data_gradient",
     )
 
 
@@ -34,10 +40,12 @@ def linear_weight_gradient(data: te.Tensor, output_gradient: te.Tensor) -> te.Te
     """dw[n, k] = sum_{...} dy[..., n] * x[..., k]."""
     *outer, depth = data.shape
     over = [te.reduce_axis((0, extent), name=f"m{a}") for a, extent in enumerate(outer)]
-    return te.compute(
+    return summed(
         (output_gradient.shape[-1], depth),
-        lambda n, k: te.sum(output_gradient(*over, n) * data(*over, k), axis=over),
-        name="weight_gradient",
+        lambda n, k: output_gradient(*over, n) * data(*over, k),
+        over,
+        data.dtype,
+        "weight_gradient",
     )
 
 
@@ -61,7 +69,7 @@ def batch_matmul(
     rank = max(len(left_batch), len(right_batch), len(output_batch))
     full = [max(_extent(left_batch, a - rank), _extent(right_batch, a - rank)) for a in range(rank)]
     wanted = [_extent(output_batch, a - rank) for a in range(rank)]
-    summed = {
+    added = {
         a: te.reduce_axis((0, full[a]), name=f"b{a}") for a in range(rank) if wanted[a] < full[a]
     }
     k = te.reduce_axis((0, depth), name="k")
@@ -69,16 +77,15 @@ def batch_matmul(
     def product(*i: Var) -> Expr:
         *position, m, n = i
         padded = [None] * (rank - len(position)) + position
-        batch = [summed.get(a, padded[a]) for a in range(rank)]
+        batch = [added.get(a, padded[a]) for a in range(rank)]
         at_left = (k, m) if transpose_left else (m, k)
         at_right = (n, k) if transpose_right else (k, n)
-        return te.sum(
-            left(*_broadcast(batch, left_batch), *at_left)
-            * right(*_broadcast(batch, right_batch), *at_right),
-            axis=[*summed.values(), k],
+        return left(*_broadcast(batch, left_batch), *at_left) * right(
+            *_broadcast(batch, right_batch), *at_right
         )
 
-    return te.compute((*output_batch, rows, columns), product, name="product")
+    shape, axes = (*output_batch, rows, columns), [*added.values(), k]
+    return summed(shape, product, axes, left.dtype, "product")
 
 
 def _extent(batch: Sequence[Expr], axis_from_end: int) -> int:

@@ -1,0 +1,115 @@
+"""Mixed precision: heavy ops in a short type, sensitive ones and the parameters in float32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relax
+
+from tvm_xengine.training.emitter import dtype_of
+from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps, read_forward_ops
+from tvm_xengine.training.gradients.normalisation import running_statistics
+
+SHORT = frozenset(
+    {
+        "relax.matmul",
+        *(f"relax.nn.conv{rank}d" for rank in (1, 2, 3)),
+        *(f"relax.nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
+    }
+)
+"""Ops that are computed in the short type."""
+
+LONG = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("exp", "log", "power", "rsqrt", "erf", "square", "cumsum", "log_add_exp"),
+        # TVM 0.27 cannot legalise reductions of (position, bfloat16) pairs.
+        *(f"nn.max_pool{rank}d" for rank in (1, 2, 3)),
+        *("mean", "sum", "prod", "variance", "std"),
+        *("nn.batch_norm", "nn.layer_norm", "nn.group_norm", "nn.instance_norm", "nn.rms_norm"),
+        *("nn.softmax", "nn.log_softmax", "nn.softplus", "nn.avg_pool2d", "nn.avg_pool3d"),
+        *("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d"),
+    )
+)
+"""Ops that are computed in float32. All others take the short type when an operand has it."""
+
+
+@dataclass(frozen=True)
+class MixedPrecision:
+    """Compute in a short type with float32 parameters.
+
+    Attributes
+    ----------
+    dtype
+        ``float16`` or ``bfloat16``.
+    loss_scale
+        Factor for the gradient of the loss, taken back before the update, which keeps small
+        gradients above the smallest number of the short type.
+    """
+
+    dtype: str = "float16"
+    loss_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float16", "bfloat16"):
+            raise ValueError(f"dtype must be float16 or bfloat16, got {self.dtype!r}")
+        if self.loss_scale <= 0:
+            raise ValueError(f"loss_scale must be > 0, got {self.loss_scale}")
+
+
+def in_mixed_precision(source: ForwardOps, dtype: str) -> ForwardOps:
+    """The same function with casts, its parameters and result as before."""
+    caster = _Caster(source, dtype)
+    with caster.builder.function("main", params=list(source.params)):
+        with caster.builder.dataflow():
+            for op in source.ops:
+                caster.emit(op)
+            outputs = [caster.cast(caster.value(output), "float32") for output in source.outputs]
+            result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+            output = caster.builder.emit_output(result)
+        caster.builder.emit_func_output(output)
+    return read_forward_ops(caster.builder.get()["main"])
+
+
+class _Caster:
+    """Re-emits ops with their operands in the types that they are computed in."""
+
+    def __init__(self, source: ForwardOps, dtype: str) -> None:
+        self.builder = relax.BlockBuilder()
+        self._dtype = dtype
+        self._made: dict[relax.Var, relax.Expr] = {}
+        self._casts: dict[tuple[relax.Expr, str], relax.Expr] = {}
+        self._fixed = running_statistics(source)
+
+    def value(self, read: relax.Expr) -> relax.Expr:
+        return self._made.get(read, read) if isinstance(read, relax.Var) else read
+
+    def emit(self, op: ForwardOp) -> None:
+        operands = [self.value(read) for read in op.operands]
+        wanted = self._computed_in(op, operands)
+        if wanted is not None and op.op != "relax.astype":
+            operands = [self.cast(operand, wanted) for operand in operands]
+        made = self.builder.emit(op.rebuild(operands), op.name)
+        if isinstance(made.ty, relax.TupleType):
+            for position, result in enumerate(op.results):
+                field = relax.TupleGetItem(made, position)
+                self._made[result] = self.builder.emit(field, f"{op.name}_{position}")
+        else:
+            self._made[op.results[0]] = made
+
+    def cast(self, value: relax.Expr, dtype: str) -> relax.Expr:
+        if "float" not in dtype_of(value) or dtype_of(value) == dtype or value in self._fixed:
+            return value
+        key = (value, dtype)
+        if key not in self._casts:
+            name = f"{value.name}_{dtype}" if isinstance(value, relax.Var) else "constant"
+            self._casts[key] = self.builder.emit(relax.op.astype(value, dtype), name)
+        return self._casts[key]
+
+    def _computed_in(self, op: ForwardOp, operands: list[relax.Expr]) -> str | None:
+        if op.op in SHORT:
+            return self._dtype
+        if op.op in LONG:
+            return "float32"
+        short = any(dtype_of(operand) == self._dtype for operand in operands)
+        return self._dtype if short else None
