@@ -57,10 +57,10 @@ def test_the_makespan_is_never_worse_than_that_of_the_cheapest_schedule() -> Non
     assert fastest.value <= simulate(problem, cheapest).makespan_us
 
 
-def test_a_value_below_a_narrow_bound_comes_from_other_schedules() -> None:
+def test_a_value_below_a_narrow_bound_is_better_than_all_of_that_scope() -> None:
     request = Request()
-    assert is_closed(10.0, Proof(10.0, Scope.GIVEN_ORDER), request)
-    assert not is_closed(9.0, Proof(10.0, Scope.GIVEN_ORDER), request)
+    assert is_closed(9.0, Proof(10.0, Scope.GIVEN_ORDER), request)
+    assert not is_closed(11.0, Proof(10.0, Scope.GIVEN_ORDER), request)
 
 
 def test_a_stopped_prover_leaves_no_thread() -> None:

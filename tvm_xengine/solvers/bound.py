@@ -46,7 +46,7 @@ def bounds(
     incumbent: Schedule | None = None,
     run: RunProgram | None = None,
 ) -> Iterator[Proof]:
-    """Bounds that rise, each proven for `scope`; ends when nothing more is worth trying.
+    """Bounds that never fall, each proven for `scope`; ends when nothing is left to try.
 
     The first is the sum of every op at its cheapest (for the makespan: the critical path).
     Then relaxations follow with 1, 3, 6, ... moments among the ops at whose first runs memory
@@ -89,8 +89,8 @@ def bounds(
             return
         if math.isfinite(answer.bound) and answer.bound > bound:
             bound = answer.bound
-            request.say(f"bound {bound:g} from {count} moments")
-            yield Proof(bound, scope)
+            request.say(f"bound {bound:g} from {count} moments, for {scope.value}")
+        yield Proof(bound, scope)
         if answer.outcome is not Outcome.OPTIMAL:
             return  # the time limit: more moments would take longer
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +25,15 @@ from tvm_xengine.solvers.result import Objective, Scope
 
 _EXACT_OPS = 100
 """Up to this many ops the stage model is tried."""
-_SHARE_BEFORE_EXACT = 0.15
-"""Share of the time for bounds before the stage model, where that is tried."""
+_TURNS_OPS = 200
+"""Beyond so many ops the given order comes after all that can be proven for every schedule."""
 
 
 class Prover:
     """Raises bounds in a thread of its own, most general first, until stopped or done.
 
-    First for every schedule; then the exact stage model where its size allows, which also
-    finds schedules; then for the given order of first runs.
+    For every schedule and for the given order of first runs, in turns on small graphs; then
+    the exact stage model where its size allows, which also finds schedules.
 
     Parameters
     ----------
@@ -81,8 +82,7 @@ class Prover:
     def proof(self, value: float | None) -> Proof:
         """What to say about an answer of that value: the most general proof that closes the gap.
 
-        Without one, the bound that holds for every schedule. A bound for some schedules says
-        nothing about a value below it, which must come from others.
+        Without one, the bound that holds for every schedule.
         """
         general = self._general()
         if value is None or is_closed(value, general, self._request):
@@ -102,38 +102,36 @@ class Prover:
         return replace(proven, bound=max(proven.bound, running.bound))
 
     def _work(self) -> None:
-        is_exact_in_reach = (
-            self._request.objective is not Objective.MAKESPAN
-            and len(self._problem.graph.ops) <= _EXACT_OPS
-        )
-        share = _SHARE_BEFORE_EXACT if is_exact_in_reach else 1.0
+        count = len(self._problem.graph.ops)
         try:
-            self._raise_bounds(Scope.EVERY_SCHEDULE, share)
-            if not self._is_done() and is_exact_in_reach:
+            every, given = self._rising(Scope.EVERY_SCHEDULE), self._rising(Scope.GIVEN_ORDER)
+            rounds = _in_turns(every, given) if count <= _TURNS_OPS else chain(every, given)
+            for _ in rounds:
+                if self._is_done():
+                    return
+            if self._request.objective is not Objective.MAKESPAN and count <= _EXACT_OPS:
                 self._solve_stage_model()
-            if not self._is_done():
-                self._raise_bounds(Scope.GIVEN_ORDER, 1.0)
         except SolverUnavailableError as error:
             self.message = str(error)
 
-    def _raise_bounds(self, scope: Scope, share: float) -> None:
-        best, self._scope = self._incumbent(), scope
-        rising = bounds(
+    def _rising(self, scope: Scope) -> Iterator[None]:
+        """Raise the bound of that scope, round by round."""
+        best = self._incumbent()
+        proofs = bounds(
             self._problem,
-            self._request.with_share(share),
+            self._request,
             scope=scope,
             incumbent=best[1] if best else None,
-            run=self._run,
+            run=lambda program, options, floor: self._run(scope, program, options, floor),
         )
-        for proof in rising:
+        for proof in proofs:
             self._proofs[scope] = proof
-            if self._is_done():
-                return
+            yield
 
     def _solve_stage_model(self) -> None:
         indexed = index_problem(self._problem, self._request.objective)
         model = formulate_tight(indexed)
-        best, self._scope = self._incumbent(), Scope.STAGE_MODEL
+        best = self._incumbent()
         options = BackendOptions(
             self._request.remaining_s,
             self._request.limits.gap_ratio,
@@ -141,6 +139,7 @@ class Prover:
             seed=self._request.seed,
         )
         answer = self._run(
+            Scope.STAGE_MODEL,
             model.program,
             options,
             indexed.cheapest,
@@ -167,6 +166,7 @@ class Prover:
 
     def _run(
         self,
+        scope: Scope,
         program: Program,
         options: BackendOptions,
         floor: float,
@@ -174,6 +174,7 @@ class Prover:
     ) -> Answer:
         if self._stopping.is_set():
             return Answer(Outcome.UNKNOWN, None, None, floor, "interrupted")
+        self._scope = scope
         self._running = BackendRun(
             "highs", program, options, floor=floor, on_incumbent=on_incumbent
         )
@@ -185,7 +186,16 @@ class Prover:
 
 
 def is_closed(value: float, proof: Proof, request: Request) -> bool:
-    """Whether `value` is within the gap asked for of a bound that applies to it."""
-    tolerance = PROOF_RATIO * abs(value)
-    allowed = max(request.limits.gap_ratio * abs(value), tolerance)
-    return -tolerance <= value - proof.bound <= allowed
+    """Whether no schedule of the proof's scope is better than `value` by more than the gap.
+
+    A value below the bound of a narrow scope comes from a schedule outside it, which is then
+    better than any inside.
+    """
+    allowed = max(request.limits.gap_ratio, PROOF_RATIO) * abs(value)
+    return value - proof.bound <= allowed
+
+
+def _in_turns(one: Iterator[None], other: Iterator[None]) -> Iterator[None]:
+    """A step of each in turn, until both end."""
+    for _ in zip_longest(one, other):
+        yield

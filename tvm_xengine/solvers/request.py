@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.problem import Problem
@@ -47,11 +47,6 @@ class Request:
     def remaining_s(self) -> float:
         """What is left of the time limit, at least a little."""
         return max(0.05, self.limits.time_limit_s - self.elapsed_s)
-
-    def with_share(self, share: float) -> Request:
-        """The same request with the time limit at that share of what remains."""
-        limit_s = self.elapsed_s + share * self.remaining_s
-        return replace(self, limits=replace(self.limits, time_limit_s=limit_s))
 
     def say(self, sentence: str) -> None:
         """Report progress."""
