@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.baselines.placed import keep_all
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.formulations import tight
 from tvm_xengine.solvers.greedy import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.prover import Prover, is_closed
 from tvm_xengine.solvers.request import Proof, Request, conclude
-from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult
+from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 from tvm_xengine.solvers.working_set import working_sets
 
 _SLICES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 """How long the search runs before it looks at what is proven; the last one repeats."""
 _OPS_PER_SLICE = 500
 """With more ops than this the slices are longer in proportion."""
+_TINY_OPS = 6
+_TINY_LIMIT_S = 3.0
+"""Up to so many ops exhaustive search is tried first, for so long."""
 _COST_SHARE = 0.2
 """Share of the time for the cheapest schedule, from which the makespan is then improved."""
 
@@ -40,6 +45,9 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
     floor = Proof(_floor(problem, request))
     if best.value is not None and is_closed(best.value, floor, request):
         return _concluded(best, floor, "")
+    tiny = _solve_tiny(problem, request)
+    if tiny is not None:
+        return tiny
     prover = Prover(problem, request, best.snapshot, best.offer)
     try:
         best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
@@ -49,6 +57,17 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
     finally:
         prover.stop()
     return _concluded(best, prover.proof(best.value), prover.message)
+
+
+def _solve_tiny(problem: Problem, request: Request) -> SolveResult | None:
+    """The proven optimum of a graph of a few ops; None for others, or when it takes too long."""
+    if len(problem.graph.ops) > _TINY_OPS or request.objective is Objective.MAKESPAN:
+        return None
+    limits = Limits(min(_TINY_LIMIT_S, request.remaining_s))
+    result = solve_exhaustively(problem, objective=request.objective, limits=limits)
+    if result.status is Status.NO_SOLUTION:
+        return None
+    return replace(result, solver="auto (exhaustive)")
 
 
 class Incumbent:
