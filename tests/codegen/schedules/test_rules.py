@@ -38,6 +38,7 @@ def law(example, **strategies):
         def test(**fixtures):
             check(**fixtures, **example)
 
+        test.__name__ = check.__name__
         test.__signature__ = inspect.Signature(
             p for name, p in inspect.signature(check).parameters.items() if name not in strategies
         )
