@@ -96,7 +96,10 @@ class StepExecutable:
         return {name: arena.allocated_bytes for name, arena in self.arenas.items()}
 
     def run(self) -> None:
-        """Run the step on what the arenas hold."""
+        """Run the step on what the arenas hold; write the batch anew before each run.
+
+        The bytes of batch and hyper inputs are used again once they have been read.
+        """
         self._run()
 
     def step(self, batch: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
