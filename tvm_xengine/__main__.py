@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from tvm_xengine.errors import XEngineError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 when it succeeded, 2 when its input was refused, 130 on Ctrl-C."""
     request = parse(arguments)
+    _let_tvm_use_all_cores()
     console = Console()
     try:
         if request.command == "train":
@@ -39,6 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Console(stderr=True).print("tvm-xengine: interrupted; what was measured is kept")
         return 130
     return 0
+
+
+def _let_tvm_use_all_cores() -> None:
+    """Set up the thread pool of TVM, which reads the environment when it is loaded.
+
+    By default it takes half of the cores and ties its threads to them, the main thread included,
+    which solvers' processes would inherit.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    os.environ.setdefault("TVM_NUM_THREADS", str(cores or 1))
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
 if __name__ == "__main__":
