@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
 
 from numba import njit
 
@@ -15,7 +16,7 @@ def entry(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a function that Python calls; other threads run meanwhile."""
     # Counting references to the many arrays would cost five times what the work costs.
     compile_it = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-    return cast("Callable[_P, _R]", compile_it(function))
+    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function)))
 
 
 def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -28,7 +29,18 @@ def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
     )
-    return cast("Callable[_P, _R]", compile_it(function))
+    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function)))
+
+
+def _watching_every_source(dispatcher: Any) -> Any:
+    """`dispatcher` with a cache that is void once any module of this folder has changed.
+
+    By itself numba only watches the file of the function, not of those it calls.
+    """
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    stamp = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sources)
+    dispatcher._cache._cache_file._source_stamp = stamp
+    return dispatcher
 
 
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
