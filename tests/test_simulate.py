@@ -71,6 +71,17 @@ def test_a_budget_binds_at_its_last_byte() -> None:
         simulate(chain(406), with_frees(chain(406), steps))
 
 
+def test_state_that_the_first_step_frees_counts_until_then() -> None:
+    """Nothing reads the batch `x`, so it is freed at once; it was there all the same."""
+    tensors = (Tensor("x", 400, Role.BATCH), Tensor("w", 100, Role.PARAMETER), Tensor("a", 100))
+    graph = OpGraph(tensors, (Op("a", "k", ("w",), ("a",)),), ("a",))
+    platform = Platform((Device("d0", "llvm", 400),), alignment_bytes=4)
+    problem = Problem(graph, platform, {"a": {"d0": OpCost(1.0)}})
+    schedule = with_frees(problem, on("d0", "a"))
+    with pytest.raises(BudgetExceededError, match="needs 500 bytes"):
+        simulate(problem, schedule)
+
+
 def test_a_recomputation_after_the_in_place_update_is_refused() -> None:
     problem = chain()
     steps: list[Step] = [*on("d0", "a", "b", "c", "up"), *on("d0", "a")]

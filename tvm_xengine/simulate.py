@@ -101,8 +101,10 @@ def live_bytes(
     count = len(schedule.steps)
     change = {device.name: [0] * (count + 2) for device in problem.platform.devices}
     for instance in residency.instances:
-        change[instance.device][max(instance.start, 0)] += instance.size_bytes
-        change[instance.device][min(instance.end + 1, count)] -= instance.size_bytes
+        # What is there when the step begins is there during the first step, even if that frees it.
+        first = max(instance.start, 0)
+        change[instance.device][first] += instance.size_bytes
+        change[instance.device][min(max(instance.end, first) + 1, count)] -= instance.size_bytes
     live: dict[str, tuple[int, ...]] = {}
     for device, series in change.items():
         total, totals = 0, []

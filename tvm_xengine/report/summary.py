@@ -47,6 +47,7 @@ class PlanSummary:
     objective: str
     solver: str
     status: str
+    scope: str
     cost_us: float
     makespan_us: float
     energy_uj: float
@@ -85,6 +86,7 @@ def summarize_plan(model: str, batch: int, plan: Plan) -> PlanSummary:
         objective=result.objective.value,
         solver=result.solver,
         status=result.status.value,
+        scope=result.scope.value,
         cost_us=plan.simulation.cost_us,
         makespan_us=plan.simulation.makespan_us,
         energy_uj=plan.simulation.energy_uj,

@@ -59,6 +59,7 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
     }[plan.objective]
     gap = "" if plan.gap is None else f", gap {100 * plan.gap:.2f} %"
     table.add_row(plan.objective, f"{value:.1f} {unit}, bound {plan.bound_us:.1f} {unit}{gap}")
+    table.add_row("", f"the bound holds for {plan.scope}")
     table.add_row("recomputed ops", str(plan.recomputed_ops))
     table.add_row("transfers", str(plan.transfers))
     measured = "" if run is None else f", measured {format_us(run.step_us_measured)}"

@@ -49,9 +49,10 @@ class Comparison:
     is_identical
         Whether every loss and every updated tensor agreed bit by bit in every step.
     max_rel_diff
-        Largest relative difference after any step, of the loss, and of all parameters and
-        running statistics together in the Euclidean norm. (Entry by entry there is no bound: an
-        activation within rounding of zero may pass a ReLU on one device and not on the other.)
+        Largest difference after any step: of the loss, relative to the largest loss of the run,
+        and of all parameters and running statistics together, relative in the Euclidean norm.
+        (Entry by entry there is no bound: an activation within rounding of zero may pass a ReLU
+        on one device and not on the other.)
     reference_step_us
         Wall clock of every reference step.
     """
@@ -121,7 +122,7 @@ def train(
             learned = executable.names(Role.PARAMETER, Role.STATISTIC)
             max_rel_diff = max(
                 max_rel_diff,
-                relative_difference([mine["loss"]], [other["loss"]]),
+                abs(losses[-1] - float(other["loss"])) / (max(map(abs, losses)) or 1.0),
                 relative_difference([mine[n] for n in learned], [other[n] for n in learned]),
             )
         if on_step is not None:
