@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +62,7 @@ def measure_kernels(
     little; parallel ones by the wall clock, of which the shortest batch counts. Every kernel is
     timed in several rounds and the rounds go over all kernels in turn, because the noise of
     neighbouring moments is alike. The cache knows every timing at once, so interrupting or
-    killing the work loses none.
+    killing the work loses none, and the next call times only the rounds that are missing.
 
     Parameters
     ----------
@@ -80,10 +80,12 @@ def measure_kernels(
     found = {
         kernel.symbol: cache.find(kernel.key, devices[str(kernel.target)]) for kernel in kernels
     }
-    missing = {k.symbol: k for k in kernels if found[k.symbol] is None}
-    samples: dict[str, list[tuple[float, ...]]] = {symbol: [] for symbol in missing}
-    total = effort.rounds * len(missing)
-    for done, (kernel, batches_us) in enumerate(_rounds(list(missing.values()), effort), 1):
+    samples = {symbol: list(known.rounds_us) if known else [] for symbol, known in found.items()}
+    missing = {k.symbol: k for k in kernels if len(samples[k.symbol]) < effort.rounds}
+    rounds = {symbol: effort.rounds - len(samples[symbol]) for symbol in missing}
+    total = sum(rounds.values())
+    timings = _rounds(list(missing.values()), rounds, effort)
+    for done, (kernel, batches_us) in enumerate(timings, start=1):
         samples[kernel.symbol].append(batches_us)
         measured = _summary(kernel, devices[str(kernel.target)], samples[kernel.symbol])
         found[kernel.symbol] = measured
@@ -94,9 +96,9 @@ def measure_kernels(
 
 
 def _rounds(
-    kernels: Sequence[DeviceKernel], effort: Effort
+    kernels: Sequence[DeviceKernel], rounds: Mapping[str, int], effort: Effort
 ) -> Iterator[tuple[DeviceKernel, tuple[float, ...]]]:
-    """Time all kernels once per round; the first round compiles them, some at a time."""
+    """Time each kernel in `rounds` rounds (by symbol); the first compiles them, some at a time."""
     loaded: list[_LoadedKernel] = []
     for chunk in _chunks(kernels):
         compiled = compile_kernels(chunk, chunk[0].target)
@@ -104,9 +106,10 @@ def _rounds(
         for one in fresh:
             yield one.kernel, one.time_us(effort)
         loaded += fresh
-    for _ in range(effort.rounds - 1):
+    for done in range(1, max(rounds.values(), default=0)):
         for one in loaded:
-            yield one.kernel, one.time_us(effort)
+            if rounds[one.kernel.symbol] > done:
+                yield one.kernel, one.time_us(effort)
 
 
 def _chunks(kernels: Sequence[DeviceKernel]) -> Iterator[list[DeviceKernel]]:

@@ -66,6 +66,19 @@ def test_an_interrupt_keeps_what_was_measured(cache, tmp_path):
     assert [measurement is not None for measurement in found] == [True, False]
 
 
+def test_an_interrupted_kernel_gets_only_its_missing_rounds(cache):
+    kernels = prepared(scale_and_shift(8))
+    once = measure_kernels(kernels, cache, effort=Effort(1, QUICK.batch_us, QUICK.round_us))
+    seen = []
+    both = measure_kernels(
+        kernels, cache, effort=QUICK, on_progress=lambda *progress: seen.append(progress)
+    )
+    assert len(seen) == 1
+    symbol = kernels[0].symbol
+    assert both[symbol].rounds_us[:1] == once[symbol].rounds_us
+    assert len(both[symbol].rounds_us) == 2
+
+
 def test_devices_are_measured_apart(cache):
     kernels = prepared(matmul(8, 8, 8)) + prepared(matmul(8, 8, 8), description=BASELINE)
     measured = measure_kernels(kernels, cache, effort=QUICK)
