@@ -13,7 +13,7 @@ test-slow: .stamp-dev
 	$(BIN)/python -m pytest -m slow
 
 bench: .stamp-dev
-	$(BIN)/python -m pytest benchmarks -s
+	$(BIN)/python -m pytest benchmarks -s -m 'slow or not slow'
 
 lint: .stamp-dev
 	$(BIN)/ruff check .

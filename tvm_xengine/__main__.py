@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     request = parse(arguments)
     _let_tvm_use_all_cores()
     console = Console()
+    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     try:
         if request.command == "train":
             from tvm_xengine.commands.train import run_train
@@ -31,14 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             run_plan(request, console)
     except XEngineError as error:
-        Console(stderr=True).print(f"tvm-xengine: error: {error}", markup=False, highlight=False)
+        errors.print(f"tvm-xengine: error: {error}")
         return 2
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        Console(stderr=True).print(f"tvm-xengine: error:{where}: {error.strerror}", markup=False)
+        errors.print(f"tvm-xengine: error:{where}: {error.strerror}")
         return 2
     except KeyboardInterrupt:
-        Console(stderr=True).print("tvm-xengine: interrupted; what was measured is kept")
+        errors.print("tvm-xengine: interrupted; what was measured is kept")
         return 130
     return 0
 
