@@ -106,7 +106,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
     )
     pareto.add_argument("--plot", type=Path, metavar="FILE", help="draw the front (.svg, .png)")
     train.add_argument("--steps", type=_positive_int, default=600, help="training steps (600)")
-    train.add_argument("--lr", type=_positive_float, default=0.02, help="learning rate (0.02)")
+    train.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
     options = parser.parse_args(arguments)
     return Request(
         command=options.command,

@@ -17,10 +17,6 @@ from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 from tvm_xengine.solvers.working_set import working_sets
 
-_SLICES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""How long the search runs before it looks at what is proven; the last one repeats."""
-_OPS_PER_SLICE = 500
-"""With more ops than this the slices are longer in proportion."""
 _TINY_OPS = 6
 _TINY_LIMIT_S = 3.0
 """Up to so many ops exhaustive search is tried first, for so long."""
@@ -102,27 +98,29 @@ class Incumbent:
 
 
 def _search_beside(prover: Prover, best: Incumbent) -> None:
-    """Search in slices until the gap is closed, nothing fits for certain, or time is up."""
+    """Search until the gap is closed, nothing fits for certain, or time is up."""
     from tvm_xengine.solvers.search.driver import search
 
     request, problem = best.request, best.problem
+
+    def is_settled() -> bool:
+        if prover.proof(None).is_infeasible:
+            return True
+        return best.value is not None and prover.closes(best.value)
+
     if request.objective is Objective.MAKESPAN:
         limits = Limits(_COST_SHARE * request.remaining_s)
         best.offer(search(problem, limits=limits, seed=request.seed, start=best.schedule), "search")
-    turn, scale = 0, max(1.0, len(problem.graph.ops) / _OPS_PER_SLICE)
-    while request.elapsed_s < request.limits.time_limit_s:
-        if prover.proof(None).is_infeasible:
-            return
-        if best.value is not None and prover.closes(best.value):
-            return
-        slice_s = scale * _SLICES_S[min(turn, len(_SLICES_S) - 1)]
+    turn = 0
+    while not is_settled() and request.elapsed_s < request.limits.time_limit_s:
         found = search(
             problem,
             objective=request.objective,
-            limits=Limits(min(slice_s, request.remaining_s)),
+            limits=Limits(request.remaining_s),
             seed=request.seed + turn,
             start=best.schedule,
             on_improvement=lambda value, schedule: best.offer(schedule, "search", value),
+            should_stop=is_settled,
         )
         if best.value is None:
             best.offer(found, "search")
