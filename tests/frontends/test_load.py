@@ -174,3 +174,21 @@ def test_equal_seeds_build_equal_networks(name: str) -> None:
     first, second = (zoo.build(name, batch_size=2, image_size=16, seed=3) for _ in range(2))
     for key, value in first.state.items():
         np.testing.assert_array_equal(value, second.state[key])
+
+
+def test_ops_without_derivative_that_cut_off_the_parameters_are_named(tmp_path):
+    weight = numpy_helper.from_array(np.ones((4, 2), "float32"), "w")
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["m"]),
+            helper.make_node("Round", ["m"], ["y"], name="head/round"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 2])],
+        [weight],
+    )
+    path = tmp_path / "rounded.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    with pytest.raises(MissingGradientError, match=r"relax\.round \(in head_round\)"):
+        build_training_step(from_onnx(path))

@@ -9,12 +9,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends.model import Array, ForwardModel, is_static
 from tvm_xengine.training.assembly import SEED, Assembly
 from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.constants import lift_constants
-from tvm_xengine.training.differentiate import active_variables
+from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.training.losses import Loss
@@ -167,7 +167,10 @@ def _check_trained(source: ForwardOps, trained: Sequence[relax.Var], names: Iter
         raise UnsupportedModelError(
             f"nothing to train: the output depends on none of {sorted(names)}"
         )
-    if source.outputs[0] not in active_variables(source, trained):
-        raise UnsupportedModelError(
-            "the output depends on the trained parameters only through ops without derivative"
+    active = active_variables(source, trained)
+    if source.outputs[0] not in active:
+        places = ", ".join(f"{op.op} (in {op.name})" for op in blocking_ops(source, active))
+        raise MissingGradientError(
+            "the output depends on the trained parameters only through ops without derivative:"
+            f" {places}"
         )

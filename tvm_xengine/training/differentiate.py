@@ -9,7 +9,7 @@ from tvm import relax
 
 from tvm_xengine.errors import MissingGradientError
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.forward_ops import ForwardOps
+from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.gradients.rules import RULES, WITHOUT_GRADIENT
 from tvm_xengine.training.rule import Linearized, RandomKey, Site
 
@@ -126,6 +126,15 @@ def active_variables(source: ForwardOps, trainable: Collection[relax.Var]) -> se
         if op.op not in WITHOUT_GRADIENT and any(read in active for read in op.operands):
             active.update(result for result in op.results if _is_float(result))
     return active
+
+
+def blocking_ops(source: ForwardOps, active: Collection[relax.Var]) -> list[ForwardOp]:
+    """The ops whose derivative is zero or undefined, though they read an active variable."""
+    return [
+        op
+        for op in source.ops
+        if op.op in WITHOUT_GRADIENT and any(read in active for read in op.operands)
+    ]
 
 
 def check_differentiable(source: ForwardOps, active: Collection[relax.Var]) -> None:
