@@ -127,6 +127,23 @@ def test_a_budget_below_the_minimum_says_what_would_work(cache: Path) -> None:
     assert "bytes" in said
 
 
+def test_energy_without_power_figures_is_refused(cache: Path) -> None:
+    assert "power_w" in refused("plan", "mlp", "--objective", "energy", cache=cache)
+
+
+def test_a_front_is_written_and_drawn(tmp_path: Path, cache: Path) -> None:
+    report, picture = tmp_path / "front.json", tmp_path / "front.svg"
+    done = run(
+        *("pareto", "mlp", "--ratios", "1", "0.8", "--time-limit", "3"),
+        *("--json", str(report), "--plot", str(picture)),
+        cache=cache,
+    )
+    assert done.returncode == 0, done.stderr
+    values = [point["value"] for point in json.loads(report.read_text())["points"]]
+    assert values[0] <= values[1]
+    assert picture.read_text().lstrip().startswith("<?xml")
+
+
 def test_a_platform_with_a_missing_key_is_refused(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(TWO_CPUS.replace('budget = "1GiB"', "", 1))

@@ -26,6 +26,7 @@ from tvm_xengine.platform import Device, Link, Platform
 from tvm_xengine.platform_file import read_platform
 from tvm_xengine.problem import Problem, write_problem
 from tvm_xengine.schedule import write_schedule
+from tvm_xengine.solvers.result import Objective
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.step import TrainingStep
 
@@ -89,9 +90,20 @@ def prepare_problem(request: Request, console: Console) -> PreparedProblem:
     with show_progress(console, "lowering kernels") as advance:
         lowered = lower_step(training.mod, platform, advance)
     problem = _with_budgets(_measure(request, lowered, platform, console), request.budget)
+    _check_energy(problem, request.plan.objective)
     if request.output.problem is not None:
         write_problem(problem, request.output.problem)
     return PreparedProblem(model, training, lowered, problem)
+
+
+def _check_energy(problem: Problem, objective: Objective) -> None:
+    if objective is not Objective.ENERGY:
+        return
+    if not any(cost.energy_uj for costs in problem.costs.values() for cost in costs.values()):
+        raise InvalidPlatformError(
+            "--objective energy needs to know what devices draw: give them power_w in the platform"
+            " file (and energy_nj_per_byte to the links)"
+        )
 
 
 def _platform(options: BudgetOptions) -> Platform:
