@@ -29,8 +29,7 @@ from tvm_xengine.runtime.storage import runtime_device
 from tvm_xengine.schedule import Compute
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.result import Objective, SolveResult, Status
-
-TRAIN_STEP = "train_step"
+from tvm_xengine.training.step import TRAIN_STEP
 
 KernelCosts = Callable[[Sequence[DeviceKernel]], Mapping[str, OpCost]]
 """Says what kernels cost, by their symbol."""

@@ -46,10 +46,13 @@ class Access:
     ----------
     reads, writes
         Instance of each base tensor that the step reads or makes.
+    freed
+        Instance that the step ends; None unless it is a free.
     """
 
     reads: dict[str, int] = field(default_factory=dict)
     writes: dict[str, int] = field(default_factory=dict)
+    freed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class _Walk:
                 self._device(where, device)
                 if (tensor, device) not in self.resident:
                     raise InvalidScheduleError(f"{where}: {tensor} is not on {device}")
-                self.instances[self.resident.pop((tensor, device))].end = position - 1
+                access.freed = self.resident.pop((tensor, device))
+                self.instances[access.freed].end = position - 1
 
     def finish(self, position: int) -> None:
         for op in self.graph.ops:

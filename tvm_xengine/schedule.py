@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,8 +176,3 @@ def schedule_from_json(text: str) -> Schedule:
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
     """Write `schedule` as JSON; an existing file is replaced only when all is written."""
     write_atomically(Path(path), schedule_to_json(schedule))
-
-
-def computations(steps: Sequence[Step]) -> tuple[Compute, ...]:
-    """The computations among `steps`, in order."""
-    return tuple(step for step in steps if isinstance(step, Compute))

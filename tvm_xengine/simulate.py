@@ -152,14 +152,14 @@ def _overlap(
     touched_at = [0.0] * count  # end of the last read or write
     stream_free: dict[tuple[str, ...], float] = {}
     frees: dict[str, list[tuple[float, int]]] = {d.name: [] for d in problem.platform.devices}
-    by_free = _instances_by_free(schedule, residency)
     allocating = _allocation_steps(schedule, residency)
     intervals: list[tuple[float, float]] = []
     for position, step in enumerate(schedule.steps):
         access = residency.accesses[position]
         match step:
             case Free(_, device):
-                instance = by_free[position]
+                instance = access.freed
+                assert instance is not None
                 finished = touched_at[instance]
                 frees[device].append((finished, residency.instances[instance].size_bytes))
                 intervals.append((finished, finished))
@@ -195,23 +195,6 @@ def _memory_ready_us(frees: list[tuple[float, int]], room_bytes: int) -> float:
         if pending > room_bytes:
             return finished
     return 0.0
-
-
-def _instances_by_free(schedule: Schedule, residency: Residency) -> Mapping[int, int]:
-    """For the position of each free, the instance that it ends."""
-    current: dict[tuple[str, str], int] = {}
-    for instance in residency.instances:
-        if instance.start == -1:
-            current[instance.tensor, instance.device] = instance.id
-    by_free: dict[int, int] = {}
-    for position, step in enumerate(schedule.steps):
-        if isinstance(step, Free):
-            by_free[position] = current[step.tensor, step.device]
-            continue
-        device = step.device if isinstance(step, Compute) else step.dst
-        for tensor, instance_id in residency.accesses[position].writes.items():
-            current[tensor, device] = instance_id
-    return by_free
 
 
 def _allocation_steps(schedule: Schedule, residency: Residency) -> set[int]:
