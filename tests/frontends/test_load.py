@@ -99,7 +99,7 @@ def test_filled_weights_of_onnx_become_parameters_and_the_batch_grows(
         ("missing.pt2", None, "there is no file"),
         ("broken.onnx", b"this is not a model", "is not an ONNX model"),
         ("broken.pt2", b"this is not a program", "is not a program saved by torch.export.save"),
-        ("unknown", None, "lenet, mlp, resnet18"),
+        ("unknown", None, "lenet, mlp, resnet8"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(
@@ -171,7 +171,7 @@ def test_several_outputs_are_refused_until_one_is_chosen() -> None:
 
 @pytest.mark.parametrize("name", zoo.NETWORKS)
 def test_equal_seeds_build_equal_networks(name: str) -> None:
-    first, second = (zoo.build(name, batch_size=2, image_size=16, seed=3) for _ in range(2))
+    first, second = (zoo.build(name, batch_size=2, size=16, seed=3) for _ in range(2))
     for key, value in first.state.items():
         np.testing.assert_array_equal(value, second.state[key])
 

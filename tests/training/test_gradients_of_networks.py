@@ -49,7 +49,7 @@ def test_onnx_file_has_the_gradients_of_autograd(network, tmp_path: pathlib.Path
 
 def test_zoo_network_is_the_torch_network_of_that_name():
     torch.manual_seed(0)
-    model = zoo.build("lenet", batch_size=4, image_size=16)
+    model = zoo.build("lenet", batch_size=4, size=16)
     module = LeNet(size=16)
     with torch.no_grad():
         for name, parameter in module.named_parameters():

@@ -6,16 +6,20 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.zoo.ds_cnn import ds_cnn
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.frontends.zoo.lenet import lenet
 from tvm_xengine.frontends.zoo.mlp import mlp
-from tvm_xengine.frontends.zoo.resnet import resnet18
+from tvm_xengine.frontends.zoo.resnet8 import resnet8
+from tvm_xengine.frontends.zoo.resnet18 import resnet18
 from tvm_xengine.frontends.zoo.spec import NetworkSpec
 
 NETWORKS: dict[str, NetworkSpec] = {
-    "lenet": NetworkSpec(lenet, channels=1, image_size=28),
-    "mlp": NetworkSpec(mlp, channels=1, image_size=8),
-    "resnet18": NetworkSpec(resnet18, channels=3, image_size=32),
+    "lenet": NetworkSpec(lenet, (1, 28, 28)),
+    "mlp": NetworkSpec(mlp, (1, 8, 8)),
+    "resnet8": NetworkSpec(resnet8, (3, 32, 32)),
+    "resnet18": NetworkSpec(resnet18, (3, 32, 32)),
+    "ds_cnn": NetworkSpec(ds_cnn, (1, 49, 10), num_classes=12),
 }
 
 
@@ -23,24 +27,40 @@ def build(
     name: str,
     *,
     batch_size: int = 8,
-    image_size: int | None = None,
-    num_classes: int = 10,
+    size: int | None = None,
+    num_classes: int | None = None,
     seed: int = 0,
 ) -> ForwardModel:
     """The network of that name; equal arguments give equal parameters.
 
     Parameters
     ----------
-    image_size
-        Height and width of the images; None takes the usual one of the network.
+    name
+        A key of `NETWORKS`; hyphens count as underscores.
+    size
+        Height and width of the images, or length of the sequences; None takes the usual one of
+        the network.
+    num_classes
+        Number of classes, or of different tokens; None takes the usual one of the network.
     """
-    if name not in NETWORKS:
-        raise UnsupportedModelError(f"unknown network {name!r}, the zoo has {', '.join(NETWORKS)}")
-    spec = NETWORKS[name]
-    size = spec.image_size if image_size is None else image_size
+    spec = spec_called(name)
+    classes = spec.num_classes if num_classes is None else num_classes
+    if classes < 1 or batch_size < 1:
+        raise UnsupportedModelError(
+            f"{name}: expected at least one class and one example, got {classes} and {batch_size}"
+        )
+    shape = (batch_size, *spec.shape_of_size(size))
 
     def body(layers: Layers) -> relax.Expr:
-        image = layers.input("x", (batch_size, spec.channels, size, size))
-        return spec.body(layers, image, num_classes)
+        x = layers.input("x", shape, "int64" if spec.reads_tokens else "float32")
+        return spec.body(layers, x, classes)
 
-    return build_network(name, seed, body)
+    return build_network(name, seed, body, spec.weights)
+
+
+def spec_called(name: str) -> NetworkSpec:
+    """What the zoo knows about the network of that name."""
+    key = name.replace("-", "_")
+    if key not in NETWORKS:
+        raise UnsupportedModelError(f"unknown network {name!r}, the zoo has {', '.join(NETWORKS)}")
+    return NETWORKS[key]
