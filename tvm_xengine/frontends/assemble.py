@@ -9,9 +9,9 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.frontends.model import Array, ForwardModel
+from tvm_xengine.training.batch_norms import running_statistics
 from tvm_xengine.training.constants import lift_constants
 from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
-from tvm_xengine.training.gradients.normalisation import running_statistics
 
 
 def assemble(

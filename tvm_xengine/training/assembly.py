@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from tvm import relax
 
 from tvm_xengine.frontends.model import static_shape
+from tvm_xengine.training.batch_norms import running_statistics
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.forward_ops import ForwardOps
-from tvm_xengine.training.gradients.normalisation import running_statistics
 from tvm_xengine.training.gradients.randomness import draws_random_numbers
 from tvm_xengine.training.kernels.optimizer import advance_step, clipping_scale, squared_norm
 from tvm_xengine.training.losses import EmittedLoss

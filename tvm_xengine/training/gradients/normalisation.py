@@ -9,6 +9,12 @@ from math import prod
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.training.batch_norms import (
+    BATCH_NORM,
+    BATCH_NORM_ADD_RELU,
+    BATCH_NORM_RELU,
+    BATCH_NORMS,
+)
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.kernels.normalisation import (
@@ -21,11 +27,6 @@ from tvm_xengine.training.kernels.normalisation import (
     batch_norm_statistics,
 )
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
-
-BATCH_NORM = "relax.nn.batch_norm"
-BATCH_NORM_RELU = "tvm_xengine.batch_norm_relu"
-BATCH_NORM_ADD_RELU = "tvm_xengine.batch_norm_add_relu"
-BATCH_NORMS = (BATCH_NORM, BATCH_NORM_RELU, BATCH_NORM_ADD_RELU)
 
 
 def _batch_norm(emitter: Emitter, site: Site) -> Linearized:
@@ -201,17 +202,6 @@ def _norm_before(
         if norm is not None and same and bool(norm.call.attrs.training):
             return norm, residual
     return None, None
-
-
-def running_statistics(source: ForwardOps) -> set[relax.Var]:
-    """The parameters that batch norms keep their running means and variances in."""
-    return {
-        statistic
-        for op in source.ops
-        if op.op in BATCH_NORMS
-        for statistic in op.operands[3:5]
-        if isinstance(statistic, relax.Var)
-    }
 
 
 RULES: dict[str, Rule] = dict.fromkeys(BATCH_NORMS, _batch_norm)
