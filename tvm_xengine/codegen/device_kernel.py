@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
@@ -69,7 +70,17 @@ class DeviceKernel:
     is_parallel: bool
 
 
-def prepare_kernel(func: tirx.PrimFunc, target: Target, name: str = "kernel") -> DeviceKernel:
+Scheduler = Callable[[tirx.PrimFunc, Target], tirx.PrimFunc]
+"""Gives a kernel loops that suit a target."""
+
+
+def prepare_kernel(
+    func: tirx.PrimFunc,
+    target: Target,
+    name: str = "kernel",
+    *,
+    schedule: Scheduler = schedule_kernel,
+) -> DeviceKernel:
     """Schedule and lower a kernel for a target, with all its memory in its parameters.
 
     Parameters
@@ -79,6 +90,8 @@ def prepare_kernel(func: tirx.PrimFunc, target: Target, name: str = "kernel") ->
     name
         What the kernel is called in progress reports. Its symbol is made of the hashes of `func`
         and `target`.
+    schedule
+        How its loops are chosen.
 
     Raises
     ------
@@ -88,7 +101,7 @@ def prepare_kernel(func: tirx.PrimFunc, target: Target, name: str = "kernel") ->
     outputs = num_outputs(func)
     key = kernel_hash(func)
     symbol = f"kernel_{key}_{_short_hash(str(target))}"
-    lowered = _lower_scheduled(func, symbol, target)
+    lowered = _lower_scheduled(func, symbol, target, schedule)
     specs = tuple(_spec(param) for param in func.params)
     return DeviceKernel(
         func=lowered,
@@ -104,10 +117,12 @@ def prepare_kernel(func: tirx.PrimFunc, target: Target, name: str = "kernel") ->
     )
 
 
-def _lower_scheduled(func: tirx.PrimFunc, symbol: str, target: Target) -> tirx.PrimFunc:
+def _lower_scheduled(
+    func: tirx.PrimFunc, symbol: str, target: Target, schedule: Scheduler
+) -> tirx.PrimFunc:
     """Lower a kernel with a good schedule, or with its own loops where that goes wrong."""
     try:
-        return _lower(schedule_kernel(func, target), symbol, target)
+        return _lower(schedule(func, target), symbol, target)
     except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
         # A schedule may move a load behind an in-place store; the loops as written then decide.
         _logger.info("%s keeps the loops it was written with: %s", symbol, error)

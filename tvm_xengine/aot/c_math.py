@@ -1,0 +1,146 @@
+"""Functions of the C library, and the few lines of C that kernels share."""
+
+from __future__ import annotations
+
+UNARY = {
+    "acos": "acos",
+    "acosh": "acosh",
+    "asin": "asin",
+    "asinh": "asinh",
+    "atan": "atan",
+    "atanh": "atanh",
+    "ceil": "ceil",
+    "cos": "cos",
+    "cosh": "cosh",
+    "erf": "erf",
+    "exp": "exp",
+    "exp2": "exp2",
+    "fabs": "fabs",
+    "floor": "floor",
+    "log": "log",
+    "log10": "log10",
+    "log1p": "log1p",
+    "log2": "log2",
+    "nearbyint": "nearbyint",
+    "round": "nearbyint",  # TVM rounds halves to even
+    "sin": "sin",
+    "sinh": "sinh",
+    "sqrt": "sqrt",
+    "tan": "tan",
+    "tanh": "tanh",
+    "trunc": "trunc",
+}
+"""Library function of each TIR intrinsic with one floating-point argument."""
+
+BINARY = {
+    "atan2": "atan2",
+    "copysign": "copysign",
+    "fmod": "fmod",
+    "hypot": "hypot",
+    "nextafter": "nextafter",
+    "pow": "pow",
+}
+"""The same with two arguments."""
+
+EXTERN = frozenset(
+    name + suffix for name in (*UNARY.values(), *BINARY.values()) for suffix in ("", "f")
+)
+"""What a kernel may call by its C name."""
+
+HELPERS: dict[str, str] = {
+    "xe_maxf": "static inline float xe_maxf(float a, float b) { return a > b ? a : b; }",
+    "xe_minf": "static inline float xe_minf(float a, float b) { return a < b ? a : b; }",
+    "xe_max": "static inline double xe_max(double a, double b) { return a > b ? a : b; }",
+    "xe_min": "static inline double xe_min(double a, double b) { return a < b ? a : b; }",
+    "xe_maxi": "static inline int64_t xe_maxi(int64_t a, int64_t b) { return a > b ? a : b; }",
+    "xe_mini": "static inline int64_t xe_mini(int64_t a, int64_t b) { return a < b ? a : b; }",
+    "xe_maxw": "static inline int32_t xe_maxw(int32_t a, int32_t b) { return a > b ? a : b; }",
+    "xe_minw": "static inline int32_t xe_minw(int32_t a, int32_t b) { return a < b ? a : b; }",
+    "xe_float_of_bits": """\
+static inline float xe_float_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}""",
+    "xe_bits_of_float": """\
+static inline uint32_t xe_bits_of_float(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}""",
+    "xe_double_of_bits": """\
+static inline double xe_double_of_bits(uint64_t bits) {
+  double value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}""",
+    "xe_bits_of_double": """\
+static inline uint64_t xe_bits_of_double(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}""",
+    "xe_load_float16": """\
+/* IEEE 754 binary16 to float; exact. */
+static inline float xe_load_float16(uint16_t half) {
+  uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+  uint32_t exponent = (half >> 10) & 31u, fraction = half & 1023u;
+  if (exponent == 31u) return xe_float_of_bits(sign | 0x7f800000u | (fraction << 13));
+  if (exponent == 0u) {
+    float value = (float)fraction * 0x1p-24f;
+    return sign ? -value : value;
+  }
+  return xe_float_of_bits(sign | ((exponent + 112u) << 23) | (fraction << 13));
+}""",
+    "xe_store_float16": """\
+/* float to IEEE 754 binary16, halves to even. */
+static inline uint16_t xe_store_float16(float value) {
+  uint32_t bits = xe_bits_of_float(value), sign = (bits >> 16) & 0x8000u, size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+  if (size >= 0x47800000u) return (uint16_t)(sign | 0x7c00u);
+  if (size < 0x38800000u) {
+    /* Adding 0.5 leaves the subnormal, rounded, in the low bits. */
+    float shifted = xe_float_of_bits(size) + 0.5f;
+    return (uint16_t)(sign | (xe_bits_of_float(shifted) - 0x3f000000u));
+  }
+  size += 0xfffu + ((size >> 13) & 1u) - 0x38000000u;
+  return (uint16_t)(sign | (size >> 13));
+}""",
+    "xe_load_bfloat16": """\
+static inline float xe_load_bfloat16(uint16_t half) {
+  return xe_float_of_bits((uint32_t)half << 16);
+}""",
+    "xe_store_bfloat16": """\
+/* float to bfloat16, halves to even. */
+static inline uint16_t xe_store_bfloat16(float value) {
+  uint32_t bits = xe_bits_of_float(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40u);
+  return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}""",
+    "xe_popcount": """\
+static inline int32_t xe_popcount(uint64_t bits) {
+  int32_t count = 0;
+  for (; bits; bits &= bits - 1) count++;
+  return count;
+}""",
+    "xe_clz": """\
+static inline int32_t xe_clz(uint64_t bits, int32_t width) {
+  int32_t count = 0;
+  for (int32_t at = width - 1; at >= 0 && !((bits >> at) & 1u); at--) count++;
+  return count;
+}""",
+}
+"""Definition of each helper, in an order in which they can be defined."""
+
+_NEEDS = {
+    "xe_load_float16": ("xe_float_of_bits",),
+    "xe_store_float16": ("xe_float_of_bits", "xe_bits_of_float"),
+    "xe_load_bfloat16": ("xe_float_of_bits",),
+    "xe_store_bfloat16": ("xe_bits_of_float",),
+}
+
+
+def helper_definitions(used: set[str]) -> list[str]:
+    """The definitions of the helpers `used` and of those they call."""
+    needed = used | {other for name in used for other in _NEEDS.get(name, ())}
+    return [text for name, text in HELPERS.items() if name in needed]

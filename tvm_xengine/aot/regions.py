@@ -1,0 +1,108 @@
+"""Memory regions of one processor as the devices of a scheduling problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm_xengine.byte_sizes import parse_bytes
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.platform import Device, Link, Platform
+
+FLASH = "flash"
+"""The region that holds constants: read where they are, never written by a step."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory that the processor addresses directly.
+
+    Attributes
+    ----------
+    name
+        A C identifier in lower case, e.g. ``"sram"``.
+    size_bytes
+        What the step may take of it; for flash, what all constants may take.
+    bandwidth_gb_s
+        Speed of access in GB/s, e.g. 0.04 for a PSRAM behind a quad SPI bus at 80 MHz; None
+        when accesses cost nothing beyond the instruction.
+    """
+
+    name: str
+    size_bytes: int
+    bandwidth_gb_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.name.isidentifier() and self.name.isascii() and self.name.islower()):
+            raise InvalidPlatformError(
+                f"a region's name must be a C identifier in lower case, got {self.name!r}"
+            )
+        if self.size_bytes <= 0:
+            raise InvalidPlatformError(f"region {self.name} must have more than 0 bytes")
+        if self.bandwidth_gb_s is not None and self.bandwidth_gb_s <= 0:
+            raise InvalidPlatformError(
+                f"region {self.name}: the bandwidth must be > 0, got {self.bandwidth_gb_s}"
+            )
+
+
+# GB/s. PSRAM and SDRAM: 8 data lines at 80 MHz, and 16 at 100 MHz; flash is not copied.
+_USUAL_BANDWIDTH_GB_S = {"psram": 0.08, "sdram": 0.2, "dram": 0.4}
+_COPY_LATENCY_US = 1.0
+_COPY_GB_S = 0.4
+"""A word per cycle and direction at 100 MHz."""
+
+
+def parse_regions(text: str) -> tuple[Region, ...]:
+    """The regions that ``"sram=192KiB,psram=4MiB@0.04"`` describes, fastest first.
+
+    A number behind ``@`` is the bandwidth in GB/s; psram, sdram and dram have usual ones.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the text is malformed, a name comes twice, or there is no region to write to.
+    """
+    regions = []
+    for part in text.split(","):
+        name, equals, rest = part.strip().partition("=")
+        size, at, bandwidth = rest.partition("@")
+        try:
+            if not equals:
+                raise ValueError("expected NAME=BYTES")
+            gb_s = float(bandwidth) if at else _USUAL_BANDWIDTH_GB_S.get(name)
+            regions.append(Region(name, parse_bytes(size), gb_s))
+        except ValueError as error:
+            raise InvalidPlatformError(
+                f"cannot read the region {part.strip()!r}: {error}; write e.g. sram=192KiB,psram=4MiB"
+            ) from error
+    names = [region.name for region in regions]
+    if len(set(names)) != len(names):
+        raise InvalidPlatformError(f"regions must have different names, got {names}")
+    if all(name == FLASH for name in names):
+        raise InvalidPlatformError(f"expected a region besides {FLASH}, e.g. sram=192KiB")
+    return tuple(regions)
+
+
+def regions_platform(
+    regions: Sequence[Region], target: str, alignment_bytes: int, power_w: float = 0.0
+) -> Platform:
+    """The platform whose devices are `regions`, flash left out: nothing is ever written there.
+
+    Every region computes, because the processor addresses all of them; an op has its operands in
+    one region. The first one is home.
+    """
+    writable = [region for region in regions if region.name != FLASH]
+    devices = tuple(
+        Device(region.name, target, region.size_bytes, power_w=power_w) for region in writable
+    )
+    links = tuple(
+        Link(src.name, dst.name, _COPY_LATENCY_US, _copy_gb_s(src, dst))
+        for src in writable
+        for dst in writable
+        if src != dst
+    )
+    return Platform(devices, links, alignment_bytes=alignment_bytes)
+
+
+def _copy_gb_s(src: Region, dst: Region) -> float:
+    return min(region.bandwidth_gb_s or _COPY_GB_S for region in (src, dst))

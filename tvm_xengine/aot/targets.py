@@ -1,0 +1,167 @@
+"""The machines that a package can be exported for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm_xengine.errors import InvalidPlatformError
+
+
+@dataclass(frozen=True)
+class EmbeddedTarget:
+    """A processor, how to compile for it, and what its instructions cost.
+
+    Attributes
+    ----------
+    compiler, package
+        C compiler, and the Debian package that has it.
+    flags
+        Compiler options that choose the processor.
+    llvm
+        LLVM's triple, processor and features; empty where LLVM cannot be used.
+    clock_mhz
+        Typical clock.
+    cycles
+        Cycles per float operation and per other instruction; where there is no
+        floating-point unit the first is the cost of the library call.
+    pointer_bytes
+        Size of an address.
+    """
+
+    name: str
+    compiler: str
+    package: str
+    flags: tuple[str, ...]
+    llvm: Mapping[str, str | tuple[str, ...]]
+    clock_mhz: float
+    cycles: tuple[float, float]
+    pointer_bytes: int = 4
+
+    def __post_init__(self) -> None:
+        if self.clock_mhz <= 0 or min(self.cycles) <= 0:
+            raise ValueError(f"{self.name}: clock_mhz and cycles must be > 0")
+
+    def find_compiler(self) -> str:
+        """Path of the C compiler.
+
+        Raises
+        ------
+        InvalidPlatformError
+            If it is not installed.
+        """
+        path = shutil.which(self.compiler)
+        if path is None:
+            raise InvalidPlatformError(
+                f"target {self.name} needs {self.compiler}, which is not installed; on Debian:"
+                f" apt-get install {self.package}"
+            )
+        return path
+
+    @property
+    def has_compiler(self) -> bool:
+        """Whether the C compiler is installed."""
+        return shutil.which(self.compiler) is not None
+
+
+def embedded_target(name: str) -> EmbeddedTarget:
+    """The target called `name`.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If there is none; the message lists those there are.
+    """
+    if name not in TARGETS:
+        raise InvalidPlatformError(f"unknown target {name!r}; expected one of {', '.join(TARGETS)}")
+    return TARGETS[name]
+
+
+def _cortex_m(
+    name: str, core: str, fpu: tuple[str, ...], mattr: tuple[str, ...], *, clock_mhz: float, cycles: float
+) -> EmbeddedTarget:
+    hard = bool(fpu)
+    abi = ("-mfloat-abi=hard", *fpu) if hard else ("-mfloat-abi=soft",)
+    triple = "thumbv6m-none-eabi" if core == "cortex-m0" else "thumbv7em-none-eabi"
+    triple = "thumbv7m-none-eabi" if core == "cortex-m3" else triple
+    llvm: dict[str, str | tuple[str, ...]] = {
+        "mtriple": triple + ("hf" if hard else ""),
+        "mcpu": core,
+        "mfloat-abi": "hard" if hard else "soft",
+    }
+    if mattr:
+        llvm["mattr"] = mattr
+    return EmbeddedTarget(
+        name=name,
+        compiler="arm-none-eabi-gcc",
+        package="gcc-arm-none-eabi libnewlib-arm-none-eabi",
+        flags=(f"-mcpu={core}", "-mthumb", *abi),
+        llvm=llvm,
+        clock_mhz=clock_mhz,
+        cycles=(cycles, 1.0),
+    )
+
+
+# Clocks are typical of the parts that carry these cores. Cycles per float operation: the cores'
+# technical reference manuals for those with an FPU (VADD and VMUL take one, two with the moves),
+# and 60 for the software routines of libgcc, in round numbers.
+TARGETS: Mapping[str, EmbeddedTarget] = {
+    target.name: target
+    for target in (
+        EmbeddedTarget("host", "gcc", "gcc", (), {"mcpu": "x86-64"}, 2000.0, (0.5, 0.5), 8),
+        _cortex_m("cortex-m0", "cortex-m0", (), (), clock_mhz=48.0, cycles=60.0),
+        _cortex_m("cortex-m3", "cortex-m3", (), (), clock_mhz=72.0, cycles=60.0),
+        _cortex_m(
+            "cortex-m4",
+            "cortex-m4",
+            ("-mfpu=fpv4-sp-d16",),
+            ("+vfp4d16sp",),
+            clock_mhz=120.0,
+            cycles=2.0,
+        ),
+        _cortex_m(
+            "cortex-m7",
+            "cortex-m7",
+            ("-mfpu=fpv5-sp-d16",),
+            ("+fp-armv8d16sp",),
+            clock_mhz=400.0,
+            cycles=1.0,
+        ),
+        EmbeddedTarget(
+            "aarch64",
+            "aarch64-linux-gnu-gcc",
+            "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+            (),
+            {"mtriple": "aarch64-linux-gnu", "mattr": ("+neon",)},
+            1500.0,
+            (0.5, 0.5),
+            8,
+        ),
+        EmbeddedTarget(
+            "armhf",
+            "arm-linux-gnueabihf-gcc",
+            "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross",
+            ("-march=armv7-a", "-mfpu=neon-vfpv4", "-mfloat-abi=hard"),
+            {"mtriple": "armv7a-linux-gnueabihf", "mattr": ("+neon",), "mfloat-abi": "hard"},
+            1000.0,
+            (1.0, 1.0),
+        ),
+        EmbeddedTarget(
+            "riscv64",
+            "riscv64-linux-gnu-gcc",
+            "gcc-riscv64-linux-gnu libc6-dev-riscv64-cross",
+            (),
+            {
+                "mtriple": "riscv64-linux-gnu",
+                "mcpu": "generic-rv64",
+                "mabi": "lp64d",
+                "mattr": ("+m", "+a", "+f", "+d", "+c"),
+            },
+            1000.0,
+            (1.0, 1.0),
+            8,
+        ),
+    )
+}
+"""Every target, by name."""
