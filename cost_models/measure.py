@@ -11,15 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 
-from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
+from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measurements import Measurement, MeasurementCache
 from tvm_xengine.errors import MeasurementError
-
-OnProgress = Callable[[int, int, str], None]
-
-_KERNELS_PER_MODULE = 16
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,8 @@ def measure_kernels(
     *,
     effort: Effort | None = None,
     on_progress: OnProgress | None = None,
+    store: KernelStore | None = None,
+    on_compiled: OnProgress | None = None,
 ) -> dict[str, Measurement]:
     """Return the run time of each kernel, by its symbol, from the cache or measured now.
 
@@ -69,6 +67,8 @@ def measure_kernels(
     on_progress
         Called after every timing with the number of timings done, the number of all timings and
         the name of the kernel.
+    store, on_compiled
+        As in :func:`tvm_xengine.codegen.kernel_store.load_kernels`.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def measure_kernels(
     missing = {k.symbol: k for k in kernels if len(samples[k.symbol]) < effort.rounds}
     rounds = {symbol: effort.rounds - len(samples[symbol]) for symbol in missing}
     total = sum(rounds.values())
-    timings = _rounds(list(missing.values()), rounds, effort)
+    timings = _rounds(_loaded(missing, store, on_compiled), rounds, effort)
     for done, (kernel, batches_us) in enumerate(timings, start=1):
         samples[kernel.symbol].append(batches_us)
         measured = _summary(kernel, devices[str(kernel.target)], samples[kernel.symbol])
@@ -96,29 +96,20 @@ def measure_kernels(
 
 
 def _rounds(
-    kernels: Sequence[DeviceKernel], rounds: Mapping[str, int], effort: Effort
+    kernels: Sequence[_LoadedKernel], rounds: Mapping[str, int], effort: Effort
 ) -> Iterator[tuple[DeviceKernel, tuple[float, ...]]]:
-    """Time each kernel in `rounds` rounds (by symbol); the first compiles them, some at a time."""
-    loaded: list[_LoadedKernel] = []
-    for chunk in _chunks(kernels):
-        compiled = compile_kernels(chunk, chunk[0].target)
-        fresh = [_LoadedKernel(kernel, compiled[kernel.symbol]) for kernel in chunk]
-        for one in fresh:
-            yield one.kernel, one.time_us(effort)
-        loaded += fresh
-    for done in range(1, max(rounds.values(), default=0)):
-        for one in loaded:
+    """Time each kernel in `rounds` rounds (by symbol)."""
+    for done in range(max(rounds.values(), default=0)):
+        for one in kernels:
             if rounds[one.kernel.symbol] > done:
                 yield one.kernel, one.time_us(effort)
 
 
-def _chunks(kernels: Sequence[DeviceKernel]) -> Iterator[list[DeviceKernel]]:
-    by_target: dict[str, list[DeviceKernel]] = {}
-    for kernel in kernels:
-        by_target.setdefault(str(kernel.target), []).append(kernel)
-    for group in by_target.values():
-        for start in range(0, len(group), _KERNELS_PER_MODULE):
-            yield group[start : start + _KERNELS_PER_MODULE]
+def _loaded(
+    kernels: Mapping[str, DeviceKernel], store: KernelStore | None, on_compiled: OnProgress | None
+) -> list[_LoadedKernel]:
+    modules = load_kernels(kernels.values(), store, on_compiled)
+    return [_LoadedKernel(kernel, modules[symbol][symbol]) for symbol, kernel in kernels.items()]
 
 
 @dataclass(frozen=True)

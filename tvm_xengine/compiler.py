@@ -9,11 +9,11 @@ import tvm
 
 from tvm_xengine.arena import plan_arenas
 from tvm_xengine.byte_sizes import round_up
-from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
-from tvm_xengine.cost_models.measure import Effort, OnProgress, measure_kernels
+from tvm_xengine.cost_models.measure import Effort, measure_kernels
 from tvm_xengine.cost_models.measure_link import measure_link
 from tvm_xengine.cost_models.measurements import MeasurementCache
 from tvm_xengine.extract import Extraction, extract_graph
@@ -107,9 +107,17 @@ def make_problem(step: LoweredStep, platform: Platform, costs: KernelCosts) -> P
 
 
 def measured_costs(
-    cache: MeasurementCache, effort: Effort | None = None, on_progress: OnProgress | None = None
+    cache: MeasurementCache,
+    effort: Effort | None = None,
+    on_progress: OnProgress | None = None,
+    *,
+    store: KernelStore | None = None,
+    on_compiled: OnProgress | None = None,
 ) -> KernelCosts:
-    """Costs that are measured now, or taken from `cache` where they were measured before."""
+    """Costs that are measured now, or taken from `cache` where they were measured before.
+
+    The parameters are those of :func:`tvm_xengine.cost_models.measure.measure_kernels`.
+    """
 
     def costs(kernels: Sequence[DeviceKernel]) -> Mapping[str, OpCost]:
         known = {
@@ -118,7 +126,14 @@ def measured_costs(
             if cache.find(kernel.key, device_fingerprint(kernel.target)) is not None
         }
         distinct = list({kernel.symbol: kernel for kernel in kernels}.values())
-        measured = measure_kernels(distinct, cache, effort=effort, on_progress=on_progress)
+        measured = measure_kernels(
+            distinct,
+            cache,
+            effort=effort,
+            on_progress=on_progress,
+            store=store,
+            on_compiled=on_compiled,
+        )
         return {
             symbol: OpCost(
                 compute_us=m.compute_us,
@@ -170,7 +185,9 @@ def plan_keep_everything(problem: Problem, device: str) -> Plan:
     return Plan(alone, result, schedule, simulation, plan_arenas(alone, schedule))
 
 
-def build_forward(mod: tvm.IRModule, num_inputs: int, platform: Platform) -> StepExecutable:
+def build_forward(
+    mod: tvm.IRModule, num_inputs: int, platform: Platform, *, store: KernelStore | None = None
+) -> StepExecutable:
     """An executable of the function ``main``, which reads `num_inputs` inputs and then parameters.
 
     It runs on the platform's home device (or the first that computes) and keeps everything; its
@@ -192,7 +209,7 @@ def build_forward(mod: tvm.IRModule, num_inputs: int, platform: Platform) -> Ste
     step = lower_step(mod, alone, func_name="main")
     # With one device and one order there is nothing to choose, so costs play no part.
     problem = make_problem(step, alone, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels})
-    return build_step(step, plan_keep_everything(problem, device.name))
+    return build_step(step, plan_keep_everything(problem, device.name), store=store)
 
 
 def apply_plan(step: LoweredStep, plan: Plan) -> tvm.IRModule:
@@ -201,23 +218,24 @@ def apply_plan(step: LoweredStep, plan: Plan) -> tvm.IRModule:
     return tvm.transform.Sequential([apply])(step.mod)
 
 
-def build_step(step: LoweredStep, plan: Plan) -> StepExecutable:
-    """The executable that runs `plan`: kernels compiled for their devices, arenas allocated."""
-    used = {
+def build_step(
+    step: LoweredStep,
+    plan: Plan,
+    *,
+    store: KernelStore | None = None,
+    on_compiled: OnProgress | None = None,
+) -> StepExecutable:
+    """The executable that runs `plan`: kernels compiled for their devices, arenas allocated.
+
+    `store` and `on_compiled` are those of :func:`tvm_xengine.codegen.kernel_store.load_kernels`.
+    """
+    used = dict.fromkeys(
         (step.extraction.kernels[s.op], s.device)
         for s in plan.schedule.steps
         if isinstance(s, Compute)
-    }
-    libraries = []
-    for device in plan.problem.platform.computing:
-        kernels = {
-            kernel.symbol: kernel
-            for (name, on), kernel in step.kernels.items()
-            if on == device.name and (name, on) in used
-        }
-        if kernels:
-            first = next(iter(kernels.values()))
-            libraries.append(compile_kernels(list(kernels.values()), first.target))
+    )
+    modules = load_kernels((step.kernels[key] for key in used), store, on_compiled)
+    libraries = list(dict.fromkeys(modules.values()))
     bind = BindArenas(plan.problem, plan.schedule, plan.arenas, step.kernels, step.func_name)
     bound = tvm.transform.Sequential([bind])(apply_plan(step, plan))
     return StepExecutable(bound, libraries, plan.problem.platform, step.func_name)

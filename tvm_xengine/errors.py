@@ -10,6 +10,7 @@ XEngineError
 │   └── BudgetExceededError    ... the rule being a device's memory budget
 ├── NoScheduleError          no schedule was found under the budgets
 ├── SolverUnavailableError   the chosen solver cannot run here
+├── CompilationError         a kernel could not be compiled to machine code
 └── MeasurementError         a kernel or link could not be measured
 """
 
@@ -54,6 +55,10 @@ class NoScheduleError(XEngineError):
 
 class SolverUnavailableError(XEngineError):
     """The chosen solver cannot run here."""
+
+
+class CompilationError(XEngineError):
+    """A kernel could not be compiled to machine code."""
 
 
 class MeasurementError(XEngineError):

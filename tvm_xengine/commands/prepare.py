@@ -7,8 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
+from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress
 from tvm_xengine.commands.options import BudgetOptions, Request
 from tvm_xengine.compiler import (
     LoweredStep,
@@ -87,8 +95,8 @@ def prepare_problem(request: Request, console: Console) -> PreparedProblem:
         request.model.model, batch_size=request.model.batch_size, seed=request.model.seed
     )
     training = build_training_step(model, seed=request.model.seed)
-    with show_progress(console, "lowering kernels") as advance:
-        lowered = lower_step(training.mod, platform, advance)
+    with show_progress(console) as track:
+        lowered = lower_step(training.mod, platform, track("lowering kernels"))
     problem = _with_budgets(_measure(request, lowered, platform, console), request.budget)
     _check_energy(problem, request.plan.objective)
     if request.output.problem is not None:
@@ -120,8 +128,19 @@ def _measure(
 ) -> Problem:
     cache = MeasurementCache(request.cache or default_cache_path())
     platform = with_measured_links(platform, cache)
-    with show_progress(console, "measuring kernels") as advance:
-        return make_problem(lowered, platform, measured_costs(cache, on_progress=advance))
+    with show_progress(console) as track:
+        costs = measured_costs(
+            cache,
+            on_progress=track("measuring kernels"),
+            store=kernel_store(request),
+            on_compiled=track("compiling kernels"),
+        )
+        return make_problem(lowered, platform, costs)
+
+
+def kernel_store(request: Request) -> KernelStore:
+    """The compiled kernels that lie beside the measurements."""
+    return KernelStore((request.cache or default_cache_path()).parent / "kernels")
 
 
 def _with_budgets(problem: Problem, options: BudgetOptions) -> Problem:
@@ -130,7 +149,8 @@ def _with_budgets(problem: Problem, options: BudgetOptions) -> Problem:
 
 
 @contextmanager
-def show_progress(console: Console, title: str) -> Iterator[Callable[[int, int, str], None]]:
+def show_progress(console: Console) -> Iterator[Callable[[str], OnProgress]]:
+    """Bars, each of which appears with the first progress that is reported to it."""
     columns = (
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
@@ -138,5 +158,15 @@ def show_progress(console: Console, title: str) -> Iterator[Callable[[int, int, 
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total, _name: progress.update(task, completed=done, total=total)
+
+        def track(title: str) -> OnProgress:
+            tasks: list[TaskID] = []
+
+            def advance(done: int, total: int, _name: str) -> None:
+                if not tasks:
+                    tasks.append(progress.add_task(title))
+                progress.update(tasks[0], completed=done, total=total)
+
+            return advance
+
+        yield track

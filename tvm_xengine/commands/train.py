@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from tvm_xengine.codegen.kernel_store import KernelStore
 from tvm_xengine.commands.options import Request
-from tvm_xengine.commands.prepare import PreparedStep, prepare, show_progress
+from tvm_xengine.commands.prepare import PreparedStep, kernel_store, prepare, show_progress
 from tvm_xengine.compiler import build_forward, build_step, plan_keep_everything
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.graph import Role
@@ -32,9 +33,18 @@ def run_train(request: Request, console: Console) -> None:
     """Plan, train and report; the JSON report holds the same numbers as the table."""
     prepared = prepare(request, console)
     data = _digits_for(prepared)
-    planned, keep_all = build_step(prepared.lowered, prepared.plan), _keep_all_step(prepared)
+    store = kernel_store(request)
+    with show_progress(console) as track:
+        planned = build_step(
+            prepared.lowered,
+            prepared.plan,
+            store=store,
+            on_compiled=track("compiling kernels"),
+        )
+    keep_all = _keep_all_step(prepared, store)
     batches = _batches(prepared, data, request)
-    with show_progress(console, "training") as advance:
+    with show_progress(console) as track:
+        advance = track("training")
         trace, comparison = train(
             planned,
             prepared.training.initial_state,
@@ -47,7 +57,7 @@ def run_train(request: Request, console: Console) -> None:
         steps=request.steps,
         loss_first=trace.losses[0],
         loss_last=trace.losses[-1],
-        accuracy=test_accuracy(prepared, trace.state, data),
+        accuracy=test_accuracy(prepared, trace.state, data, store),
         step_us_measured=trace.median_step_us,
         identical_to_keep_all=None if comparison is None else comparison.is_identical,
         max_rel_diff=None if comparison is None else comparison.max_rel_diff,
@@ -63,12 +73,18 @@ def run_train(request: Request, console: Console) -> None:
 
 
 def test_accuracy(
-    prepared: PreparedStep, state: Mapping[str, NDArray[np.generic]], data: Dataset
+    prepared: PreparedStep,
+    state: Mapping[str, NDArray[np.generic]],
+    data: Dataset,
+    store: KernelStore | None = None,
 ) -> float:
     """Share of the test images that the forward function, in inference mode, names rightly."""
     model = prepared.model
     forward = build_forward(
-        evaluation_module(model), len(model.input_names), prepared.plan.problem.platform
+        evaluation_module(model),
+        len(model.input_names),
+        prepared.plan.problem.platform,
+        store=store,
     )
     forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
     correct = 0
@@ -89,13 +105,13 @@ def _digits_for(prepared: PreparedStep) -> Dataset:
     return load_digits((channels, height, width))
 
 
-def _keep_all_step(prepared: PreparedStep) -> StepExecutable | None:
+def _keep_all_step(prepared: PreparedStep, store: KernelStore) -> StepExecutable | None:
     """The step that keeps everything on the home device; None where that cannot run it."""
     problem = prepared.plan.problem
     home = problem.platform.home
     if not all(problem.can_run(op.name, home) for op in problem.graph.ops):
         return None
-    return build_step(prepared.lowered, plan_keep_everything(problem, home))
+    return build_step(prepared.lowered, plan_keep_everything(problem, home), store=store)
 
 
 def _batches(

@@ -53,7 +53,8 @@ class StepExecutable:
             name: self.arenas[view.device].view(view)
             for name, view in self.interface.results.items()
         }
-        self._vm = relax.VirtualMachine(_link(bound, libraries), tvm.cpu())
+        # The module itself: handing over the executable would link all its kernels once more.
+        self._vm = relax.VirtualMachine(_link(bound, libraries).mod, tvm.cpu())
         arguments = [self.arenas[view.device].view(view) for view in views_of(func)]
         self._run = partial(self._vm[func_name], *arguments)
 

@@ -1,0 +1,198 @@
+"""Machine code of kernels, compiled once, in parallel, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, as_completed
+from functools import cache
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from loky import ProcessPoolExecutor
+from tvm.support import cc
+from tvm.target.codegen import llvm_version_major
+
+from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.version import code_version
+from tvm_xengine.errors import CompilationError
+
+_logger = logging.getLogger(__name__)
+
+OnProgress = Callable[[int, int, str], None]
+
+_FEW_KERNELS = 6
+"""So many compile faster here than a second process starts."""
+
+_UNUSED_DAYS = 30
+
+
+def default_store_path() -> Path:
+    """``kernels`` in the user's cache folder (``$XDG_CACHE_HOME/tvm_xengine``)."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "tvm_xengine" / "kernels"
+
+
+class KernelStore:
+    """Compiled kernels in a folder: one shared library for each kernel and target.
+
+    A library's name is the kernel's symbol, made of the hashes of kernel and target; it lies in
+    a folder named after the versions of TVM, LLVM and this code generator. Libraries are written
+    to a temporary name and renamed, so several processes may share the folder. Folders of other
+    versions that were not used for a month are deleted.
+
+    Parameters
+    ----------
+    directory
+        Made by the first compilation.
+    max_workers
+        Processes that compile at once; None means one for each usable core.
+    """
+
+    def __init__(self, directory: Path, *, max_workers: int | None = None) -> None:
+        self._directory = directory / _toolchain_key()
+        self._max_workers = max_workers or len(os.sched_getaffinity(0))
+
+    def load(
+        self, kernels: Iterable[DeviceKernel], on_progress: OnProgress | None = None
+    ) -> dict[str, tvm.runtime.Module]:
+        """For each kernel's symbol a module that holds it; what is missing is compiled first.
+
+        Without a linker on this machine (``c++`` or ``$CXX``) nothing is kept on disk.
+
+        Parameters
+        ----------
+        on_progress
+            Called after every compilation with the number done, the number of all, and the name
+            of the kernel.
+
+        Raises
+        ------
+        UnsupportedModuleError
+            When a kernel would allocate memory.
+        CompilationError
+            When a compiling process dies.
+        """
+        distinct = {kernel.symbol: kernel for kernel in kernels}
+        modules = {symbol: self._find(symbol) for symbol in distinct}
+        missing = [kernel for symbol, kernel in distinct.items() if modules[symbol] is None]
+        if missing and cc.get_cc() is None:
+            return load_kernels(distinct.values(), None)
+        for done, kernel in enumerate(self._compiled(missing), start=1):
+            modules[kernel.symbol] = tvm.runtime.load_module(str(self._path(kernel.symbol)))
+            if on_progress is not None:
+                on_progress(done, len(missing), kernel.name)
+        return {symbol: module for symbol, module in modules.items() if module is not None}
+
+    def _compiled(self, kernels: Sequence[DeviceKernel]) -> Iterator[DeviceKernel]:
+        """Write the library of each kernel, and yield the kernel when that is done."""
+        if not kernels:
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        _delete_unused(self._directory.parent, keep=self._directory)
+        workers = min(self._max_workers, len(kernels) // _FEW_KERNELS)
+        if workers <= 1:
+            for kernel in kernels:
+                _write_library(kernel, self._path(kernel.symbol))
+                yield kernel
+            return
+        # The largest first, so that no worker is left with one of them at the end.
+        largest_first = sorted(kernels, key=_size, reverse=True)
+        executor = ProcessPoolExecutor(workers)
+        try:
+            futures = {
+                executor.submit(_write_library, kernel, self._path(kernel.symbol)): kernel
+                for kernel in largest_first
+            }
+            for future in as_completed(futures):
+                future.result()
+                yield futures[future]
+        except BrokenExecutor as error:
+            raise CompilationError(
+                f"a process that compiled one of {len(kernels)} kernels died, perhaps for lack of"
+                " memory; what was compiled is kept, so run again"
+            ) from error
+        finally:
+            executor.shutdown(wait=True, kill_workers=True)
+
+    def _find(self, symbol: str) -> tvm.runtime.Module | None:
+        path = self._path(symbol)
+        if not path.exists():
+            return None
+        try:
+            return tvm.runtime.load_module(str(path))
+        except (RuntimeError, OSError) as error:
+            _logger.warning("%s is compiled again: %s", path, str(error).splitlines()[0])
+            return None
+
+    def _path(self, symbol: str) -> Path:
+        return self._directory / f"{symbol}.so"
+
+
+def load_kernels(
+    kernels: Iterable[DeviceKernel],
+    store: KernelStore | None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, tvm.runtime.Module]:
+    """For each kernel's symbol a module that holds it.
+
+    Without a store the kernels are compiled in this process, one module for each target, and
+    kept nowhere; `on_progress` is not called then.
+    """
+    if store is not None:
+        return store.load(kernels, on_progress)
+    by_target: dict[str, list[DeviceKernel]] = {}
+    for kernel in {kernel.symbol: kernel for kernel in kernels}.values():
+        by_target.setdefault(str(kernel.target), []).append(kernel)
+    modules = {}
+    for group in by_target.values():
+        module = compile_kernels(group, group[0].target)
+        modules.update({kernel.symbol: module for kernel in group})
+    return modules
+
+
+def _write_library(kernel: DeviceKernel, path: Path) -> None:
+    module = compile_kernels([kernel], kernel.target)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
+        module.export_library(str(unfinished))
+        unfinished.replace(path)
+
+
+def _size(kernel: DeviceKernel) -> int:
+    nodes = 0
+
+    def count(_: tvm.ir.Call) -> None:
+        nonlocal nodes
+        nodes += 1
+
+    tvm_ffi.structural_walk(kernel.func.body, (tvm.ir.Call, count))
+    return nodes
+
+
+@cache
+def _toolchain_key() -> str:
+    facts = {
+        "code": code_version(),
+        "tvm": tvm.__version__,
+        "ffi": tvm_ffi.__version__,
+        "llvm": str(llvm_version_major()),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _delete_unused(parent: Path, keep: Path) -> None:
+    """Delete the folders of versions that nobody has compiled with for a month."""
+    os.utime(keep)
+    oldest_s = time.time() - _UNUSED_DAYS * 86_400
+    for folder in parent.iterdir():
+        if folder != keep and folder.is_dir() and folder.stat().st_mtime < oldest_s:
+            shutil.rmtree(folder, ignore_errors=True)
