@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test test-slow lint format bench networks clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -14,6 +14,9 @@ test-slow: .stamp-dev
 
 bench: .stamp-dev
 	$(BIN)/python -m pytest benchmarks -s -m 'slow or not slow'
+
+networks: .stamp-networks
+	$(BIN)/python -m tests.networks
 
 lint: .stamp-dev
 	$(BIN)/ruff check .
@@ -28,6 +31,10 @@ format: .stamp-dev
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+.stamp-networks: .stamp-dev
+	$(BIN)/pip install --quiet --editable '.[dev,networks]'
 	touch $@
 
 clean:

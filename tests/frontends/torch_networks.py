@@ -57,3 +57,52 @@ class ResNet18(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.blocks(torch.relu(self.bn1(self.conv1(x))))
         return self.fc(x.mean((2, 3)))
+
+
+class MLPerfBlock(nn.Module):
+    """A block of MLPerf Tiny's ResNet-8: biases everywhere, no norm on the shortcut."""
+
+    def __init__(self, before: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, channels, 3, stride, 1)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.shortcut = nn.Conv2d(before, channels, 1, stride) if stride != 1 else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.bn1(self.conv1(x)))
+        return torch.relu(self.shortcut(x) + self.bn2(self.conv2(y)))
+
+
+class ResNet8(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.stage1 = MLPerfBlock(16, 16, 1)
+        self.stage2 = MLPerfBlock(16, 32, 2)
+        self.stage3 = MLPerfBlock(32, 64, 2)
+        self.fc = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.bn1(self.conv1(x)))
+        return self.fc(self.stage3(self.stage2(self.stage1(x))).mean((2, 3)))
+
+
+class DSCNN(nn.Module):
+    """MLPerf Tiny's keyword spotter without its dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # TensorFlow's "same" padding of 49 x 10.
+        layers: list[nn.Module] = [nn.ZeroPad2d((1, 1, 4, 5)), nn.Conv2d(1, 64, (10, 4), 2)]
+        layers += [nn.BatchNorm2d(64), nn.ReLU()]
+        for _ in range(4):
+            layers += [nn.Conv2d(64, 64, 3, 1, 1, groups=64), nn.BatchNorm2d(64), nn.ReLU()]
+            layers += [nn.Conv2d(64, 64, 1), nn.BatchNorm2d(64), nn.ReLU()]
+        self.features = nn.Sequential(*layers)
+        self.fc = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.features(x).mean((2, 3)))

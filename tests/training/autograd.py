@@ -1,5 +1,7 @@
 """Comparing a training step with PyTorch's autograd."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import nn
@@ -17,7 +19,12 @@ def exported(module: nn.Module, *inputs: torch.Tensor) -> ForwardModel:
 
 
 def worst_gradient_error(
-    model: ForwardModel, module: nn.Module, x: torch.Tensor, labels: torch.Tensor
+    model: ForwardModel,
+    module: nn.Module,
+    x: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    names: Sequence[str] | None = None,
 ) -> float:
     """Largest error of loss and gradients, relative to the tensor's largest gradient.
 
@@ -29,8 +36,10 @@ def worst_gradient_error(
     expected = nn.functional.cross_entropy(module(x), labels)
     expected.backward()
     found = run.gradients()
+    names = names or [identifier(name) for name, _ in module.named_parameters()]
     wanted = {
-        identifier(name): parameter.grad.numpy() for name, parameter in module.named_parameters()
+        name: parameter.grad.numpy()
+        for name, parameter in zip(names, module.parameters(), strict=True)
     }
     floor = 1e-6 * max(np.abs(gradient).max() for gradient in wanted.values())
     errors = [

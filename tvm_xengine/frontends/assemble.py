@@ -58,6 +58,30 @@ def with_output(model: ForwardModel, position: int) -> ForwardModel:
     return assemble(model.name, mod, model.state, set(model.parameters))
 
 
+def without_final_softmax(model: ForwardModel) -> ForwardModel:
+    """The model that returns logits where it returned their softmax; others as they are.
+
+    Files made for inference often end in a softmax, which cross-entropy brings along itself.
+    """
+    source = read_forward_ops(model.main)
+    maker = {result: op for op in source.ops for result in op.results}
+    last = maker.get(source.outputs[0])
+    while last is not None and last.op == "relax.reshape":
+        last = maker.get(last.operands[0])
+    if len(source.outputs) > 1 or last is None or last.op != "relax.nn.softmax":
+        return model
+    softmax, (logits,) = last.results[0], last.operands
+    ops = tuple(
+        replace(op, operands=tuple(logits if x is softmax else x for x in op.operands))
+        for op in source.ops
+        if op is not last
+    )
+    outputs = tuple(logits if output is softmax else output for output in source.outputs)
+    bare = replace(source, ops=ops, outputs=outputs)
+    mod = tvm.IRModule({"main": _rewritten(bare, list(bare.params))})
+    return assemble(model.name, mod, model.state, set(model.parameters))
+
+
 def _rewritten(source: ForwardOps, params: list[relax.Var]) -> relax.Function:
     builder = relax.BlockBuilder()
     made: dict[relax.Expr, relax.Expr] = {}

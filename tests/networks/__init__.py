@@ -1,0 +1,1 @@
+"""Whole networks, checked against PyTorch."""

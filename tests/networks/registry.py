@@ -1,0 +1,124 @@
+"""The networks of the table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import nn
+
+from tests.networks.from_onnx import light_model
+from tests.networks.from_torch import torch_network
+from tests.networks.language_models import GPT2, Bert
+from tests.networks.network import Network, Setting
+from tests.networks.recurrent import Recurrent
+from tests.networks.torchvision_models import torchvision_models
+from tests.networks.unet import UNet
+
+_LIGHT = (
+    *("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50"),
+    *("shufflenet", "squeezenet", "vgg19", "zfnet512"),
+)
+
+
+def networks() -> dict[str, Network]:
+    """All networks, by name."""
+    entries = [*_small(), *_vision(), *_language(), *(light_model(name) for name in _LIGHT)]
+    return {entry.name: entry for entry in entries}
+
+
+def _small() -> list[Network]:
+    by_hand = partial(torch_network, source="torch, by hand")
+    return [
+        by_hand(
+            "lstm",
+            module=lambda _length: Recurrent(nn.LSTM, 32, 64, 10),
+            example=(-1, 32),
+            full=Setting(8, 32),
+            checked=Setting(3, 6),
+        ),
+        by_hand(
+            "gru",
+            module=lambda _length: Recurrent(nn.GRU, 32, 64, 10),
+            example=(-1, 32),
+            full=Setting(8, 32),
+            checked=Setting(3, 6),
+        ),
+        by_hand(
+            "unet-2d",
+            module=lambda _size: UNet(2, 1, 2, width=64, depth=4),
+            example=(1, -1, -1),
+            full=Setting(4, 224),
+            checked=Setting(2, 32),
+        ),
+        by_hand(
+            "unet-3d",
+            module=lambda _size: UNet(3, 1, 2, width=32, depth=3),
+            example=(1, -1, -1, -1),
+            full=Setting(1, 64),
+            checked=Setting(2, 16),
+        ),
+    ]
+
+
+def _vision() -> list[Network]:
+    names = (
+        *("resnet18", "resnet34", "resnet50", "googlenet", "mobilenet_v2", "mobilenet_v3_small"),
+        *("mobilenet_v3_large", "efficientnet_b0", "vgg16", "vgg19"),
+    )
+    entries = [
+        torch_network(
+            f"torchvision {name}",
+            "torchvision",
+            partial(_vision_module, name),
+            (3, -1, -1),
+            full=Setting(8, 224),
+            checked=Setting(2, 64),
+        )
+        for name in names
+    ]
+    vit = torch_network(
+        "torchvision vit_b_16",
+        "torchvision",
+        _vit,
+        (3, -1, -1),
+        full=Setting(8, 224),
+        checked=Setting(2, 48),
+    )
+    return [*entries, vit]
+
+
+def _vision_module(name: str, _size: int) -> nn.Module:
+    # Auxiliary classifiers would be further outputs, and so further losses.
+    options = {"aux_logits": False, "init_weights": True} if name == "googlenet" else {}
+    module: nn.Module = getattr(torchvision_models(), name)(**options)
+    return module
+
+
+def _vit(size: int) -> nn.Module:
+    module: nn.Module = torchvision_models().vit_b_16(image_size=size)
+    # The published head starts at zero, which would make all other gradients zero.
+    nn.init.normal_(module.heads.head.weight, std=0.02)
+    return module
+
+
+def _language() -> list[Network]:
+    return [
+        torch_network(
+            "transformers bert-base",
+            "transformers",
+            lambda _length: Bert(),
+            (-1,),
+            full=Setting(8, 128),
+            checked=Setting(2, 16),
+            vocabulary=30_522,
+        ),
+        torch_network(
+            "transformers gpt2-small",
+            "transformers",
+            lambda _length: GPT2(),
+            (-1,),
+            full=Setting(2, 1024),
+            checked=Setting(2, 16),
+            vocabulary=50_257,
+        ),
+    ]
