@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.packing import Items, pack
@@ -61,15 +62,34 @@ def plan_arenas(
         pieces = _pieces(instances)
         rows = [(round_up(piece[0].size_bytes, alignment), _intervals(piece)) for piece in pieces]
         rows += [(round_up(size, alignment), [(at, at)]) for at, size in workspaces]
-        items = Items.of(rows)
-        layout = pack(items, evaluations=effort // max(len(items.size), 1), seed=seed)
+        layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed)
         for piece, offset in zip(pieces, layout, strict=False):
             for instance in piece:
                 offsets[instance.id] = int(offset)
         for (at, _), offset in zip(workspaces, layout[len(pieces) :], strict=True):
             workspace_offsets[at] = int(offset)
-        arena_bytes[device.name] = int(np.max(layout + items.size, initial=0))
     return ArenaPlan(residency, tuple(offsets), workspace_offsets, arena_bytes)
+
+
+def _lay_out(
+    rows: Sequence[tuple[int, list[tuple[int, int]]]], steps: int, effort: int, seed: int
+) -> tuple[NDArray[np.int64], int]:
+    """An address for each (size, intervals) row, and the end of the last one.
+
+    What is there throughout goes to the bottom, in the order of the rows: nothing else can ever
+    use its bytes, so that the rest loses no room.
+    """
+    layout = np.zeros(len(rows), dtype=np.int64)
+    throughout = [k for k, (_, stays) in enumerate(rows) if stays == [(0, steps)]]
+    bottom = 0
+    for k in throughout:
+        layout[k] = bottom
+        bottom += rows[k][0]
+    rest = sorted(set(range(len(rows))) - set(throughout))
+    items = Items.of([rows[k] for k in rest])
+    packed = pack(items, evaluations=effort // max(len(rest), 1), seed=seed)
+    layout[rest] = bottom + packed
+    return layout, bottom + int(np.max(packed + items.size, initial=0))
 
 
 def _workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple[int, int]]:

@@ -1,0 +1,95 @@
+"""Kernels prepared for an embedded processor: fast, or small in code and scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.schedules.inline import inline_elementwise
+from tvm_xengine.compiler import LoweredStep
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.extract import extract_graph
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.platform import Platform
+
+
+class Backend(Enum):
+    """What kernels leave as."""
+
+    C = "c"
+    LLVM = "llvm"
+
+
+class Optimize(Enum):
+    """What kernels are scheduled for."""
+
+    SIZE = "size"  # the least scratch memory, then loops as they were written
+    SPEED = "speed"  # the project's schedules: packed, unrolled
+
+
+def code_target(target: EmbeddedTarget, backend: Backend) -> Target:
+    """What TVM generates code for.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        If LLVM has no code generator for the target.
+    """
+    if backend is Backend.C:
+        return Target({"kind": "c"})
+    try:
+        return Target({"kind": "llvm", **target.llvm})
+    except (ValueError, TypeError) as error:
+        raise UnsupportedModuleError(
+            f"target {target.name} cannot be used with the LLVM back end: {error}"
+        ) from error
+
+
+def lower_for_target(
+    mod: tvm.IRModule,
+    platform: Platform,
+    target: Target,
+    optimize: Optimize,
+    func_name: str,
+) -> LoweredStep:
+    """A function of `mod` as kernel calls; all regions of `platform` share one kernel for each.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        If an op has no kernel or a shape is not static; it is named.
+    """
+    lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
+    extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
+    kernels: dict[tuple[str, str], DeviceKernel] = {}
+    for name in dict.fromkeys(extraction.kernels.values()):
+        kernel = _prepare(lowered[name], target, name, optimize)
+        for device in platform.computing:
+            kernels[name, device.name] = kernel
+    return LoweredStep(lowered, func_name, extraction, platform, kernels)
+
+
+def _prepare(func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize) -> DeviceKernel:
+    fast = prepare_kernel(func, target, name)
+    if optimize is Optimize.SPEED:
+        return fast
+    plain = prepare_kernel(func, target, name, schedule=_inlined)
+    # Loops as written may keep whole intermediates; then the packed kernel is the smaller one.
+    return min([plain, fast], key=lambda kernel: kernel.workspace_bytes)
+
+
+def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
+    sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
+    inline_elementwise(sch)
+    return sch.mod["main"]
+
+
+def distinct_kernels(kernels: Sequence[DeviceKernel]) -> list[DeviceKernel]:
+    """`kernels` without repeats, in their order."""
+    return list({kernel.symbol: kernel for kernel in kernels}.values())
