@@ -11,6 +11,7 @@ XEngineError
 ├── NoScheduleError          no schedule was found under the budgets
 ├── SolverUnavailableError   the chosen solver cannot run here
 ├── CompilationError         a kernel could not be compiled to machine code
+├── ExportError              a package cannot be written where it was asked for
 └── MeasurementError         a kernel or link could not be measured
 """
 
@@ -59,6 +60,10 @@ class SolverUnavailableError(XEngineError):
 
 class CompilationError(XEngineError):
     """A kernel could not be compiled to machine code."""
+
+
+class ExportError(XEngineError):
+    """A package cannot be written where it was asked for."""
 
 
 class MeasurementError(XEngineError):
