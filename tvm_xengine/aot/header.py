@@ -8,11 +8,12 @@ from tvm_xengine.aot.driver import (
     init_prototype,
     train_prototype,
 )
+from tvm_xengine.aot.measure_code import CodeSize
 from tvm_xengine.aot.package import Package
 
 
-def header_source(package: Package) -> str:
-    """The text of ``<name>.h``, for C and C++."""
+def header_source(package: Package, code: CodeSize | None) -> str:
+    """The text of ``<name>.h``, for C and C++; `code` states the stack, where it is known."""
     name, macro = package.name, package.macro
     sizes = "\n".join(
         f"#define {macro}_{region.upper()}_BYTES {size}u\n"
@@ -34,6 +35,12 @@ def header_source(package: Package) -> str:
         if guard_protects_state(package.train)
         else "after some updates: load a checkpoint to go on"
     )
+    stack = (
+        f"\n/* Measured with {code.flags}; functions of the C library come on top. */\n"
+        f"#define {macro}_STACK_BYTES {code.stack_bytes}u"
+        if code is not None
+        else ""
+    )
     align = 16 if package.backend.value == "llvm" else 8
     return f"""\
 /* {name}: a training step as plain C, made by tvm-xengine for {package.target.name}.
@@ -54,7 +61,7 @@ extern "C" {{
 #define {macro}_INPUT_ALIGN {align}u
 #define {macro}_STATE_BYTES {package.state_bytes}u
 #define {macro}_NUM_REGIONS {len(package.regions)}
-{sizes}
+{sizes}{stack}
 
 /* Where each state tensor lies in its region. */
 {offsets}

@@ -1,0 +1,275 @@
+"""From a model to a directory with its training step as C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tvm_xengine.aot.batches import BatchInput
+from tvm_xengine.aot.c_expressions import Names
+from tvm_xengine.aot.c_kernel import c_kernel
+from tvm_xengine.aot.driver import driver_source
+from tvm_xengine.aot.header import header_source
+from tvm_xengine.aot.kernels import Backend, Optimize, code_target
+from tvm_xengine.aot.llvm_object import object_prototype, write_object
+from tvm_xengine.aot.measure_code import CodeSize, measure_code
+from tvm_xengine.aot.package import KernelCode, Package, StateTensor
+from tvm_xengine.aot.places import Field, KernelCall
+from tvm_xengine.aot.plan_document import as_json, plan_document
+from tvm_xengine.aot.plan_step import (
+    Machine,
+    PlannedFunction,
+    PlannedTraining,
+    plan_evaluation,
+    plan_training,
+)
+from tvm_xengine.aot.project_files import cmake_lists, library_sources, make_fragment, readme
+from tvm_xengine.aot.reference import Expected, expected_results
+from tvm_xengine.aot.regions import FLASH, Region
+from tvm_xengine.aot.selftest import selftest_source
+from tvm_xengine.aot.sources import data_source, kernels_header, kernels_source
+from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
+from tvm_xengine.aot.write_directory import check_free, write_directory
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.errors import NoScheduleError, UnsupportedModelError
+from tvm_xengine.extract import tensor_bytes
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.planner import PlanOptions
+from tvm_xengine.training.step import TrainingStep
+
+OnProgress = Callable[[str], None]
+
+_ALIGNMENT_BYTES = {Backend.C: 8, Backend.LLVM: 64}
+"""LLVM may use aligned vector loads."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What a package is made for.
+
+    Attributes
+    ----------
+    regions
+        Memory of the processor, fastest first; ``flash`` bounds constants and initial state.
+    learning_rate
+        What ``set_lr`` starts from.
+    selftest_steps
+        Steps of the self-test.
+    power_w
+        What the processor draws, for plans by energy.
+    """
+
+    target: str
+    regions: tuple[Region, ...]
+    backend: Backend = Backend.C
+    optimize: Optimize = Optimize.SPEED
+    plan: PlanOptions = field(default_factory=PlanOptions)
+    learning_rate: float = 0.01
+    selftest_steps: int = 20
+    power_w: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written.
+
+    Attributes
+    ----------
+    keep_everything_bytes
+        What the first region would need if nothing were recomputed or moved.
+    code
+        None when the target's compiler is not installed.
+    """
+
+    directory: Path
+    package: Package
+    training: PlannedTraining
+    evaluation: PlannedFunction
+    keep_everything_bytes: int
+    code: CodeSize | None
+    expected: Expected
+
+
+def export_step(
+    model: ForwardModel,
+    training: TrainingStep,
+    options: ExportOptions,
+    directory: Path,
+    *,
+    force: bool = False,
+    on_progress: OnProgress = lambda _: None,
+) -> ExportReport:
+    """Write the training step of `model` as C into a new directory.
+
+    Parameters
+    ----------
+    training
+        Made from `model`.
+    directory
+        Written whole or not at all; replaced only if `force`.
+
+    Raises
+    ------
+    ExportError
+        If the directory exists.
+    InvalidPlatformError
+        If the target is unknown.
+    NoScheduleError
+        If the regions are too small; it says what each one needs at least.
+    UnsupportedModuleError
+        If something cannot be emitted; it is named.
+    """
+    check_free(directory, force=force)
+    target = embedded_target(options.target)
+    code = code_target(target, options.backend)
+    alignment = _ALIGNMENT_BYTES[options.backend]
+    machine = Machine(target, options.regions, code, alignment, options.power_w)
+    on_progress("planning the training step")
+    train = plan_training(training, machine, options.optimize, options.plan, on_progress)
+    on_progress("planning the evaluation")
+    evaluate = plan_evaluation(model, train, machine, options.optimize, options.plan)
+    package = _package(model, training, train, evaluate, machine, options)
+    _check_flash(package, options.regions)
+    on_progress("computing the expected losses")
+    inputs = batch_inputs(package)
+    expected = expected_results(model, training, inputs, package.hyper, options.selftest_steps)
+    report: list[CodeSize | None] = []
+
+    def write(folder: Path) -> None:
+        on_progress("writing")
+        _write_sources(folder, package, machine)
+        measured = measure_code(folder, library_sources(package)[:2], target, options.optimize)
+        report.append(measured)
+        (folder / f"{package.name}.h").write_text(header_source(package, measured))
+        keep = train.keep_everything_bytes
+        document = plan_document(package, train.function, evaluate, keep, measured)
+        (folder / f"{package.name}_plan.json").write_text(as_json(document))
+        (folder / "README.md").write_text(readme(package, keep, measured))
+        selftest = selftest_source(package, inputs, expected)
+        (folder / f"{package.name}_selftest.c").write_text(selftest)
+
+    write_directory(directory, write, force=force)
+    return ExportReport(
+        directory, package, train, evaluate, train.keep_everything_bytes, report[0], expected
+    )
+
+
+def batch_inputs(package: Package) -> list[BatchInput]:
+    """The inputs of the self-test; integers are class numbers."""
+    ((output, _),) = package.evaluate.results.values()
+    data = {entry.name for entry in package.evaluate.inputs}
+    classes = output.shape[1] if len(output.shape) > 1 else 2
+    return [
+        BatchInput(entry, 2 if entry.name in data else classes) for entry in package.train.inputs
+    ]
+
+
+def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
+    name = package.name
+    files = {
+        f"{name}.h": header_source(package, None),
+        f"{name}.c": driver_source(package),
+        f"{name}_kernels.h": kernels_header(package),
+        f"{name}_data.c": data_source(package),
+        "CMakeLists.txt": cmake_lists(package),
+        f"{name}.mk": make_fragment(package),
+    }
+    if package.backend is Backend.C:
+        files[f"{name}_kernels.c"] = kernels_source(package)
+    else:
+        named = {package.codes[symbol].name: k for symbol, k in package.kernels.items()}
+        write_object(named, machine.code, folder / f"{name}_kernels.o")
+    for path, text in files.items():
+        (folder / path).write_text(text)
+
+
+def _package(
+    model: ForwardModel,
+    training: TrainingStep,
+    train: PlannedTraining,
+    evaluate: PlannedFunction,
+    machine: Machine,
+    options: ExportOptions,
+) -> Package:
+    name = _identifier(model.name)
+    functions = (train.function, evaluate)
+    kernels = _used_kernels(functions)
+    used = {
+        region.name: max(f.program.region_bytes[region.name] for f in functions)
+        for region in machine.writable
+    }
+    used = {region: size for region, size in used.items() if size}
+    graph = train.function.plan.problem.graph
+    state = []
+    for tensor, place in train.state.items():
+        info = graph.tensor[tensor]
+        size_bytes = tensor_bytes(info.shape, info.dtype)
+        entry = Field(tensor, info.dtype, info.shape, size_bytes)
+        state.append(StateTensor(entry, place, np.asarray(training.initial_state[tensor])))
+    return Package(
+        name=name,
+        target=machine.target,
+        backend=options.backend,
+        optimize=options.optimize,
+        alignment_bytes=machine.alignment_bytes,
+        regions=used,
+        kept_bytes={region: train.state_end_bytes[region] for region in used},
+        train=train.function.program,
+        evaluate=evaluate.program,
+        state=tuple(state),
+        hyper=dict.fromkeys(training.hyper_names, options.learning_rate),
+        constants={**evaluate.constants, **train.function.constants},
+        kernels=kernels,
+        codes=_codes(name, kernels, options.backend),
+    )
+
+
+def _used_kernels(functions: tuple[PlannedFunction, ...]) -> dict[str, DeviceKernel]:
+    used: dict[str, DeviceKernel] = {}
+    for function in functions:
+        called = {c.symbol for c in function.program.calls if isinstance(c, KernelCall)}
+        for kernel in function.lowered.kernels.values():
+            if kernel.symbol in called:
+                used.setdefault(kernel.symbol, kernel)
+    return used
+
+
+def _codes(prefix: str, kernels: Mapping[str, DeviceKernel], backend: Backend) -> dict[str, KernelCode]:
+    names = Names()
+    codes = {}
+    for symbol, kernel in kernels.items():
+        name = names.fresh(f"{prefix}_{kernel.name}")
+        if backend is Backend.C:
+            text = c_kernel(kernel, name)
+            codes[symbol] = KernelCode(
+                name, text.prototype, text.arguments, text.source, text.helpers
+            )
+        else:
+            count = len(kernel.inputs) + len(kernel.outputs) + (kernel.workspace_bytes > 0)
+            prototype = object_prototype(kernel, name)
+            codes[symbol] = KernelCode(name, prototype, tuple(range(count)))
+    return codes
+
+
+def _check_flash(package: Package, regions: tuple[Region, ...]) -> None:
+    needed = package.flash_bytes + sum(
+        tensor.field.size_bytes for tensor in package.state if tensor.initial.any()
+    )
+    for region in regions:
+        if region.name == FLASH and needed > region.size_bytes:
+            raise NoScheduleError(
+                f"constants and initial state take {needed} bytes of flash, more than the"
+                f" {region.size_bytes} of the region {FLASH}"
+            )
+
+
+def _identifier(name: str) -> str:
+    """`name` as a prefix of C names."""
+    text = "".join(c.lower() if c.isascii() and c.isalnum() else "_" for c in Path(name).stem)
+    text = text if text and not text[0].isdigit() else f"net_{text}"
+    if not text.strip("_"):
+        raise UnsupportedModelError(f"the model name {name!r} has no letter; rename the model")
+    return text
