@@ -1,48 +1,37 @@
 """Zoo networks are the published ones: same sizes, same function, same gradients."""
 
 import pytest
-import torch
-from torch import nn
 
-from tests.frontends.torch_networks import DSCNN, LeNet, ResNet8
-from tests.training.autograd import worst_gradient_error
+from tests.networks.figures import compared
+from tests.networks.registry import networks
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends import load_model, zoo
-from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.zoo.layers import Layers
-
-
-def copy_parameters(model: ForwardModel, module: nn.Module) -> None:
-    """Give the module the zoo's values; both list their parameters in the order of the layers."""
-    parameters = list(module.parameters())
-    assert len(parameters) == len(model.parameters)
-    with torch.no_grad():
-        for parameter, value in zip(parameters, model.parameters.values(), strict=True):
-            assert parameter.shape == value.shape
-            parameter.copy_(torch.from_numpy(value))
 
 
 @pytest.mark.parametrize(
-    ("name", "num_classes", "expected"),
-    [("lenet", None, 61_706), ("resnet8", None, 78_186), ("ds_cnn", None, 23_756)],
+    ("name", "options", "expected"),
+    [
+        ("lenet", {}, 61_706),
+        ("resnet8", {}, 78_186),
+        ("ds_cnn", {}, 23_756),
+        ("resnet50", {"num_classes": 1000}, 25_557_032),
+        ("mobilenetv2", {"num_classes": 1000}, 3_504_872),
+        ("unet", {}, 31_036_546),
+        pytest.param(
+            "vgg16", {"num_classes": 1000, "size": 224}, 138_357_544, marks=pytest.mark.slow
+        ),
+    ],
 )
-def test_zoo_networks_have_the_published_number_of_parameters(name, num_classes, expected):
-    model = zoo.build(name, batch_size=1, num_classes=num_classes)
+def test_zoo_networks_have_the_published_number_of_parameters(name, options, expected):
+    model = zoo.build(name, batch_size=1, **options)
     assert sum(value.size for value in model.parameters.values()) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "reference"),
-    [("lenet", 16, lambda: LeNet(16)), ("resnet8", 8, ResNet8), ("ds_cnn", None, DSCNN)],
-)
-def test_zoo_network_is_the_torch_network_of_that_name(name, size, reference, monkeypatch):
-    monkeypatch.setattr(Layers, "dropout", lambda _layers, _name, x, _rate: x)
-    model = zoo.build(name, batch_size=3, size=size, num_classes=10)
-    module = reference().train()
-    copy_parameters(model, module)
-    torch.manual_seed(0)
-    x, labels = torch.randn(model.input_shapes[0]), torch.randint(0, 10, (3,))
-    assert worst_gradient_error(model, module, x, labels, names=list(model.parameters)) < 1e-4
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "ds_cnn", "gpt_nano"])
+def test_zoo_networks_have_the_gradients_of_the_torch_networks(name):
+    errors = compared(networks()[f"zoo {name}"])
+    assert errors.gradient < 1e-9
+    assert errors.change < 1e-9
 
 
 def test_hyphens_count_as_underscores():
@@ -52,3 +41,10 @@ def test_hyphens_count_as_underscores():
 def test_size_of_a_file_cannot_be_chosen():
     with pytest.raises(UnsupportedModelError, match="fixed in the file"):
         load_model("net.onnx", size=32)
+
+
+def test_a_network_of_no_class_is_refused():
+    with pytest.raises(UnsupportedModelError, match="at least one class"):
+        zoo.build("mlp", num_classes=0)
+    with pytest.raises(UnsupportedModelError, match="divisible by 16"):
+        zoo.build("unet", size=40)

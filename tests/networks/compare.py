@@ -22,6 +22,7 @@ MOMENTUM = 0.9
 LEARNING_RATE = 2**-7
 
 Values = Mapping[str, NDArray[np.floating]]
+Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def build_executable(subject: Subject) -> tuple[TrainingStep, StepExecutable]:
 
 def batches(
     training: TrainingStep, subject: Subject, vocabulary: int | None, count: int
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
+) -> list[Batch]:
     """Random batches that the network reads: normal numbers or tokens, and classes."""
     random = torch.Generator().manual_seed(1)
     types = {param.name: param.ty for param in training.function.params}
@@ -69,7 +70,7 @@ def batches(
 def run_ours(
     training: TrainingStep,
     executable: StepExecutable,
-    data: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    data: Iterable[Batch],
 ) -> Trace:
     """Steps of momentum, whose slots hold the gradients after the first one."""
     executable.write(training.initial_state)
@@ -90,7 +91,7 @@ def run_ours(
     return Trace(tuple(losses), gradients, {name: state[name] for name in gradients})
 
 
-def run_torch(subject: Subject, data: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Trace:
+def run_torch(subject: Subject, data: Iterable[Batch]) -> Trace:
     """The same steps by autograd and torch.optim."""
     leaves = subject.parameters
     optimizer = torch.optim.SGD(leaves.values(), lr=LEARNING_RATE, momentum=MOMENTUM)

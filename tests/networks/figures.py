@@ -10,6 +10,7 @@ import torch
 import tvm
 
 from tests.networks.compare import (
+    Batch,
     Values,
     batches,
     build_executable,
@@ -20,7 +21,7 @@ from tests.networks.compare import (
     run_torch,
 )
 from tests.networks.directional import directional_error
-from tests.networks.network import Network, Setting
+from tests.networks.network import Network
 from tvm_xengine.compiler import lower_step, make_problem, plan_keep_everything
 from tvm_xengine.extract import extract_graph
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
@@ -35,6 +36,42 @@ ZERO_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Of the whole training step, optimizer included, at full size in float32.
+
+    Attributes
+    ----------
+    ops_unfused, ops
+        Kernel calls before and after fusion.
+    keep_all_bytes
+        Arena that keeps everything, parameters and optimizer state included.
+    """
+
+    parameters: int
+    ops_unfused: int
+    ops: int
+    keep_all_bytes: int
+
+
+@dataclass(frozen=True)
+class Errors:
+    """In float64, against PyTorch.
+
+    Attributes
+    ----------
+    gradient, loss, change
+        Of the first gradients, of the losses of five steps, of what the steps changed.
+    directional
+        Of the gradients against differences of our own loss.
+    """
+
+    gradient: float
+    loss: float
+    change: float
+    directional: float
+
+
+@dataclass(frozen=True)
 class Figures:
     """One row of the table.
 
@@ -42,32 +79,19 @@ class Figures:
     ----------
     full, checked
         Setting of the sizes, and of the errors: (batch, size).
-    ops_unfused, ops
-        Kernel calls of the whole step, optimizer included, before and after fusion.
-    keep_all_bytes
-        Arena that keeps everything, parameters and optimizer state included.
-    gradient_error, loss_error, change_error
-        In float64: of the first gradients, of the losses of five steps, of what the steps changed.
-    float32_error, torch_float32_error
-        Of the first gradients in float32 against PyTorch's in float64: ours, and PyTorch's own.
-    directional_error
-        In float64: of the gradients against differences of our own loss.
+    float32, torch_float32
+        Errors of the first gradients in float32 against PyTorch's in float64: ours, and PyTorch's
+        own.
     """
 
     name: str
     source: str
-    full: tuple[int, int]
-    checked: tuple[int, int]
-    parameters: int
-    ops_unfused: int
-    ops: int
-    keep_all_bytes: int
-    gradient_error: float
-    loss_error: float
-    change_error: float
-    directional_error: float
-    float32_error: float
-    torch_float32_error: float
+    full: tuple[int, int | None]
+    checked: tuple[int, int | None]
+    sizes: Sizes
+    float64: Errors
+    float32: float
+    torch_float32: float
 
     def as_document(self) -> dict[str, object]:
         """The row for a JSON file."""
@@ -76,17 +100,22 @@ class Figures:
 
 def measure(network: Network) -> Figures:
     """Count the network at full size, compare it at the reduced one."""
+    errors, gradients, batch = _compared(network)
+    ours, theirs = _float32_gradients(network, batch)
     return Figures(
         name=network.name,
         source=network.source,
         full=(network.full.batch, network.full.size),
         checked=(network.checked.batch, network.checked.size),
-        **_sizes(network),
-        **_errors(network),
+        sizes=count(network),
+        float64=errors,
+        float32=_nonzero_error(ours, gradients),
+        torch_float32=_nonzero_error(theirs, gradients),
     )
 
 
-def _sizes(network: Network) -> dict[str, int]:
+def count(network: Network) -> Sizes:
+    """Sizes at the full setting; nothing is compiled."""
     model = network.published(network.full)
     training = build_training_step(model)
     platform = Platform((Device("cpu", "llvm -mcpu=native"),))
@@ -96,42 +125,43 @@ def _sizes(network: Network) -> dict[str, int]:
         lowered, platform, lambda kernels: {k.symbol: OpCost(1) for k in kernels}
     )
     plan = plan_keep_everything(problem, "cpu")
-    return {
-        "parameters": sum(value.size for value in model.parameters.values()),
-        "ops_unfused": len(extract_graph(unfused, TRAIN_STEP).graph.ops),
-        "ops": len(problem.graph.ops),
-        "keep_all_bytes": plan.arenas.arena_bytes["cpu"],
-    }
+    return Sizes(
+        parameters=sum(value.size for value in model.parameters.values()),
+        ops_unfused=len(extract_graph(unfused, TRAIN_STEP).graph.ops),
+        ops=len(problem.graph.ops),
+        keep_all_bytes=plan.arenas.arena_bytes["cpu"],
+    )
 
 
-def _errors(network: Network) -> dict[str, float]:
-    torch.manual_seed(0)
-    double = network.subject(network.checked, torch.float64)
-    training, executable = build_executable(double)
-    data = batches(training, double, network.vocabulary, STEPS)
-    initial = {name: training.initial_state[name].copy() for name in double.model.parameters}
+def compared(network: Network) -> Errors:
+    """Errors in float64 at the reduced setting."""
+    return _compared(network)[0]
+
+
+def _compared(network: Network) -> tuple[Errors, Values, Batch]:
+    """The errors, PyTorch's first gradients and the batch that they belong to."""
+    subject = network.subject(network.checked, torch.float64)
+    training, executable = build_executable(subject)
+    data = batches(training, subject, network.vocabulary, STEPS)
+    initial = {name: training.initial_state[name].copy() for name in subject.model.parameters}
     ours = run_ours(training, executable, data)
     numeric = directional_error(training, executable, ours.gradients, data[0])
     del training, executable
-    theirs = run_torch(double, data)
-    single, torch_single = _float32_gradients(network, network.checked, data[0])
-    return {
-        "gradient_error": gradient_error(ours.gradients, theirs.gradients, least_share=ZERO_SHARE),
-        "loss_error": loss_error(ours, theirs),
-        "change_error": change_error(ours, theirs, initial, least_share=ZERO_SHARE),
-        "directional_error": numeric,
-        "float32_error": _nonzero_error(single, theirs.gradients),
-        "torch_float32_error": _nonzero_error(torch_single, theirs.gradients),
-    }
+    theirs = run_torch(subject, data)
+    errors = Errors(
+        gradient=gradient_error(ours.gradients, theirs.gradients, least_share=ZERO_SHARE),
+        loss=loss_error(ours, theirs),
+        change=change_error(ours, theirs, initial, least_share=ZERO_SHARE),
+        directional=numeric,
+    )
+    return errors, theirs.gradients, data[0]
 
 
-def _float32_gradients(
-    network: Network, setting: Setting, batch: tuple[torch.Tensor, torch.Tensor]
-) -> tuple[Values, Values]:
+def _float32_gradients(network: Network, batch: Batch) -> tuple[Values, Values]:
     """Gradients of a step in float32, ours and PyTorch's, from the same parameters."""
     x, labels = batch
     single = (x.float() if x.is_floating_point() else x, labels)
-    subject = network.subject(setting, torch.float32)
+    subject = network.subject(network.checked, torch.float32)
     training, executable = build_executable(subject)
     ours = run_ours(training, executable, [single]).gradients
     del training, executable

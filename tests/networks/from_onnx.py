@@ -7,9 +7,9 @@ from pathlib import Path
 import onnx
 import torch
 
-from tests.networks.rewritten import as_float64, without_dropout
 from tests.networks.network import Network, Setting, Subject
 from tests.networks.onnx_in_torch import run_graph
+from tests.networks.rewritten import as_float64, without_dropout
 from tvm_xengine.frontends.assemble import without_final_softmax
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier

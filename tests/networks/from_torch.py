@@ -13,7 +13,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
 from tvm_xengine.frontends.torch import from_torch_export
 
-ModuleOfSize = Callable[[int], nn.Module]
+ModuleOfSize = Callable[["int | None"], nn.Module]
 """Builds a module for images or sequences of a size."""
 
 

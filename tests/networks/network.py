@@ -12,10 +12,10 @@ from tvm_xengine.frontends.model import ForwardModel
 
 @dataclass(frozen=True)
 class Setting:
-    """Batch size, and height and width of the images or length of the sequence."""
+    """Batch size, and height and width of the images or length of the sequence (None: the usual)."""
 
     batch: int
-    size: int
+    size: int | None
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from functools import partial
 
 from torch import nn
 
+from tests.frontends.torch_networks import DSCNN, LeNet, ResNet8, ResNet18
 from tests.networks.from_onnx import light_model
 from tests.networks.from_torch import torch_network
+from tests.networks.from_zoo import zoo_network
+from tests.networks.gpt import GPT
 from tests.networks.language_models import GPT2, Bert
 from tests.networks.network import Network, Setting
 from tests.networks.recurrent import Recurrent
@@ -22,8 +27,83 @@ _LIGHT = (
 
 def networks() -> dict[str, Network]:
     """All networks, by name."""
-    entries = [*_small(), *_vision(), *_language(), *(light_model(name) for name in _LIGHT)]
+    entries = [
+        *_zoo(),
+        *_small(),
+        *_vision(),
+        *_language(),
+        *(light_model(name) for name in _LIGHT),
+    ]
     return {entry.name: entry for entry in entries}
+
+
+def _zoo() -> list[Network]:
+    def vision(name: str, **options: object) -> Callable[[int], nn.Module]:
+        return lambda _size: getattr(torchvision_models(), name)(num_classes=10, **options)
+
+    return [
+        zoo_network("lenet", LeNet, full=Setting(16, 28), checked=Setting(3, 28), classes=10),
+        zoo_network(
+            "resnet8",
+            lambda _size: ResNet8(),
+            full=Setting(16, 32),
+            checked=Setting(3, 16),
+            classes=10,
+        ),
+        zoo_network(
+            "ds_cnn",
+            lambda _size: DSCNN(),
+            full=Setting(16, None),
+            checked=Setting(3, None),
+            classes=10,
+        ),
+        zoo_network(
+            "resnet18",
+            lambda _size: ResNet18(),
+            full=Setting(16, 32),
+            checked=Setting(2, 16),
+            classes=10,
+        ),
+        zoo_network(
+            "resnet50", vision("resnet50"), full=Setting(8, 224), checked=Setting(2, 64), classes=10
+        ),
+        zoo_network(
+            "vgg16", _small_vgg16, full=Setting(16, 32), checked=Setting(2, 32), classes=10
+        ),
+        zoo_network(
+            "mobilenetv2",
+            vision("mobilenet_v2", dropout=0.0),
+            full=Setting(8, 224),
+            checked=Setting(2, 64),
+            classes=10,
+        ),
+        zoo_network(
+            "unet",
+            lambda _size: UNet(2, 1, 2, width=64, depth=4),
+            full=Setting(4, 224),
+            checked=Setting(2, 32),
+            classes=2,
+        ),
+        zoo_network(
+            "gpt_nano",
+            lambda length: GPT(length, tokens=17, width=48, heads=3, blocks=3),
+            full=Setting(16, 63),
+            checked=Setting(3, 12),
+            classes=17,
+        ),
+    ]
+
+
+def _small_vgg16(size: int) -> nn.Module:
+    """VGG-16 without the pooling to 7 x 7."""
+    features = torchvision_models().vgg16(init_weights=False).features
+    widths = (512 * (size // 32) ** 2, 4096, 4096)
+    hidden = [
+        layer
+        for before, after in itertools.pairwise(widths)
+        for layer in (nn.Linear(before, after), nn.ReLU())
+    ]
+    return nn.Sequential(features, nn.Flatten(), *hidden, nn.Linear(4096, 10))
 
 
 def _small() -> list[Network]:

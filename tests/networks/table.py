@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 BEGIN = "<!-- networks: written by `make networks` -->"
 END = "<!-- end of networks -->"
@@ -13,7 +14,7 @@ _HEADER = (
 )
 
 
-def write_table(readme: Path, rows: Sequence[Mapping[str, object]]) -> None:
+def write_table(readme: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Put the rows between the markers of the file."""
     text = readme.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
@@ -24,32 +25,27 @@ def write_table(readme: Path, rows: Sequence[Mapping[str, object]]) -> None:
     readme.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
 
 
-def _row(row: Mapping[str, object]) -> str:
-    source = str(row["source"])
+def _row(row: Mapping[str, Any]) -> str:
+    source, sizes, errors = row["source"], row["sizes"], row["float64"]
     return _line(
         [
-            str(row["name"]).removeprefix(f"{source} "),
+            row["name"].removeprefix(f"{source} "),
             source,
-            f"{row['parameters']:,}",
-            str(row["ops_unfused"]),
-            str(row["ops"]),
-            f"{int(str(row['keep_all_bytes'])) / 2**20:,.1f}",
+            f"{sizes['parameters']:,}",
+            str(sizes["ops_unfused"]),
+            str(sizes["ops"]),
+            f"{sizes['keep_all_bytes'] / 2**20:,.1f}",
             _setting(row["full"]),
-            *(_error(row[key]) for key in ("gradient_error", "change_error", "directional_error")),
-            *(_error(row[key]) for key in ("float32_error", "torch_float32_error")),
+            *(f"{errors[key]:.0e}" for key in ("gradient", "change", "directional")),
+            *(f"{row[key]:.0e}" for key in ("float32", "torch_float32")),
             _setting(row["checked"]),
         ]
     )
 
 
-def _setting(value: object) -> str:
-    assert isinstance(value, list)
+def _setting(value: Sequence[int | None]) -> str:
     batch, size = value
-    return f"{batch} x {size}"
-
-
-def _error(value: object) -> str:
-    return f"{float(str(value)):.0e}"
+    return str(batch) if size is None else f"{batch} x {size}"
 
 
 def _line(cells: Sequence[str]) -> str:

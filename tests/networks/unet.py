@@ -20,11 +20,12 @@ class UNet(nn.Module):
             for before, after in zip([channels, *widths], widths, strict=False)
         )
         self.pool = POOL[rank](2)
-        pairs = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
         self.up = nn.ModuleList(
-            CONV_TRANSPOSE[rank](below, above, 2, stride=2) for below, above in pairs
+            nn.ModuleList(
+                [CONV_TRANSPOSE[rank](below, above, 2, stride=2), _double(rank, 2 * above, above)]
+            )
+            for below, above in zip(widths[:0:-1], widths[-2::-1], strict=True)
         )
-        self.merge = nn.ModuleList(_double(rank, 2 * above, above) for _, above in pairs)
         self.head = CONV[rank](width, classes, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -33,8 +34,8 @@ class UNet(nn.Module):
             x = block(x if position == 0 else self.pool(x))
             levels.append(x)
         levels.pop()
-        for up, merge in zip(self.up, self.merge, strict=True):
-            x = merge(torch.cat([levels.pop(), up(x)], 1))
+        for enlarge, merge in self.up:
+            x = merge(torch.cat([levels.pop(), enlarge(x)], 1))
         return self.head(x)
 
 

@@ -7,19 +7,30 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.ds_cnn import ds_cnn
+from tvm_xengine.frontends.zoo.gpt_nano import gpt_nano
+from tvm_xengine.frontends.zoo.initial_weights import he_normal, small_normal
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.frontends.zoo.lenet import lenet
 from tvm_xengine.frontends.zoo.mlp import mlp
+from tvm_xengine.frontends.zoo.mobilenetv2 import mobilenetv2
 from tvm_xengine.frontends.zoo.resnet8 import resnet8
 from tvm_xengine.frontends.zoo.resnet18 import resnet18
+from tvm_xengine.frontends.zoo.resnet50 import resnet50
 from tvm_xengine.frontends.zoo.spec import NetworkSpec
+from tvm_xengine.frontends.zoo.unet import unet
+from tvm_xengine.frontends.zoo.vgg16 import vgg16
 
 NETWORKS: dict[str, NetworkSpec] = {
     "lenet": NetworkSpec(lenet, (1, 28, 28)),
     "mlp": NetworkSpec(mlp, (1, 8, 8)),
     "resnet8": NetworkSpec(resnet8, (3, 32, 32)),
     "resnet18": NetworkSpec(resnet18, (3, 32, 32)),
+    "resnet50": NetworkSpec(resnet50, (3, 64, 64), weights=he_normal),
+    "vgg16": NetworkSpec(vgg16, (3, 32, 32), weights=he_normal),
+    "mobilenetv2": NetworkSpec(mobilenetv2, (3, 64, 64), weights=he_normal),
     "ds_cnn": NetworkSpec(ds_cnn, (1, 49, 10), num_classes=12),
+    "unet": NetworkSpec(unet, (1, 32, 32), num_classes=2, weights=he_normal),
+    "gpt_nano": NetworkSpec(gpt_nano, (63,), num_classes=17, weights=small_normal),
 }
 
 
