@@ -18,7 +18,7 @@ from tvm import te, topi
 from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import prepare_kernel
 from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.measure import example_arguments
+from tvm_xengine.cost_models.timing import call_of, example_arguments
 from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
 from tvm_xengine.training.kernels.linear import (
     batch_matmul,
@@ -207,7 +207,7 @@ def test_kernel_keeps_up_with_pytorch(case: Case) -> None:
     kernel = prepare_kernel(func, target, case.name)
     compiled = compile_kernels([kernel], target)[kernel.symbol]
     compile_s = time.process_time() - started_s
-    arguments = example_arguments(kernel)
+    arguments = example_arguments(call_of(kernel))
     ours, eager = time_in_turns_us([lambda: compiled(*arguments), case.eager])
     ratio = ours / eager
     sys.stdout.write(

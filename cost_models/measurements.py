@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-_logger = logging.getLogger(__name__)
+from tvm_xengine.cost_models.append_only import AppendOnlyFile
+
+SCHEMA = 1
+"""Version of the rows of kernels."""
+
+_UNSTABLE_RATIO = 0.2
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,12 @@ class Measurement:
         ``"thread"`` (CPU time of the calling thread) or ``"wall"``.
     rounds_us
         For each round the mean run time of each of its batches.
+    load_averages
+        For each round the number of processes that wanted to run on the machine.
+    sentinels_us
+        For each round the run time of a kernel that is always the same, which shows drift.
+    schema
+        Version of these rows.
     """
 
     kernel: str
@@ -41,14 +51,24 @@ class Measurement:
     hi_us: float
     clock: str
     rounds_us: tuple[tuple[float, ...], ...]
+    load_averages: tuple[float, ...] = ()
+    sentinels_us: tuple[float, ...] = ()
+    schema: int = SCHEMA
 
     def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"{self.name}: expected schema {SCHEMA}, found {self.schema}")
         if not (math.isfinite(self.compute_us) and self.compute_us > 0):
             raise ValueError(f"{self.name}: compute_us must be > 0, got {self.compute_us}")
         if not self.lo_us <= self.compute_us <= self.hi_us:
             raise ValueError(
                 f"{self.name}: compute_us {self.compute_us} lies outside {self.lo_us}..{self.hi_us}"
             )
+
+    @property
+    def is_unstable(self) -> bool:
+        """Whether the rounds disagree by more than a fifth."""
+        return self.hi_us - self.lo_us > _UNSTABLE_RATIO * self.compute_us
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,25 @@ def default_cache_path() -> Path:
     return Path(home) / "tvm_xengine" / "measurements.jsonl"
 
 
+@dataclass(frozen=True)
+class MeasurementFailure:
+    """A kernel that could not be timed on a device, which is not tried again.
+
+    Attributes
+    ----------
+    failed
+        What happened.
+    """
+
+    kernel: str
+    device: str
+    name: str
+    failed: str
+
+
+MeasurementRow = Measurement | LinkMeasurement | MeasurementFailure
+
+
 class MeasurementCache:
     """Measurements in a file that is only ever appended to, one JSON object per line.
 
@@ -95,57 +134,51 @@ class MeasurementCache:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = AppendOnlyFile(path)
         self._kernels: dict[tuple[str, str], Measurement] = {}
+        self._failures: dict[tuple[str, str], MeasurementFailure] = {}
         self._links: dict[str, LinkMeasurement] = {}
-        self._ends_in_newline = True
-        self._read()
+        for row in self._file.read(_parse):
+            self._remember(row)
 
     def find(self, kernel: str, device: str) -> Measurement | None:
         """The measurement of a kernel on a device, None when there is none."""
         return self._kernels.get((kernel, device))
 
+    def find_failure(self, kernel: str, device: str) -> MeasurementFailure | None:
+        """Why a kernel could not be measured on a device, None when nobody failed to."""
+        return self._failures.get((kernel, device))
+
     def find_link(self, link: str) -> LinkMeasurement | None:
         """The measurement of a link, None when there is none."""
         return self._links.get(link)
 
-    def add(self, measurement: Measurement | LinkMeasurement) -> None:
+    def kernels(self) -> tuple[Measurement, ...]:
+        """Every measurement of a kernel."""
+        return tuple(self._kernels.values())
+
+    def add(self, row: MeasurementRow) -> None:
         """Remember a measurement here and on disk."""
-        self._remember(measurement)
-        line = json.dumps(asdict(measurement)) + "\n"
-        if not self._ends_in_newline:
-            line = "\n" + line
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line)
-        self._ends_in_newline = True
+        self._remember(row)
+        self._file.append(asdict(row))
 
-    def _read(self) -> None:
-        if not self._path.exists():
-            return
-        text = self._path.read_text(encoding="utf-8", errors="replace")
-        self._ends_in_newline = not text or text.endswith("\n")
-        for number, line in enumerate(text.splitlines(), start=1):
-            if not line:
-                continue
-            try:
-                self._remember(_parse(line))
-            except (ValueError, TypeError, KeyError) as error:
-                _logger.warning("%s:%d is skipped: %s", self._path, number, error)
-
-    def _remember(self, measurement: Measurement | LinkMeasurement) -> None:
-        if isinstance(measurement, Measurement):
-            self._kernels[measurement.kernel, measurement.device] = measurement
-        else:
-            self._links[measurement.link] = measurement
+    def _remember(self, row: MeasurementRow) -> None:
+        match row:
+            case Measurement():
+                self._kernels[row.kernel, row.device] = row
+            case MeasurementFailure():
+                self._failures[row.kernel, row.device] = row
+            case LinkMeasurement():
+                self._links[row.link] = row
 
 
-def _parse(line: str) -> Measurement | LinkMeasurement:
-    row = json.loads(line)
-    if not isinstance(row, dict):
-        raise ValueError(f"expected a JSON object, found {type(row).__name__}")
+def _parse(row: dict[str, Any]) -> MeasurementRow:
+    if "failed" in row:
+        return MeasurementFailure(**row)
     if "link" in row:
         row["samples"] = tuple((int(size), float(us)) for size, us in row["samples"])
         return LinkMeasurement(**row)
     row["rounds_us"] = tuple(tuple(map(float, batches)) for batches in row["rounds_us"])
+    for name in ("load_averages", "sentinels_us"):
+        row[name] = tuple(map(float, row.get(name, ())))
     return Measurement(**row)

@@ -13,9 +13,11 @@ from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
-from tvm_xengine.cost_models.measure import Effort, measure_kernels
+from tvm_xengine.cost_models.measure import measure_kernels, require_measured
 from tvm_xengine.cost_models.measure_link import measure_link
 from tvm_xengine.cost_models.measurements import MeasurementCache
+from tvm_xengine.cost_models.timers import timer_for
+from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.extract import Extraction, extract_graph
 from tvm_xengine.graph import Role
 from tvm_xengine.passes.apply_schedule import ApplySchedule
@@ -116,7 +118,13 @@ def measured_costs(
 ) -> KernelCosts:
     """Costs that are measured now, or taken from `cache` where they were measured before.
 
-    The parameters are those of :func:`tvm_xengine.cost_models.measure.measure_kernels`.
+    With a store the kernels run in a process of their own. The other parameters are those of
+    :func:`tvm_xengine.cost_models.measure.measure_kernels`.
+
+    Raises
+    ------
+    MeasurementError
+        By the returned function, when a kernel crashes or does not end.
     """
 
     def costs(kernels: Sequence[DeviceKernel]) -> Mapping[str, OpCost]:
@@ -131,9 +139,10 @@ def measured_costs(
             cache,
             effort=effort,
             on_progress=on_progress,
-            store=store,
+            timer=timer_for(store),
             on_compiled=on_compiled,
         )
+        require_measured(distinct, measured, cache)
         return {
             symbol: OpCost(
                 compute_us=m.compute_us,

@@ -84,10 +84,10 @@ class KernelStore:
         distinct = {kernel.symbol: kernel for kernel in kernels}
         modules = {symbol: self._find(symbol) for symbol in distinct}
         missing = [kernel for symbol, kernel in distinct.items() if modules[symbol] is None]
-        if missing and cc.get_cc() is None:
+        if missing and not self.is_kept:
             return load_kernels(distinct.values(), None)
         for done, kernel in enumerate(self._compiled(missing), start=1):
-            modules[kernel.symbol] = tvm.runtime.load_module(str(self._path(kernel.symbol)))
+            modules[kernel.symbol] = tvm.runtime.load_module(str(self.path(kernel.symbol)))
             if on_progress is not None:
                 on_progress(done, len(missing), kernel.name)
         return {symbol: module for symbol, module in modules.items() if module is not None}
@@ -101,7 +101,7 @@ class KernelStore:
         workers = min(self._max_workers, len(kernels) // _FEW_KERNELS)
         if workers <= 1:
             for kernel in kernels:
-                _write_library(kernel, self._path(kernel.symbol))
+                _write_library(kernel, self.path(kernel.symbol))
                 yield kernel
             return
         # The largest first, so that no worker is left with one of them at the end.
@@ -109,7 +109,7 @@ class KernelStore:
         executor = ProcessPoolExecutor(workers)
         try:
             futures = {
-                executor.submit(_write_library, kernel, self._path(kernel.symbol)): kernel
+                executor.submit(_write_library, kernel, self.path(kernel.symbol)): kernel
                 for kernel in largest_first
             }
             for future in as_completed(futures):
@@ -124,7 +124,7 @@ class KernelStore:
             executor.shutdown(wait=True, kill_workers=True)
 
     def _find(self, symbol: str) -> tvm.runtime.Module | None:
-        path = self._path(symbol)
+        path = self.path(symbol)
         if not path.exists():
             return None
         try:
@@ -133,7 +133,13 @@ class KernelStore:
             _logger.warning("%s is compiled again: %s", path, str(error).splitlines()[0])
             return None
 
-    def _path(self, symbol: str) -> Path:
+    @property
+    def is_kept(self) -> bool:
+        """Whether compiled kernels can be kept, for which a linker must be installed."""
+        return cc.get_cc() is not None
+
+    def path(self, symbol: str) -> Path:
+        """Where the library of a kernel lies once :meth:`load` has compiled it."""
         return self._directory / f"{symbol}.so"
 
 

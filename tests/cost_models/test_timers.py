@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import tvm
+from tvm import tirx
+
+from tests.codegen.kernels import BASELINE, matmul, scale_and_shift
+from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
+from tvm_xengine.codegen.kernel_store import KernelStore
+from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure import measure_kernels
+from tvm_xengine.cost_models.measurements import MeasurementCache
+from tvm_xengine.cost_models.timers import IsolatedTimer
+from tvm_xengine.cost_models.timing import Effort
+
+QUICK = Effort(rounds=2, batch_us=100.0, round_us=1000.0, hang_s=10.0)
+
+
+def calling(function: str, *arguments: object) -> DeviceKernel:
+    """A kernel that calls a function of the C library."""
+    x, y = (tirx.decl_buffer((4,), "float32", name=name) for name in "xy")
+    call = tirx.Evaluate(tirx.call_extern("int32", function, *arguments))
+    body = tirx.SeqStmt([call, tirx.BufferStore(y, x[0], [0])])
+    func = tirx.PrimFunc([x, y], body)
+    func = func.with_attr("global_symbol", f"kernel_{function}").with_attr("tirx.noalias", True)
+    spec = TensorSpec((4,), "float32")
+    target = resolve_target(BASELINE)
+    bound = tirx.transform.BindTarget(target.with_host(target))
+    func = bound(tvm.IRModule({f"kernel_{function}": func}))[f"kernel_{function}"]
+    return DeviceKernel(
+        func, f"kernel_{function}", function, function, target, (spec,), (spec,), 0, (), False
+    )
+
+
+def test_kernels_that_crash_or_hang_are_recorded_and_the_others_timed(tmp_path):
+    cache = MeasurementCache(tmp_path / "measurements.jsonl")
+    target = resolve_target(BASELINE)
+    good = [prepare_kernel(func, target) for func in (scale_and_shift(8), matmul(8, 8, 8))]
+    kernels = [good[0], calling("abort"), calling("sleep", 1000), good[1]]
+    timer = IsolatedTimer(KernelStore(tmp_path / "kernels"))
+    measured = measure_kernels(kernels, cache, effort=QUICK, timer=timer)
+    assert set(measured) == {kernel.symbol for kernel in good}
+    assert all(len(m.rounds_us) == 2 for m in measured.values())
+    device = device_fingerprint(target)
+    again = MeasurementCache(tmp_path / "measurements.jsonl")
+    assert "crashed" in again.find_failure("abort", device).failed
+    assert "did not end" in again.find_failure("sleep", device).failed
+    calls = []
+    measure_kernels(kernels, again, effort=QUICK, on_progress=lambda *p: calls.append(p))
+    assert not calls
