@@ -5,6 +5,7 @@ Written from the problem definition, not from any formulation; no solver is trus
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -161,7 +162,7 @@ def _overlap(
                 instance = access.freed
                 assert instance is not None
                 finished = touched_at[instance]
-                frees[device].append((finished, residency.instances[instance].size_bytes))
+                insort(frees[device], (finished, residency.instances[instance].size_bytes))
                 intervals.append((finished, finished))
                 continue
             case Compute(_, device):
@@ -175,7 +176,7 @@ def _overlap(
             start = max(start, touched_at[instance])
         if position in allocating:
             room = problem.platform.device(device).budget_bytes - live[device][position]
-            start = max(start, _memory_ready_us(frees[device], room))
+            start = _memory_ready_us(frees[device], room, start)
         end = start + durations[position]
         stream_free[stream] = end
         for instance in access.reads.values():
@@ -187,14 +188,19 @@ def _overlap(
     return tuple(intervals)
 
 
-def _memory_ready_us(frees: list[tuple[float, int]], room_bytes: int) -> float:
-    """Earliest time from which the frees that are still unfinished fit into `room_bytes`."""
+def _memory_ready_us(frees: list[tuple[float, int]], room_bytes: int, after_us: float) -> float:
+    """Earliest time, not before `after_us`, from which the unfinished frees fit into `room_bytes`.
+
+    `frees` are sorted by time.
+    """
     pending = 0
-    for finished, size in sorted(frees, reverse=True):
+    for finished, size in reversed(frees):
+        if finished <= after_us:
+            break
         pending += size
         if pending > room_bytes:
             return finished
-    return 0.0
+    return after_us
 
 
 def _allocation_steps(schedule: Schedule, residency: Residency) -> set[int]:
