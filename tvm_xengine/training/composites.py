@@ -18,12 +18,12 @@ Expansion = Callable[[relax.Call, Sequence[relax.Var]], relax.Expr]
 
 def expand_composites(source: ForwardOps) -> ForwardOps:
     """The same function with every composite op replaced by the ops that it stands for."""
-    while any(op.op in COMPOSITES for op in source.ops):
+    while any(is_composite(op) for op in source.ops):
         renamed: dict[relax.Var, relax.Expr] = {}
         ops: list[ForwardOp] = []
         for op in source.ops:
             current = replace(op, operands=_renamed(op.operands, renamed))
-            if op.op not in COMPOSITES:
+            if not is_composite(op):
                 ops.append(current)
                 continue
             inlined, outputs = inline(expanded(current), current.operands, current.name)
@@ -31,6 +31,13 @@ def expand_composites(source: ForwardOps) -> ForwardOps:
             renamed.update(zip(op.results, outputs, strict=True))
         source = replace(source, ops=tuple(ops), outputs=_renamed(source.outputs, renamed))
     return source
+
+
+def is_composite(op: ForwardOp) -> bool:
+    """Whether an op is differentiated by taking it apart."""
+    if op.op == "relax.median":
+        return op.call.attrs.axis is None or not len(op.call.attrs.axis)
+    return op.op in COMPOSITES
 
 
 def expanded(op: ForwardOp) -> ForwardOps:
@@ -109,17 +116,29 @@ def _triangle(keep: Callable[[int, int, int], object]) -> Expansion:
     return expansion
 
 
-def _cumsum(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
-    """As a product with a triangle of ones."""
+def _median_of_all(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
+    """As the median along the only axis of the flat tensor."""
     (x,) = operands
-    rank = len(shape_of(x))
-    axis = int(call.attrs.axis) % rank
-    length = shape_of(x)[axis]
-    triangle = np.tri(length, length, -1 if bool(call.attrs.exclusive) else 0)
-    matrix = relax.const(triangle.T, dtype_of(x))
-    order = [a for a in range(rank) if a != axis] + [axis]
-    last = relax.op.matmul(relax.op.permute_dims(x, order), matrix)
-    return relax.op.permute_dims(last, [order.index(a) for a in range(rank)])
+    median = relax.TupleGetItem(relax.op.median(relax.op.flatten(x), [0], False), 0)
+    rank = len(shape_of(x)) if bool(call.attrs.keepdims) else 0
+    return relax.op.reshape(median, (1,) * rank)
+
+
+def _meshgrid(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
+    """Each vector along its own axis, repeated along the others."""
+    shape = [shape_of(x)[0] if shape_of(x) else 1 for x in operands]
+    order = list(range(len(shape)))
+    if str(call.attrs.indexing) == "xy" and len(shape) > 1:
+        order[:2] = [1, 0]
+    whole = [shape[k] for k in order]
+    return relax.Tuple(
+        [
+            relax.op.broadcast_to(
+                relax.op.reshape(x, [shape[k] if axis == k else 1 for axis in order]), whole
+            )
+            for k, x in enumerate(operands)
+        ]
+    )
 
 
 def _pixel_shuffle(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
@@ -163,9 +182,10 @@ def _cross_entropy_with_logits(_call: relax.Call, operands: Sequence[relax.Var])
 
 
 COMPOSITES: dict[str, Expansion] = {
-    "relax.cumsum": _cumsum,
+    "relax.median": _median_of_all,
     "relax.ewise_fma": _fused_multiply_add,
     "relax.log_add_exp": _log_add_exp,
+    "relax.meshgrid": _meshgrid,
     "relax.nn.attention": _attention,
     "relax.nn.attention_bias": _attention,
     "relax.nn.cross_entropy_with_logits": _cross_entropy_with_logits,

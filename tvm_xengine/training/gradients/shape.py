@@ -123,6 +123,8 @@ def _pad(emitter: Emitter, site: Site) -> Linearized:
 
     def pullback(gradients: Gradients) -> Gradients:
         name = site.grad_name(0)
+        if not any(widths):
+            return gradients
         if mode == "constant":
             end = [low + extent for low, extent in zip(before, shape, strict=True)]
             axes = list(range(len(shape)))
@@ -145,7 +147,7 @@ def _tile(emitter: Emitter, site: Site) -> Linearized:
         rank = max(len(shape), len(site.shape))
         padded = (1,) * (rank - len(shape)) + shape
         gradient = emitter.call(tile_backward, [gradients[0]], site.grad_name(0), shape=padded)
-        return (_shaped(emitter, gradient, shape, site.grad_name(0)),)
+        return (shaped(emitter, gradient, shape, site.grad_name(0)),)
 
     return Linearized((output,), pullback)
 
@@ -160,7 +162,31 @@ def _repeat(emitter: Emitter, site: Site) -> Linearized:
         gradient = emitter.call(
             repeat_backward, [gradients[0]], site.grad_name(0), axis=axis, repeats=repeats
         )
-        return (_shaped(emitter, gradient, shape, site.grad_name(0)),)
+        return (shaped(emitter, gradient, shape, site.grad_name(0)),)
+
+    return Linearized((output,), pullback)
+
+
+def _reverse_sequence(emitter: Emitter, site: Site) -> Linearized:
+    """Its own inverse."""
+    (output,) = site.emit(emitter)
+    _, lengths = site.operands
+    axes = int(site.attrs.seq_axis), int(site.attrs.batch_axis)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        reversed_again = relax.op.reverse_sequence(gradients[0], lengths, *axes)
+        return (emitter.bind(reversed_again, site.grad_name(0)), None)
+
+    return Linearized((output,), pullback)
+
+
+def _collapse_sum(emitter: Emitter, site: Site) -> Linearized:
+    output = reduce_to(emitter, site.operands[0], site.shape, site.name)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        spread = relax.op.broadcast_to(gradients[0], shape_of(site.operands[0]))
+        rest = (None,) * (len(site.operands) - 1)
+        return (emitter.bind(spread, site.grad_name(0)), *rest)
 
     return Linearized((output,), pullback)
 
@@ -192,13 +218,14 @@ def _stack(emitter: Emitter, site: Site) -> Linearized:
                 continue
             part = relax.op.strided_slice(gradients[0], [axis], [position], [position + 1])
             kept = emitter.bind(part, f"{site.name}_backward_part")
-            pulled.append(_shaped(emitter, kept, shape_of(operand), site.grad_name(position)))
+            pulled.append(shaped(emitter, kept, shape_of(operand), site.grad_name(position)))
         return tuple(pulled)
 
     return Linearized((output,), pullback)
 
 
-def _shaped(emitter: Emitter, value: relax.Expr, shape: tuple[int, ...], name: str) -> relax.Expr:
+def shaped(emitter: Emitter, value: relax.Expr, shape: tuple[int, ...], name: str) -> relax.Expr:
+    """The same elements in another shape."""
     if shape_of(value) == shape:
         return value
     return emitter.bind(relax.op.reshape(value, shape), name)
@@ -216,6 +243,8 @@ def _ints(argument: relax.Expr) -> tuple[int, ...]:
 
 RULES: dict[str, Rule] = {
     "relax.broadcast_to": _broadcast_to,
+    "relax.collapse_sum_like": _collapse_sum,
+    "relax.collapse_sum_to": _collapse_sum,
     "relax.concat": _concat,
     "relax.expand_dims": _reshape,
     "relax.flatten": _reshape,
@@ -225,6 +254,7 @@ RULES: dict[str, Rule] = {
     "relax.permute_dims": _permute_dims,
     "relax.repeat": _repeat,
     "relax.reshape": _reshape,
+    "relax.reverse_sequence": _reverse_sequence,
     "relax.split": _split,
     "relax.squeeze": _reshape,
     "relax.stack": _stack,

@@ -1,0 +1,76 @@
+"""Gradients of running sums and products."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import relax
+
+from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
+from tvm_xengine.training.gradients.shape import shaped
+from tvm_xengine.training.kernels.scan import (
+    running_product,
+    running_product_backward,
+    running_sum,
+)
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+
+
+def _cumsum(emitter: Emitter, site: Site) -> Linearized:
+    exclusive = bool(site.attrs.exclusive)
+    data = _as_lines(emitter, site, site.operands[0], f"{site.name}_data")
+    summed = emitter.call(
+        running_sum, [data], f"{site.name}_lines", exclusive=exclusive, reverse=False
+    )
+
+    def pullback(gradients: Gradients) -> Gradients:
+        lines = _as_lines(emitter, site, gradients[0], f"{site.name}_backward_input")
+        pulled = emitter.call(
+            running_sum, [lines], site.grad_name(0), exclusive=exclusive, reverse=True
+        )
+        return (_in_place_of_data(emitter, site, pulled),)
+
+    return Linearized((shaped(emitter, summed, site.shape, site.name),), pullback)
+
+
+def _cumprod(emitter: Emitter, site: Site) -> Linearized:
+    exclusive = bool(site.attrs.exclusive)
+    data = _as_lines(emitter, site, site.operands[0], f"{site.name}_data")
+    product = emitter.call(running_product, [data], f"{site.name}_lines", exclusive=exclusive)
+
+    def pullback(gradients: Gradients) -> Gradients:
+        lines = _as_lines(emitter, site, gradients[0], f"{site.name}_backward_input")
+        pulled, _ = emitter.call_many(
+            running_product_backward,
+            [lines, data],
+            f"{site.name}_backward",
+            (site.grad_name(0), f"{site.name}_others"),
+            exclusive=exclusive,
+        )
+        return (_in_place_of_data(emitter, site, pulled),)
+
+    return Linearized((shaped(emitter, product, site.shape, site.name),), pullback)
+
+
+def _as_lines(emitter: Emitter, site: Site, value: relax.Expr, name: str) -> relax.Expr:
+    """As (outer, length, inner), in the type of the result; no axis means all elements in a row."""
+    if dtype_of(value) != str(site.source.results[0].ty.dtype):
+        value = emitter.bind(
+            relax.op.astype(value, str(site.source.results[0].ty.dtype)), f"{name}_cast"
+        )
+    shape = shape_of(value)
+    if site.attrs.axis is None:
+        return shaped(emitter, value, (1, prod(shape), 1), name)
+    axis = int(site.attrs.axis) % len(shape)
+    return shaped(emitter, value, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])), name)
+
+
+def _in_place_of_data(emitter: Emitter, site: Site, gradient: relax.Expr) -> relax.Expr:
+    data, name = site.operands[0], site.grad_name(0)
+    gradient = shaped(emitter, gradient, shape_of(data), f"{name}_shaped")
+    if dtype_of(gradient) == dtype_of(data):
+        return gradient
+    return emitter.bind(relax.op.astype(gradient, dtype_of(data)), f"{name}_cast")
+
+
+RULES: dict[str, Rule] = {"relax.cumsum": _cumsum, "relax.cumprod": _cumprod}

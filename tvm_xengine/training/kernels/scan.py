@@ -1,0 +1,100 @@
+"""Running sums and products along an axis, of tensors of shape (outer, length, inner)."""
+
+# TVMScript annotates buffers with calls and decorates untyped functions.
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, valid-type"
+
+from __future__ import annotations
+
+import tvm
+from tvm import te
+from tvm.script import tirx as T
+from tvm.tirx import Expr
+
+
+def running_sum(data: te.Tensor, *, exclusive: bool, reverse: bool) -> tvm.tirx.PrimFunc:
+    """y[n] = sum of x up to n (without n where `exclusive`), from the end where `reverse`."""
+    return _running(data, 0, exclusive, reverse)
+
+
+def running_product(data: te.Tensor, *, exclusive: bool) -> tvm.tirx.PrimFunc:
+    """y[n] = product of x up to n (without n where `exclusive`)."""
+    return _running(data, 1, exclusive, False)
+
+
+def _running(data: te.Tensor, start: int, exclusive: bool, reverse: bool) -> tvm.tirx.PrimFunc:
+    outer, length, inner = (int(extent) for extent in data.shape)
+    dtype = data.dtype
+    lag = int(exclusive)
+
+    def combined(left: Expr, right: Expr) -> Expr:
+        return left * right if start else left + right
+
+    def at(n: Expr) -> Expr:
+        return length - 1 - n if reverse else n
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        data: T.Buffer((outer, length, inner), dtype),
+        running: T.Buffer((outer, length, inner), dtype),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for o, n, i in T.grid(outer, length, inner):
+            with T.sblock("scan"):
+                v_o, v_n, v_i = T.axis.remap("SRS", [o, n, i])
+                T.reads(data[v_o, 0:length, v_i], running[v_o, 0:length, v_i])
+                T.writes(running[v_o, 0:length, v_i])
+                running[v_o, at(v_n), v_i] = combined(
+                    T.if_then_else(v_n >= 1, running[v_o, at(v_n - 1), v_i], T.cast(start, dtype)),
+                    T.if_then_else(v_n >= lag, data[v_o, at(v_n - lag), v_i], T.cast(start, dtype)),
+                )
+
+    return func
+
+
+def running_product_backward(
+    output_gradient: te.Tensor, data: te.Tensor, *, exclusive: bool
+) -> tvm.tirx.PrimFunc:
+    """dx[k] = sum over n that include k of dy[n] times the product of all other x up to n.
+
+    Nothing is divided, so zeros are no exception. Also returns the last of those products.
+    """
+    outer, length, inner = (int(extent) for extent in data.shape)
+    dtype = data.dtype
+    lag = int(exclusive)
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        output_gradient: T.Buffer((outer, length, inner), dtype),
+        data: T.Buffer((outer, length, inner), dtype),
+        data_gradient: T.Buffer((outer, length, inner), dtype),
+        others: T.Buffer((outer, length, inner), dtype),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for o, k, i in T.grid(outer, length, inner):
+            with T.sblock("start"):
+                v_o, v_k, v_i = T.axis.remap("SSS", [o, k, i])
+                T.writes(data_gradient[v_o, v_k, v_i], others[v_o, v_k, v_i])
+                data_gradient[v_o, v_k, v_i] = T.cast(0, dtype)
+                others[v_o, v_k, v_i] = T.cast(1, dtype)
+        for o, k, i, n in T.grid(outer, length, inner, length):
+            with T.sblock("scan"):
+                v_o, v_k, v_i, v_n = T.axis.remap("SSSR", [o, k, i, n])
+                T.reads(
+                    output_gradient[v_o, 0:length, v_i],
+                    data[v_o, 0:length, v_i],
+                    data_gradient[v_o, v_k, v_i],
+                    others[v_o, v_k, v_i],
+                )
+                T.writes(data_gradient[v_o, v_k, v_i], others[v_o, v_k, v_i])
+                others[v_o, v_k, v_i] = others[v_o, v_k, v_i] * T.if_then_else(
+                    T.And(v_n >= lag, v_n - lag != v_k),
+                    data[v_o, v_n - lag, v_i],
+                    T.cast(1, dtype),
+                )
+                data_gradient[v_o, v_k, v_i] = data_gradient[v_o, v_k, v_i] + T.if_then_else(
+                    v_n - lag >= v_k,
+                    output_gradient[v_o, v_n, v_i] * others[v_o, v_k, v_i],
+                    T.cast(0, dtype),
+                )
+
+    return func
