@@ -74,5 +74,3 @@ def fill_loop(name: str, entry: BatchInput) -> str:
     else:
         value = f"({kind})({name}_draw(&random) % {entry.bound}u)"
     return f"    for (size_t i = 0; i < {count}u; i++) {field.name}[i] = {value};"
-
-

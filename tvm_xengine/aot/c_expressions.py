@@ -92,7 +92,9 @@ class ExpressionWriter:
             return self._bits(_BIT_NODES[kind], expr, expr.a, expr.b)
         writer: Callable[[ir.Expr], str] | None = _WRITERS.get(kind, lambda _: None)(self)
         if writer is None:
-            raise UnsupportedModuleError(f"the C back end cannot emit the expression {kind}: {expr}")
+            raise UnsupportedModuleError(
+                f"the C back end cannot emit the expression {kind}: {expr}"
+            )
         return writer(expr)
 
     def helper(self, name: str) -> str:
@@ -341,11 +343,81 @@ _WRITERS: Mapping[str, Callable[[ExpressionWriter], Callable[[ir.Expr], str] | N
 }
 
 _RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline"
-    " int long register restrict return short signed sizeof static struct switch typedef union"
-    " unsigned void volatile while class new delete template this operator private public protected"
-    " namespace using try catch throw true false bool and or not xor main y0 y1 yn j0 j1 jn gamma"
-    " log exp sin cos tan sqrt pow round floor ceil".split()
+    [
+        "auto",
+        "break",
+        "case",
+        "char",
+        "const",
+        "continue",
+        "default",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "register",
+        "restrict",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "typedef",
+        "union",
+        "unsigned",
+        "void",
+        "volatile",
+        "while",
+        "class",
+        "new",
+        "delete",
+        "template",
+        "this",
+        "operator",
+        "private",
+        "public",
+        "protected",
+        "namespace",
+        "using",
+        "try",
+        "catch",
+        "throw",
+        "true",
+        "false",
+        "bool",
+        "and",
+        "or",
+        "not",
+        "xor",
+        "main",
+        "y0",
+        "y1",
+        "yn",
+        "j0",
+        "j1",
+        "jn",
+        "gamma",
+        "log",
+        "exp",
+        "sin",
+        "cos",
+        "tan",
+        "sqrt",
+        "pow",
+        "round",
+        "floor",
+        "ceil",
+    ]
 )
 
 

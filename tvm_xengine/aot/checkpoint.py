@@ -65,7 +65,8 @@ def read_checkpoint(
         state[name] = np.frombuffer(payload[at : at + size_bytes], dtype).reshape(shape).copy()
         at += size_bytes
     settings = {
-        name: float(value) for name, value in zip(hyper, np.frombuffer(payload[at:], "<f4"), strict=True)
+        name: float(value)
+        for name, value in zip(hyper, np.frombuffer(payload[at:], "<f4"), strict=True)
     }
     return state, settings
 
@@ -88,7 +89,9 @@ def write_checkpoint(
     for name, dtype, shape, _ in fields:
         if name not in state or tuple(state[name].shape) != shape:
             found = state[name].shape if name in state else "nothing"
-            raise UnsupportedModelError(f"the checkpoint needs {name} of shape {shape}, got {found}")
+            raise UnsupportedModelError(
+                f"the checkpoint needs {name} of shape {shape}, got {found}"
+            )
         parts.append(np.ascontiguousarray(state[name], dtype).tobytes())
     parts.append(np.asarray([settings[name] for name in hyper], "<f4").tobytes())
     payload = b"".join(parts)

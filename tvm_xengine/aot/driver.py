@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tvm_xengine.aot.c_types import float_literal, stored_type
 from tvm_xengine.aot.checkpoint import checkpoint_functions
 from tvm_xengine.aot.package import Package
@@ -44,7 +46,9 @@ static int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
         *(_setter(package, hyper) for hyper in package.hyper),
         _input_check(package),
         _function(package, "train_step", package.train, "One training step."),
-        _function(package, "eval", package.evaluate, "The forward pass, as it is used after training."),
+        _function(
+            package, "eval", package.evaluate, "The forward pass, as it is used after training."
+        ),
         checkpoint_functions(package),
     ]
     return "\n\n".join(parts) + "\n"
@@ -91,7 +95,11 @@ def _result_name(field: Field, program: Program) -> str:
 
 def _init(package: Package) -> str:
     macro, names = package.macro, list(package.regions)
-    lines = [f"{init_prototype(package)} {{", f"  if (!ctx) return {macro}_EINVAL;", "  ctx->ready = 0;"]
+    lines = [
+        f"{init_prototype(package)} {{",
+        f"  if (!ctx) return {macro}_EINVAL;",
+        "  ctx->ready = 0;",
+    ]
     lines.append(f"  if (plan_hash != {macro}_PLAN_HASH) return {macro}_EPLAN;")
     for name in names:
         lines.append(f"  if (!{name}) return {macro}_EINVAL;")
@@ -126,7 +134,7 @@ def _reset(package: Package) -> str:
         else:
             lines.append(f"  memset({place}, 0, {field.size_bytes}u); /* {field.name} */")
     for hyper, value in package.hyper.items():
-        lines.append(f"  ctx->{hyper} = {_float(value)};")
+        lines.append(f"  ctx->{hyper} = {_float(float(np.float32(value)))};")
     lines += ["  ctx->ready = 1;", f"  return {macro}_OK;", "}"]
     return "\n".join(lines)
 
@@ -163,7 +171,9 @@ def _function(package: Package, function: str, program: Program, purpose: str) -
     lines = [f"/* {purpose} */", f"{_prototype(package, function, program)} {{"]
     lines.append(f"  if (!ctx || !ctx->ready) return {macro}_EINVAL;")
     for field in program.inputs:
-        align = f"{macro}_INPUT_ALIGN" if package.backend.value == "llvm" else f"sizeof *{field.name}"
+        align = (
+            f"{macro}_INPUT_ALIGN" if package.backend.value == "llvm" else f"sizeof *{field.name}"
+        )
         lines.append(
             f"  {{ int32_t status = check_input(ctx, {field.name}, {field.size_bytes}u, {align});"
             f" if (status) return status; }}"
@@ -270,4 +280,3 @@ def _results(package: Package, program: Program) -> list[str]:
 
 def _float(value: float) -> str:
     return float_literal(value, "float32")
-

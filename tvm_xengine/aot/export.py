@@ -31,7 +31,7 @@ from tvm_xengine.aot.reference import Expected, expected_results
 from tvm_xengine.aot.regions import FLASH, Region
 from tvm_xengine.aot.selftest import selftest_source
 from tvm_xengine.aot.sources import data_source, kernels_header, kernels_source
-from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
+from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.aot.write_directory import check_free, write_directory
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.errors import NoScheduleError, UnsupportedModelError
@@ -237,7 +237,9 @@ def _used_kernels(functions: tuple[PlannedFunction, ...]) -> dict[str, DeviceKer
     return used
 
 
-def _codes(prefix: str, kernels: Mapping[str, DeviceKernel], backend: Backend) -> dict[str, KernelCode]:
+def _codes(
+    prefix: str, kernels: Mapping[str, DeviceKernel], backend: Backend
+) -> dict[str, KernelCode]:
     names = Names()
     codes = {}
     for symbol, kernel in kernels.items():

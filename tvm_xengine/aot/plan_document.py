@@ -159,4 +159,3 @@ def _step(step: Compute | Transfer | Free) -> list[str]:
             return ["copy", tensor, src, dst]
         case Free(tensor, region):
             return ["free", tensor, region]
-

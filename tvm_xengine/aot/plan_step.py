@@ -15,6 +15,7 @@ from tvm_xengine.aot.program import make_program
 from tvm_xengine.aot.regions import FLASH, Region, regions_platform
 from tvm_xengine.aot.static_cost import static_us
 from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.compiler import LoweredStep, plan_keep_everything
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
@@ -23,7 +24,6 @@ from tvm_xengine.passes.lift_constants import CONSTANTS_ATTR
 from tvm_xengine.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.problem import CostSource, OpCost, Problem
-from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.solvers.working_set import working_sets
 from tvm_xengine.training.evaluation import evaluation_module
 from tvm_xengine.training.step import TRAIN_STEP, TrainingStep
@@ -55,9 +55,7 @@ class Machine:
     @property
     def platform(self) -> Platform:
         """The regions that can be written, as devices."""
-        return regions_platform(
-            self.regions, self.target.name, self.alignment_bytes, self.power_w
-        )
+        return regions_platform(self.regions, self.target.name, self.alignment_bytes, self.power_w)
 
     @property
     def writable(self) -> tuple[Region, ...]:
@@ -161,9 +159,7 @@ def plan_evaluation(
     main = mod["main"]
     count = len(model.input_names)
     names = [param.name for param in main.params]
-    roles = {
-        name: Role.BATCH if at < count else Role.CONSTANT for at, name in enumerate(names)
-    }
+    roles = {name: Role.BATCH if at < count else Role.CONSTANT for at, name in enumerate(names)}
     mod["main"] = main.with_attrs(
         {
             "tvm_xengine.roles": [roles[name].value for name in names],
@@ -266,8 +262,11 @@ def _state_home(
 def _largest_op_bytes(problem: Problem) -> int:
     graph = problem.graph
     return max(
-        sum(graph.tensor[name].size_bytes for name in {*graph.reads[op.name], *op.outputs}
-            if graph.tensor[name].role not in _STATE)
+        sum(
+            graph.tensor[name].size_bytes
+            for name in {*graph.reads[op.name], *op.outputs}
+            if graph.tensor[name].role not in _STATE
+        )
         + min(cost.workspace_bytes for cost in problem.costs[op.name].values())
         for op in graph.ops
     )

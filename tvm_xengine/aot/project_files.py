@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.driver import eval_prototype, guard_protects_state, init_prototype, train_prototype
+from tvm_xengine.aot.driver import (
+    eval_prototype,
+    guard_protects_state,
+    init_prototype,
+    train_prototype,
+)
 from tvm_xengine.aot.measure_code import CodeSize, compile_flags
 from tvm_xengine.aot.package import Package
 

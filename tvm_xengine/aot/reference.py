@@ -48,7 +48,9 @@ class Expected:
 def host_step(training: TrainingStep) -> StepExecutable:
     """The training step on this machine, everything kept."""
     step = lower_step(training.mod, _PLATFORM)
-    problem = make_problem(step, _PLATFORM, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels})
+    problem = make_problem(
+        step, _PLATFORM, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels}
+    )
     return build_step(step, plan_keep_everything(problem, "cpu"))
 
 

@@ -32,10 +32,14 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         f"static _Alignas(64) {stored_type(e.field.dtype)} {e.field.name}[{_count(e.field.shape)}];"
         for e in inputs
     )
-    losses = ",\n".join(f"    {float_literal(np.float32(x).item(), 'float32')}" for x in expected.losses)
+    losses = ",\n".join(
+        f"    {float_literal(np.float32(x).item(), 'float32')}" for x in expected.losses
+    )
     outputs = expected.output[:_MAX_OUTPUTS]
-    output_rows = ",\n".join(f"    {float_literal(np.float32(x).item(), 'float32')}" for x in outputs)
-    (output_field, _), = package.evaluate.results.values()
+    output_rows = ",\n".join(
+        f"    {float_literal(np.float32(x).item(), 'float32')}" for x in outputs
+    )
+    ((output_field, _),) = package.evaluate.results.values()
     fills = "\n".join(fill_loop(name, entry) for entry in inputs)
     names = [field.name for field in package.train.inputs]
     extra = ["&loss" if key == "loss" else "NULL" for key in package.train.results]
@@ -90,7 +94,7 @@ def _with_size(arguments: str, region: str, macro: str) -> str:
 _TEMPLATE = """\
 /* Self-test of {name}: {steps} steps on seeded batches. Exit code 0, or the first check that failed:
    1 init, 2 a step, 3 a loss, 4 a stray write, 5 evaluation, 6 checkpoint, 7 a bad argument accepted.
-   -D{MACRO}_SELFTEST_PRINT prints the losses. */
+   -D{MACRO}_SELFTEST_PRINT prints the bits of the losses. */
 #include <stdint.h>
 #include <string.h>
 #ifdef {MACRO}_SELFTEST_PRINT
@@ -203,7 +207,9 @@ int main(void) {{
     poison(byte);
     if ({name}_train_step({train_args})) return 2;
 #ifdef {MACRO}_SELFTEST_PRINT
-    printf("%a\\n", (double)loss);
+    uint32_t bits;
+    memcpy(&bits, &loss, sizeof bits);
+    printf("%08lx\\n", (unsigned long)bits);
 #endif
     if (differ(loss, expected_loss[step], {loss_tolerance})) return 3;
     if (!guards_intact(byte)) return 4;

@@ -41,7 +41,7 @@ def kernels_source(package: Package) -> str:
     """The text of ``<name>_kernels.c``."""
     used = set[str]().union(*(code.helpers for code in package.codes.values()))
     parts = [
-        f"/* Kernels of {package.name}. */\n#include \"{package.name}_kernels.h\"\n\n{_INCLUDES}",
+        f'/* Kernels of {package.name}. */\n#include "{package.name}_kernels.h"\n\n{_INCLUDES}',
         # GCC never fuses in ISO C mode; clang must be told.
         "#ifdef __clang__\n#pragma STDC FP_CONTRACT OFF\n#endif",
         *helper_definitions(used),
@@ -54,7 +54,7 @@ def data_source(package: Package) -> str:
     """The text of ``<name>_data.c``: constants and the initial state, for flash."""
     parts = [
         f"/* Constants and initial state of {package.name}. */\n"
-        f"#include \"{package.name}_kernels.h\"\n\n#include <math.h>",
+        f'#include "{package.name}_kernels.h"\n\n#include <math.h>',
         *(f"{declared} = {{\n{_values(array)}}};" for declared, array in _arrays(package)),
     ]
     return "\n\n".join(parts) + "\n"

@@ -79,7 +79,13 @@ def embedded_target(name: str) -> EmbeddedTarget:
 
 
 def _cortex_m(
-    name: str, core: str, fpu: tuple[str, ...], mattr: tuple[str, ...], *, clock_mhz: float, cycles: float
+    name: str,
+    core: str,
+    fpu: tuple[str, ...],
+    mattr: tuple[str, ...],
+    *,
+    clock_mhz: float,
+    cycles: float,
 ) -> EmbeddedTarget:
     hard = bool(fpu)
     abi = ("-mfloat-abi=hard", *fpu) if hard else ("-mfloat-abi=soft",)

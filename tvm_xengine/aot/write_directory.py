@@ -24,9 +24,7 @@ def check_free(directory: Path, *, force: bool) -> None:
         raise ExportError(f"{directory} exists; give --force to replace it")
 
 
-def write_directory(
-    directory: Path, write: Callable[[Path], None], *, force: bool = False
-) -> None:
+def write_directory(directory: Path, write: Callable[[Path], None], *, force: bool = False) -> None:
     """Let `write` fill a directory, then give it its name; a failure leaves nothing behind.
 
     Raises
