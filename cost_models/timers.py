@@ -11,10 +11,13 @@ from typing import Protocol
 import tvm
 from loky import ProcessPoolExecutor
 
+from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.cost_models.timing import Effort, KernelCall, call_of, time_kernel_us
 from tvm_xengine.errors import MeasurementError
+
+_KERNELS_PER_LIBRARY = 16
 
 
 class Timer(Protocol):
@@ -49,25 +52,71 @@ class TimerHere:
         """Nothing to give back."""
 
 
+Libraries = Callable[[Sequence[DeviceKernel], OnProgress | None], Mapping[str, Path]]
+"""Compiles kernels; says for each symbol which shared library holds it."""
+
+
+def kept_libraries(store: KernelStore) -> Libraries:
+    """One library for each kernel, kept in a store."""
+
+    def compile_all(
+        kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None
+    ) -> dict[str, Path]:
+        store.load(kernels, on_compiled)
+        return {kernel.symbol: store.path(kernel.symbol) for kernel in kernels}
+
+    return compile_all
+
+
+def passing_libraries(folder: Path) -> Libraries:
+    """One library for some kernels at a time, which is faster where they are used only once.
+
+    Parameters
+    ----------
+    folder
+        Belongs to the caller, who deletes it.
+    """
+
+    def compile_all(
+        kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None
+    ) -> dict[str, Path]:
+        by_target: dict[str, list[DeviceKernel]] = {}
+        for kernel in kernels:
+            by_target.setdefault(str(kernel.target), []).append(kernel)
+        paths: dict[str, Path] = {}
+        for group in by_target.values():
+            for start in range(0, len(group), _KERNELS_PER_LIBRARY):
+                chunk = group[start : start + _KERNELS_PER_LIBRARY]
+                path = folder / f"{chunk[0].symbol}.so"
+                compile_kernels(chunk, chunk[0].target).export_library(str(path))
+                paths |= {kernel.symbol: path for kernel in chunk}
+                if on_compiled is not None:
+                    on_compiled(len(paths), len(kernels), chunk[-1].name)
+        return paths
+
+    return compile_all
+
+
 class IsolatedTimer:
-    """Times kernels of a store in a process of their own, which may crash or hang.
+    """Times kernels in a process of their own, which may crash or hang.
 
     After that a new process goes on with the next kernel.
     """
 
-    def __init__(self, store: KernelStore) -> None:
-        self._store = store
+    def __init__(self, libraries: Libraries) -> None:
+        self._libraries = libraries
+        self._paths: dict[str, Path] = {}
         self._executor: ProcessPoolExecutor | None = None
 
     def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
-        """Compile into the store."""
-        self._store.load(kernels, on_compiled)
+        """Compile into libraries."""
+        self._paths = dict(self._libraries(kernels, on_compiled))
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Call the kernel in the other process."""
         if self._executor is None:
             self._executor = ProcessPoolExecutor(1)
-        path = self._store.path(kernel.symbol)
+        path = self._paths[kernel.symbol]
         future = self._executor.submit(_time_library_us, path, call_of(kernel), effort)
         try:
             return tuple(future.result(timeout=effort.hang_s))
@@ -91,11 +140,10 @@ class IsolatedTimer:
 
 def timer_for(store: KernelStore | None) -> Timer:
     """A process of its own where there is a store to load libraries from."""
-    return TimerHere() if store is None or not store.is_kept else IsolatedTimer(store)
+    return (
+        TimerHere() if store is None or not store.is_kept else IsolatedTimer(kept_libraries(store))
+    )
 
 
 def _time_library_us(path: Path, call: KernelCall, effort: Effort) -> tuple[float, ...]:
     return time_kernel_us(call, tvm.runtime.load_module(str(path))[call.symbol], effort)
-
-
-TimerFactory = Callable[[], Timer]

@@ -10,6 +10,7 @@ XEngineError
 │   └── BudgetExceededError    ... the rule being a device's memory budget
 ├── NoScheduleError          no schedule was found under the budgets
 ├── SolverUnavailableError   the chosen solver cannot run here
+├── InvalidDatasetError      measurements or a cost model file cannot be used
 ├── CompilationError         a kernel could not be compiled to machine code
 ├── ExportError              a package cannot be written where it was asked for
 └── MeasurementError         a kernel or link could not be measured
@@ -56,6 +57,10 @@ class NoScheduleError(XEngineError):
 
 class SolverUnavailableError(XEngineError):
     """The chosen solver cannot run here."""
+
+
+class InvalidDatasetError(XEngineError):
+    """Measurements or a cost model file cannot be used."""
 
 
 class CompilationError(XEngineError):

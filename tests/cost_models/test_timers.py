@@ -10,7 +10,7 @@ from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measure import measure_kernels
 from tvm_xengine.cost_models.measurements import MeasurementCache
-from tvm_xengine.cost_models.timers import IsolatedTimer
+from tvm_xengine.cost_models.timers import IsolatedTimer, kept_libraries, passing_libraries
 from tvm_xengine.cost_models.timing import Effort
 
 QUICK = Effort(rounds=2, batch_us=100.0, round_us=1000.0, hang_s=10.0)
@@ -37,7 +37,7 @@ def test_kernels_that_crash_or_hang_are_recorded_and_the_others_timed(tmp_path):
     target = resolve_target(BASELINE)
     good = [prepare_kernel(func, target) for func in (scale_and_shift(8), matmul(8, 8, 8))]
     kernels = [good[0], calling("abort"), calling("sleep", 1000), good[1]]
-    timer = IsolatedTimer(KernelStore(tmp_path / "kernels"))
+    timer = IsolatedTimer(kept_libraries(KernelStore(tmp_path / "kernels")))
     measured = measure_kernels(kernels, cache, effort=QUICK, timer=timer)
     assert set(measured) == {kernel.symbol for kernel in good}
     assert all(len(m.rounds_us) == 2 for m in measured.values())
@@ -48,3 +48,13 @@ def test_kernels_that_crash_or_hang_are_recorded_and_the_others_timed(tmp_path):
     calls = []
     measure_kernels(kernels, again, effort=QUICK, on_progress=lambda *p: calls.append(p))
     assert not calls
+
+
+def test_libraries_of_several_kernels_hold_them_all(tmp_path):
+    cache = MeasurementCache(tmp_path / "measurements.jsonl")
+    target = resolve_target(BASELINE)
+    kernels = [prepare_kernel(scale_and_shift(n), target) for n in range(1, 20)]
+    timer = IsolatedTimer(passing_libraries(tmp_path))
+    measured = measure_kernels(kernels, cache, effort=QUICK, timer=timer)
+    assert len(measured) == len(kernels)
+    assert len(list(tmp_path.glob("*.so"))) == 2

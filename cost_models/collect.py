@@ -1,0 +1,103 @@
+"""Grow a dataset by walking networks in many sizes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import tvm
+
+from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.cost_models.dataset import DatasetFolder
+from tvm_xengine.cost_models.measure import measure_kernels
+from tvm_xengine.cost_models.timing import Effort
+from tvm_xengine.cost_models.variants import Variant
+from tvm_xengine.errors import XEngineError
+from tvm_xengine.extract import extract_graph
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.step import TRAIN_STEP
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """What to collect.
+
+    Attributes
+    ----------
+    targets
+        Target descriptions, each a device.
+    kernels
+        Stop when so many are measured, those that were there before included.
+    largest_tensor_bytes
+        Kernels that touch larger tensors are left out: they take long and teach little more.
+    """
+
+    targets: tuple[str, ...]
+    kernels: int
+    effort: Effort = field(default_factory=Effort)
+    largest_tensor_bytes: int = 16 << 20
+
+
+OnVariant = Callable[[int, int, str], None]
+
+
+def collect(
+    folder: DatasetFolder,
+    variants: Iterable[Variant],
+    options: CollectOptions,
+    on_progress: OnVariant | None = None,
+) -> int:
+    """Measure the kernels of networks until there are enough; returns how many there are.
+
+    Everything is on disk as soon as it is known: interrupting loses nothing, and a second call
+    with equal arguments goes on where the first one stopped.
+
+    Parameters
+    ----------
+    on_progress
+        Called after each network with the number of kernels measured, the number wanted and what
+        the network was.
+    """
+    measured = len(folder.measured())
+    for variant in variants:
+        if measured >= options.kernels:
+            break
+        try:
+            kernels = training_kernels(variant, options)
+        except XEngineError as error:
+            _logger.warning("%s is left out: %s", variant, error)
+            continue
+        for kernel in kernels:
+            folder.add(kernel, variant.family)
+        measure_kernels(kernels, folder.measurements, effort=options.effort, timer=make_timer())
+        measured = len(folder.measured())
+        if on_progress is not None:
+            on_progress(measured, options.kernels, str(variant))
+    return measured
+
+
+def training_kernels(variant: Variant, options: CollectOptions) -> list[DeviceKernel]:
+    """The kernels of a network's training step, forward, backward and update, for each target."""
+    training = build_training_step(variant.build(), optimizer=variant.optimizer)
+    lowered = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP)])(training.mod)
+    names = list(dict.fromkeys(extract_graph(lowered, TRAIN_STEP).kernels.values()))
+    funcs = [(name, lowered[name]) for name in names]
+    kernels = []
+    for description in options.targets:
+        target = resolve_target(description)
+        kernels += [
+            prepare_kernel(func, target, name)
+            for name, func in funcs
+            if _largest_bytes(func) <= options.largest_tensor_bytes
+        ]
+    return kernels
+
+
+def _largest_bytes(func: tvm.tirx.PrimFunc) -> int:
+    return max(8 * math.prod(int(extent) for extent in param.ty.shape) for param in func.params)

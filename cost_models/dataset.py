@@ -1,0 +1,260 @@
+"""Kernels with their features and measured times: what cost models learn from.
+
+A dataset is a folder of two append-only files: ``kernels.jsonl`` with what kernels are, and
+``measurements.jsonl`` (`MeasurementCache`) with what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.cost_models.append_only import AppendOnlyFile
+from tvm_xengine.cost_models.features import FEATURE_SET, kernel_features
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measurements import Measurement, MeasurementCache
+from tvm_xengine.errors import InvalidDatasetError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """What a kernel on a device is.
+
+    Attributes
+    ----------
+    kernel, device
+        Hash of the kernel and fingerprint of the device: the key.
+    families
+        Network families it occurs in; a model that is tested on a family must not have learned
+        from any kernel that occurs there.
+    shapes
+        Shapes and element types of inputs and outputs, for people.
+    """
+
+    kernel: str
+    device: str
+    target: str
+    name: str
+    families: tuple[str, ...]
+    shapes: str
+    feature_set: str
+    features: tuple[float, ...]
+    work: float
+    flops: float
+    moved_bytes: float
+    workspace_bytes: int
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class FeatureNames:
+    """What the numbers of a feature set are called."""
+
+    feature_names: tuple[str, ...]
+    feature_set: str = FEATURE_SET
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Measured kernels as arrays, one row each.
+
+    Attributes
+    ----------
+    features
+        (rows, features).
+    time_us, noise_ratio
+        Label, and how far its rounds lie apart, relative to it.
+    work, flops, moved_bytes
+        As in `KernelFeatures`.
+    rounds_us
+        Typical time of each round of each row.
+    """
+
+    feature_set: str
+    feature_names: tuple[str, ...]
+    features: NDArray[np.float64]
+    time_us: NDArray[np.float64]
+    noise_ratio: NDArray[np.float64]
+    work: NDArray[np.float64]
+    flops: NDArray[np.float64]
+    moved_bytes: NDArray[np.float64]
+    kernels: tuple[str, ...]
+    names: tuple[str, ...]
+    devices: tuple[str, ...]
+    targets: tuple[str, ...]
+    families: tuple[tuple[str, ...], ...]
+    rounds_us: tuple[tuple[float, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+    def take(self, rows: Iterable[int] | NDArray[np.int_]) -> Dataset:
+        """These rows only."""
+        at = np.asarray(list(rows), dtype=int)
+        return Dataset(
+            feature_set=self.feature_set,
+            feature_names=self.feature_names,
+            features=self.features[at],
+            time_us=self.time_us[at],
+            noise_ratio=self.noise_ratio[at],
+            work=self.work[at],
+            flops=self.flops[at],
+            moved_bytes=self.moved_bytes[at],
+            kernels=tuple(self.kernels[i] for i in at),
+            names=tuple(self.names[i] for i in at),
+            devices=tuple(self.devices[i] for i in at),
+            targets=tuple(self.targets[i] for i in at),
+            families=tuple(self.families[i] for i in at),
+            rounds_us=tuple(self.rounds_us[i] for i in at),
+        )
+
+    def all_families(self) -> tuple[str, ...]:
+        """Every family, sorted."""
+        return tuple(sorted({family for families in self.families for family in families}))
+
+
+class DatasetFolder:
+    """A dataset on disk that grows; made by the first kernel that is added."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.measurements = MeasurementCache(folder / "measurements.jsonl")
+        self._file = AppendOnlyFile(folder / "kernels.jsonl")
+        self._records: dict[tuple[str, str], KernelRecord] = {}
+        self._names: tuple[str, ...] = ()
+        for row in self._file.read(_parse):
+            self._remember(row)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, kernel: DeviceKernel, family: str) -> None:
+        """Remember what a kernel is and that it occurs in a network family."""
+        device = device_fingerprint(kernel.target)
+        known = self._records.get((kernel.key, device))
+        if known is not None:
+            if family in known.families:
+                return
+            families = tuple(sorted({*known.families, family}))
+            row = KernelRecord(**{**asdict(known), "families": families})
+        else:
+            features = kernel_features(kernel)
+            if features.names != self._names:
+                self._append(FeatureNames(features.names))
+            row = KernelRecord(
+                kernel=kernel.key,
+                device=device,
+                target=str(kernel.target),
+                name=kernel.name,
+                families=(family,),
+                shapes=_shapes(kernel),
+                feature_set=FEATURE_SET,
+                features=tuple(float(f"{value:.6g}") for value in features.values),
+                work=features.work,
+                flops=features.flops,
+                moved_bytes=features.moved_bytes,
+                workspace_bytes=kernel.workspace_bytes,
+            )
+        self._append(row)
+
+    def load(self) -> Dataset:
+        """The kernels that are measured.
+
+        Raises
+        ------
+        InvalidDatasetError
+            When there are none, or their features are of another version.
+        """
+        found = self.measured()
+        if not found:
+            raise InvalidDatasetError(
+                f"{self.folder}: expected measured kernels, found none; collect some with"
+                " tvm-xengine costs collect"
+            )
+        return make_dataset(found, self._names)
+
+    def measured(self) -> list[tuple[KernelRecord, Measurement]]:
+        """The kernels that have a measurement, with it."""
+        return [
+            (record, measured)
+            for record in self._records.values()
+            if (measured := self.measurements.find(record.kernel, record.device)) is not None
+        ]
+
+    def _append(self, row: KernelRecord | FeatureNames) -> None:
+        self._remember(row)
+        self._file.append(asdict(row))
+
+    def _remember(self, row: KernelRecord | FeatureNames) -> None:
+        if isinstance(row, FeatureNames):
+            self._names = row.feature_names
+        else:
+            self._records[row.kernel, row.device] = row
+
+
+def make_dataset(
+    rows: Sequence[tuple[KernelRecord, Measurement]], names: tuple[str, ...]
+) -> Dataset:
+    """Arrays of records with their measurements.
+
+    Raises
+    ------
+    InvalidDatasetError
+        When features are of another version, or a number is not finite.
+    """
+    for record, _ in rows:
+        if record.feature_set != FEATURE_SET or len(record.features) != len(names):
+            raise InvalidDatasetError(
+                f"{record.name}: expected {len(names)} features of {FEATURE_SET}, found"
+                f" {len(record.features)} of {record.feature_set}; collect the dataset again"
+            )
+        if not all(map(math.isfinite, (*record.features, record.work))):
+            raise InvalidDatasetError(f"{record.name}: a feature is not a number")
+    return Dataset(
+        feature_set=FEATURE_SET,
+        feature_names=names,
+        features=np.array([record.features for record, _ in rows], dtype=np.float64),
+        time_us=np.array([m.compute_us for _, m in rows]),
+        noise_ratio=np.array([(m.hi_us - m.lo_us) / (2 * m.compute_us) for _, m in rows]),
+        work=np.array([record.work for record, _ in rows]),
+        flops=np.array([record.flops for record, _ in rows]),
+        moved_bytes=np.array([record.moved_bytes for record, _ in rows]),
+        kernels=tuple(record.kernel for record, _ in rows),
+        names=tuple(record.name for record, _ in rows),
+        devices=tuple(record.device for record, _ in rows),
+        targets=tuple(record.target for record, _ in rows),
+        families=tuple(record.families for record, _ in rows),
+        rounds_us=tuple(_typical_rounds(measured) for _, measured in rows),
+    )
+
+
+def _typical_rounds(measured: Measurement) -> tuple[float, ...]:
+    percentile = 0 if measured.clock == "wall" else 25
+    return tuple(float(np.percentile(batches, percentile)) for batches in measured.rounds_us)
+
+
+def _shapes(kernel: DeviceKernel) -> str:
+    def describe(specs: Iterable[Any]) -> str:
+        return " ".join(f"{spec.dtype}{list(spec.shape)}".replace(" ", "") for spec in specs)
+
+    return f"{describe(kernel.inputs)} -> {describe(kernel.outputs)}"
+
+
+def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:
+    if "feature_names" in row:
+        return FeatureNames(tuple(row["feature_names"]), row["feature_set"])
+    if row.get("schema") != SCHEMA:
+        raise ValueError(f"expected schema {SCHEMA}, found {row.get('schema')}")
+    fields = dict(row)
+    fields["families"] = tuple(fields["families"])
+    fields["features"] = tuple(map(float, fields["features"]))
+    return KernelRecord(**fields)

@@ -1,0 +1,84 @@
+"""Networks in many sizes, whose kernels a cost model learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm_xengine.cost_models.random_network import random_network
+from tvm_xengine.frontends import zoo
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
+
+RANDOM = "random"
+"""Name of the family of networks that nobody designed."""
+
+_BATCHES = (1, 2, 4, 8, 16, 32)
+_SIZE_RATIOS = (0.5, 1.0, 1.5, 2.0)
+_OPTIMIZERS: tuple[Optimizer, ...] = (SGD(), SGD(momentum=0.9), Adam())
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network in one size.
+
+    Attributes
+    ----------
+    network
+        A name of the zoo, or `RANDOM`.
+    size
+        None is the usual size.
+    """
+
+    network: str
+    batch_size: int
+    size: int | None
+    num_classes: int
+    optimizer: Optimizer
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.network} (batch {self.batch_size}, size {self.size or 'usual'})"
+
+    @property
+    def family(self) -> str:
+        """What networks of one kind share: the ResNets are one family."""
+        return self.network.rstrip("0123456789")
+
+    def build(self) -> ForwardModel:
+        """The forward network."""
+        if self.network == RANDOM:
+            return random_network(self.seed, self.batch_size)
+        return zoo.build(
+            self.network,
+            batch_size=self.batch_size,
+            size=self.size,
+            num_classes=self.num_classes,
+            seed=self.seed,
+        )
+
+
+def variants(networks: tuple[str, ...] | None = None, seed: int = 0) -> Iterator[Variant]:
+    """Endless variants, network after network in turn; equal arguments give equal ones.
+
+    Parameters
+    ----------
+    networks
+        Names of the zoo and `RANDOM`; None means all, with as many random ones as others.
+    """
+    rng = np.random.default_rng(seed)
+    order = networks or tuple(name for known in zoo.NETWORKS for name in (known, RANDOM))
+    while True:
+        for network in order:
+            usual = None if network == RANDOM else zoo.NETWORKS[network].input_shape[-1]
+            ratio = float(rng.choice(_SIZE_RATIOS))
+            yield Variant(
+                network=network,
+                batch_size=int(rng.choice(_BATCHES)),
+                size=None if usual is None or ratio == 1.0 else max(8, int(usual * ratio)),
+                num_classes=int(rng.integers(2, 200)),
+                optimizer=_OPTIMIZERS[int(rng.integers(len(_OPTIMIZERS)))],
+                seed=int(rng.integers(2**31)),
+            )
