@@ -75,7 +75,9 @@ def collect(
             continue
         for kernel in kernels:
             folder.add(kernel, variant.family)
-        measure_kernels(kernels, folder.measurements, effort=options.effort, timer=make_timer())
+        with TemporaryDirectory() as scratch:
+            timer = IsolatedTimer(passing_libraries(Path(scratch)))
+            measure_kernels(kernels, folder.measurements, effort=options.effort, timer=timer)
         measured = len(folder.measured())
         if on_progress is not None:
             on_progress(measured, options.kernels, str(variant))
