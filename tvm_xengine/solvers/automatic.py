@@ -15,6 +15,8 @@ from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.prover import Prover, is_closed
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
+from tvm_xengine.solvers.search.driver import search
+from tvm_xengine.solvers.search.guide import Guide
 from tvm_xengine.solvers.working_set import working_sets
 
 _TINY_OPS = 6
@@ -44,10 +46,11 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
     tiny = _solve_tiny(problem, request)
     if tiny is not None:
         return tiny
-    prover = Prover(problem, request, best.snapshot, best.offer)
+    guide = Guide(problem, request.objective, lambda schedule: best.offer(schedule, "relaxation"))
+    prover = Prover(problem, request, best.snapshot, best.offer, guide.take)
     try:
         best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
-        _search_beside(prover, best)
+        _search_beside(prover, guide, best)
     except KeyboardInterrupt:
         request.say("interrupted; this is the best so far")
     finally:
@@ -97,10 +100,8 @@ class Incumbent:
             return self.value, self.schedule
 
 
-def _search_beside(prover: Prover, best: Incumbent) -> None:
+def _search_beside(prover: Prover, guide: Guide, best: Incumbent) -> None:
     """Search until the gap is closed, nothing fits for certain, or time is up."""
-    from tvm_xengine.solvers.search.driver import search
-
     request, problem = best.request, best.problem
 
     def is_settled() -> bool:
@@ -121,6 +122,7 @@ def _search_beside(prover: Prover, best: Incumbent) -> None:
             start=best.schedule,
             on_improvement=lambda value, schedule: best.offer(schedule, "search", value),
             should_stop=is_settled,
+            guide=guide,
         )
         if best.value is None:
             best.offer(found, "search")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from tvm_xengine.simulate import live_bytes
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun
 from tvm_xengine.solvers.formulations.moments import (
+    MomentModel,
     Periods,
     ancestor_bits,
     formulate_moments,
@@ -30,12 +32,32 @@ _PRESSED_RATIO = 0.9
 """An op is a candidate for a moment if at its first run this much of a budget is asked for."""
 _MAX_COLUMNS = 60_000
 """Relaxations with more columns than this are not attempted."""
-
-_EXACT_OPS = 200
-_LARGE_GAP_RATIO = 1e-4
-"""Beyond so many ops the relaxations are only solved to this gap; their bounds hold."""
+_EXACT_OPS = 60
+"""Up to so many ops the relaxations are solved exactly, beyond to a share of the gap."""
+_GAP_SHARE = 0.05
+_LARGEST_GAP_RATIO = 1e-3
+_LEAST_SOLVE_S = 3.0
+_SOLVE_SHARE = 0.3
+"""One relaxation gets this share of what is left of the time, but a few seconds at least."""
 
 RunProgram = Callable[[Program, BackendOptions, float], Answer]
+OnSolution = Callable[[MomentModel, NDArray[np.float64]], NDArray[np.float64] | None]
+"""Told a relaxation and its solution; says how much of a budget carrying it out would ask for
+around the first run of each op, shape (n,), or None where it cannot be carried out."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What a series of bounds asks and tells the search beside it.
+
+    Attributes
+    ----------
+    incumbent
+        The best (value, schedule) so far, or None.
+    """
+
+    incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
+    on_solution: OnSolution = lambda _model, _x: None
 
 
 def bounds(
@@ -43,19 +65,18 @@ def bounds(
     request: Request,
     *,
     scope: Scope = Scope.EVERY_SCHEDULE,
-    incumbent: Schedule | None = None,
+    listener: Listener | None = None,
     run: RunProgram | None = None,
 ) -> Iterator[Proof]:
     """Bounds that never fall, each proven for `scope`; ends when nothing is left to try.
 
     The first is the sum of every op at its cheapest (for the makespan: the critical path).
-    Then relaxations follow with 1, 3, 6, ... moments among the ops at whose first runs memory
-    is pressed, until all of them are moments or the time limit has come.
+    Then relaxations follow with more and more moments. Where a solution can be carried out,
+    the next moments are those at which it asks for more than the budgets; else they are spread
+    over the ops at whose first runs memory is pressed.
 
     Parameters
     ----------
-    incumbent
-        A schedule whose memory says where it is pressed.
     run
         Solves a program, by default with HiGHS in a worker process; what it is given last is a
         bound that is known already.
@@ -63,36 +84,73 @@ def bounds(
     is_makespan = request.objective is Objective.MAKESPAN
     weighed = Objective.COST if is_makespan else request.objective
     indexed = index_problem(problem, weighed)
-    run = run or _run_highs
+    run, listener = run or _run_highs, listener or Listener()
     bound = critical_path(indexed) if is_makespan else indexed.cheapest
     yield Proof(bound, scope)
-    pressed = _pressed_ops(indexed, incumbent)
+    best = listener.incumbent()
+    pressed = _pressed_ops(indexed, best[1] if best else None)
+    eligible = list(range(indexed.op_count))
     ancestors = ancestor_bits(indexed) if scope is Scope.EVERY_SCHEDULE else ()
     if scope is Scope.EVERY_SCHEDULE:
         pressed = _longest_chain(indexed, pressed)
-    for count in _counts(len(pressed)):
-        moments = _spread(pressed, count)
-        periods = _periods(indexed, moments, scope, ancestors)
-        if _column_estimate(indexed, count) > _MAX_COLUMNS or request.elapsed_s > (
+        eligible = [op for op, _ in pressed]
+    moments = set(_spread(pressed, 1)) if pressed else set()
+    while moments:
+        if _column_estimate(indexed, len(moments)) > _MAX_COLUMNS or request.elapsed_s > (
             request.limits.time_limit_s
         ):
             return
-        program = formulate_moments(indexed, periods, is_makespan=is_makespan)
+        periods = _periods(indexed, sorted(moments), scope, ancestors)
+        model = formulate_moments(indexed, periods, is_makespan=is_makespan)
         options = BackendOptions(
-            time_limit_s=request.remaining_s,
-            gap_ratio=0.0 if indexed.op_count <= _EXACT_OPS else _LARGE_GAP_RATIO,
+            time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
+            gap_ratio=_worthwhile_gap(indexed, listener.incumbent(), bound),
             seed=request.seed,
         )
-        answer = run(program, options, bound)
+        answer = run(model.program, options, bound)
         if answer.outcome is Outcome.INFEASIBLE:
             yield Proof(bound, scope, is_infeasible=True)
             return
         if math.isfinite(answer.bound) and answer.bound > bound:
             bound = answer.bound
-            request.say(f"bound {bound:g} from {count} moments, for {scope.value}")
+            request.say(f"bound {bound:g} from {len(moments)} moments, for {scope.value}")
+        pressure = listener.on_solution(model, answer.x) if answer.x is not None else None
         yield Proof(bound, scope)
-        if answer.outcome is not Outcome.OPTIMAL:
-            return  # the time limit: more moments would take longer
+        fresh = _exceeded(eligible, moments, pressure)
+        if not fresh:
+            count = min(len(pressed), 2 * len(moments) + 1)
+            fresh = set(_spread(pressed, count)) - moments
+        if not fresh:
+            fresh = {op for op, _ in pressed} - moments
+        if not fresh:
+            return
+        moments |= fresh
+
+
+def _worthwhile_gap(
+    indexed: IndexedProblem, best: tuple[float, Schedule] | None, bound: float
+) -> float:
+    """The relative gap to which a relaxation is worth solving."""
+    if indexed.op_count <= _EXACT_OPS:
+        return 0.0
+    if best is None:
+        return _LARGEST_GAP_RATIO
+    gap = (best[0] - bound) / max(best[0], 1e-12)
+    return float(min(_LARGEST_GAP_RATIO, max(1e-6, _GAP_SHARE * gap)))
+
+
+def _exceeded(
+    eligible: Sequence[int],
+    moments: set[int],
+    pressure: NDArray[np.float64] | None,
+) -> set[int]:
+    """Ops for the next moments: where a budget is exceeded most, far from each other."""
+    if pressure is None:
+        return set()
+    candidates = [op for op in eligible if op not in moments and pressure[op] > 1.0]
+    wanted = 1 + len(moments) // 2
+    parts = np.array_split(np.array(candidates, np.int64), min(wanted, max(1, len(candidates))))
+    return {max(part.tolist(), key=lambda op: pressure[op]) for part in parts if len(part)}
 
 
 def critical_path(indexed: IndexedProblem) -> float:
@@ -107,16 +165,6 @@ def critical_path(indexed: IndexedProblem) -> float:
 
 def _run_highs(program: Program, options: BackendOptions, floor: float) -> Answer:
     return BackendRun("highs", program, options, floor=floor).answer()
-
-
-def _counts(most: int) -> Iterator[int]:
-    """1, 3, 6, 12, ... up to `most`."""
-    count = 1
-    while count < most:
-        yield count
-        count = 3 if count == 1 else 2 * count
-    if most:
-        yield most
 
 
 def _spread(pressed: Sequence[tuple[int, float]], count: int) -> list[int]:

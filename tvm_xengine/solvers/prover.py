@@ -15,7 +15,7 @@ from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun
-from tvm_xengine.solvers.bound import bounds
+from tvm_xengine.solvers.bound import Listener, OnSolution, bounds
 from tvm_xengine.solvers.formulations.encode_tight import encode_tight
 from tvm_xengine.solvers.formulations.tight import formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
@@ -41,6 +41,8 @@ class Prover:
         Gives the best value and schedule so far; what is proven is compared with it.
     on_schedule
         Called, from the thread, with every schedule that the stage model finds.
+    on_solution
+        Called, from the thread, with every solution of a relaxation.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class Prover:
         request: Request,
         incumbent: Callable[[], tuple[float, Schedule] | None],
         on_schedule: Callable[[Schedule, str], None],
+        on_solution: OnSolution = lambda _model, _x: None,
     ) -> None:
         self._problem = problem
         self._request = request
         self._incumbent = incumbent
         self._on_schedule = on_schedule
+        self._listener = Listener(incumbent, on_solution)
         self._proofs: dict[Scope, Proof] = {}
         self._running: BackendRun | None = None
         self._scope = Scope.EVERY_SCHEDULE
@@ -116,12 +120,11 @@ class Prover:
 
     def _rising(self, scope: Scope) -> Iterator[None]:
         """Raise the bound of that scope, round by round."""
-        best = self._incumbent()
         proofs = bounds(
             self._problem,
             self._request,
             scope=scope,
-            incumbent=best[1] if best else None,
+            listener=self._listener,
             run=lambda program, options, floor: self._run(scope, program, options, floor),
         )
         for proof in proofs:

@@ -23,7 +23,8 @@ from tvm_xengine.solvers.result import Objective, Scope, Status
 
 
 def relaxed(indexed: IndexedProblem, periods: Periods) -> Answer:
-    answer = solve_program(formulate_moments(indexed, periods), BackendOptions(), lambda _: None)
+    program = formulate_moments(indexed, periods).program
+    answer = solve_program(program, BackendOptions(), lambda _: None)
     assert isinstance(answer, Answer)
     return answer
 

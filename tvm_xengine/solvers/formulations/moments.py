@@ -102,9 +102,28 @@ def ancestor_bits(indexed: IndexedProblem) -> tuple[int, ...]:
     return tuple(bits)
 
 
+@dataclass(frozen=True)
+class MomentModel:
+    """The relaxation at some moments, and where its solutions are read from.
+
+    Attributes
+    ----------
+    run, at, keep
+        Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D) and
+        (K + 1, D, J).
+    """
+
+    indexed: IndexedProblem
+    periods: Periods
+    program: Program
+    run: _Grid
+    at: _Grid
+    keep: _Grid
+
+
 def formulate_moments(
     indexed: IndexedProblem, periods: Periods, *, is_makespan: bool = False
-) -> Program:
+) -> MomentModel:
     """The relaxation of `indexed` at these moments; with `is_makespan`, of its busiest stream."""
     draft = _Draft(indexed, periods)
     _run_every_op(draft)
@@ -118,7 +137,8 @@ def formulate_moments(
         _weigh_busiest_stream(draft)
     else:
         _weigh_all(draft)
-    return draft.builder.build()
+    program = draft.builder.build()
+    return MomentModel(indexed, periods, program, draft.run, draft.at, draft.keep)
 
 
 class _Draft:

@@ -24,7 +24,7 @@ from tvm_xengine.solvers.search.anneal import (
     VALUE,
     anneal,
 )
-from tvm_xengine.solvers.search.arrays import Arrays, arrays_of
+from tvm_xengine.solvers.search.arrays import Arrays, Floats, arrays_of
 from tvm_xengine.solvers.search.blocks import surroundings_of
 from tvm_xengine.solvers.search.decoder import (
     Decisions,
@@ -37,6 +37,7 @@ from tvm_xengine.solvers.search.decoder import (
     workspace_of,
 )
 from tvm_xengine.solvers.search.encode import decisions_of
+from tvm_xengine.solvers.search.guide import Guide
 from tvm_xengine.solvers.search.moves import chance
 
 _HOT = (0.03, 0.1, 0.01, 0.3)
@@ -48,6 +49,8 @@ _LOOSER = (1.1, 1.25, 1.5, 2.0, 3.0, 6.0)
 """Factors on the budgets under which the greedy solver is asked when it fails under them."""
 _LONGEST_HELD = (1, 4, 16, 32, 64, 128)
 """Lengths of the longest gaps, in ops, through which frugal starts hold tensors."""
+_FOLLOWED = ((0.01, 10.0), (0.03, 1.0))
+"""Temperatures and first penalties of the rounds from what a relaxation suggests."""
 _CHUNK_S = 0.05
 _LEAST_ROUNDS = 3
 """Rounds are made so short that the time limit allows for this many."""
@@ -65,6 +68,7 @@ def search(
     start: Schedule | None = None,
     on_improvement: Improvement | None = None,
     should_stop: Callable[[], bool] | None = None,
+    guide: Guide | None = None,
 ) -> Schedule | None:
     """The best schedule found within the limits; None when none was found.
 
@@ -82,13 +86,15 @@ def search(
         Called with (value, schedule) after each improvement, at most a few times a second.
     should_stop
         Asked as often; the search ends when it says so.
+    guide
+        What it is handed from relaxations is followed as it comes.
     """
     if any(
         problem.home_bytes[device.name] > device.budget_bytes for device in problem.platform.devices
     ):
         return None  # the state does not even fit before the first step
     limits = limits or Limits()
-    return _Search(problem, objective, seed, on_improvement, should_stop).run(
+    return _Search(problem, objective, seed, on_improvement, should_stop, guide).run(
         limits, evaluations, start
     )
 
@@ -101,11 +107,14 @@ class _Search:
         seed: int,
         on_improvement: Improvement | None = None,
         should_stop: Callable[[], bool] | None = None,
+        guide: Guide | None = None,
     ) -> None:
         self.problem = problem
         self.objective = objective
         self.on_improvement = on_improvement
         self.should_stop = should_stop
+        self.guide = guide
+        self.speed = 1.0
         self.best_schedule: Schedule | None = None
         self.best_value = np.inf
         self.arrays: Arrays = arrays_of(problem)
@@ -136,46 +145,79 @@ class _Search:
         self.status[LEAST_EXCESS] = excess
         self.status[BEST] = value if excess == 0.0 else np.inf
         left = evaluations if evaluations is not None else 2**62
-        length = longest = int(np.clip(20 * len(x.keep), 4000, 40000))
-        speed = self._evaluations_per_s(x)
+        longest = int(np.clip(20 * len(x.keep), 4000, 40000))
+        self.speed = self._evaluations_per_s(x)
         n_round = 0
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
-            for field, value_there in zip(x, best, strict=True):
-                field[:] = value_there
-            value, excess = decode(self.static, x, self.work)
-            self.status[[VALUE, EXCESS, FEASIBLE_SHARE]] = value, excess, 0.5
-            found = self.status[LEAST_EXCESS] == 0.0
-            self.status[PENALTY] = 1.0 if found else 10.0
-            self.status[MOST_PENALTY] = _MOST_PENALTY[0 if found else n_round % 3]
-            self.status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
+            length = longest
             if evaluations is None:
-                affordable = speed * (deadline - time.perf_counter()) / _LEAST_ROUNDS
+                affordable = self.speed * (deadline - time.perf_counter()) / _LEAST_ROUNDS
                 length = int(np.clip(affordable, 500, longest))
-            in_round = min(left, length)
-            left -= in_round
-            cooling = _COOLED ** (1.0 / length)
-            while in_round > 0 and time.perf_counter() < deadline and not self._is_done():
-                count = min(in_round, max(1, int(speed * _CHUNK_S)))
-                before, began = self.status[BEST], time.perf_counter()
-                anneal(
-                    self.static,
-                    self.surroundings,
-                    x,
-                    best,
-                    self.work,
-                    self.chance,
-                    self.status,
-                    cooling,
-                    count,
-                    self.places,
-                )
-                speed = count / max(1e-6, time.perf_counter() - began)
-                in_round -= count
-                if self.status[BEST] < before and self.on_improvement is not None:
-                    self._accept(best)
+            hint = self.guide.next_hint() if self.guide is not None else None
+            if hint is not None:
+                left -= self._follow(hint, best, min(left, length), deadline)
+                continue
+            status = self.status
+            found = status[LEAST_EXCESS] == 0.0
+            status[PENALTY] = 1.0 if found else 10.0
+            status[MOST_PENALTY] = _MOST_PENALTY[0 if found else n_round % 3]
+            status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
+            _assign(x, best)
+            left -= self._round(status, x, best, min(left, length), deadline)
             n_round += 1
-        self._accept(best)
+        self._accept(best, self.status)
         return self.best_schedule
+
+    def _follow(self, hint: Decisions, best: Decisions, most: int, deadline: float) -> int:
+        """Anneal from `hint`, by itself, and take over into `best` what is better there."""
+        status, x, own = self.status.copy(), copied(hint), copied(hint)
+        value, excess = decode(self.static, x, self.work)
+        status[LEAST_EXCESS] = excess
+        status[BEST] = value if excess == 0.0 else np.inf
+        done = 0
+        for heat, penalty in _FOLLOWED:
+            status[PENALTY], status[MOST_PENALTY] = penalty, _MOST_PENALTY[0]
+            status[TEMPERATURE] = heat / len(x.order)
+            _assign(x, own)
+            done += self._round(status, x, own, most // len(_FOLLOWED), deadline)
+        is_better = status[LEAST_EXCESS] < self.status[LEAST_EXCESS] or (
+            status[LEAST_EXCESS] == 0.0 and status[BEST] < self.status[BEST]
+        )
+        if is_better:
+            _assign(best, own)
+            self.status[[BEST, LEAST_EXCESS]] = status[[BEST, LEAST_EXCESS]]
+        return max(1, done)
+
+    def _round(
+        self, status: Floats, x: Decisions, best: Decisions, length: int, deadline: float
+    ) -> int:
+        """One annealing from `x`; returns how many decisions were evaluated."""
+        value, excess = decode(self.static, x, self.work)
+        status[[VALUE, EXCESS, FEASIBLE_SHARE]] = value, excess, 0.5
+        left = length
+        cooling = _COOLED ** (1.0 / max(1, length))
+        while left > 0 and time.perf_counter() < deadline and not self._is_done():
+            count = min(left, max(1, int(self.speed * _CHUNK_S)))
+            before, began = status[BEST], time.perf_counter()
+            anneal(
+                self.static,
+                self.surroundings,
+                x,
+                best,
+                self.work,
+                self.chance,
+                status,
+                cooling,
+                count,
+                self.places,
+            )
+            self.speed = count / max(1e-6, time.perf_counter() - began)
+            left -= count
+            if status[BEST] < before and self.on_improvement is not None:
+                self._accept(best, status)
+            if self.guide is not None and self.guide.has_hint and status is self.status:
+                break  # what the relaxation suggests is worth more than the rest of the round
+        return length - left
 
     def _evaluations_per_s(self, x: Decisions) -> float:
         began = time.perf_counter()
@@ -221,9 +263,9 @@ class _Search:
         reached = self.status[BEST] <= self.cheapest * (1 + 1e-12)
         return bool(reached) and self.objective is not Objective.MAKESPAN
 
-    def _accept(self, best: Decisions) -> None:
+    def _accept(self, best: Decisions, status: Floats) -> None:
         """Let the referee judge the best decisions, and take them if they are an improvement."""
-        if not self.status[BEST] < self.best_value:
+        if not status[BEST] < self.best_value:
             return
         decode(self.static, best, self.apart)
         steps = self.arrays.steps(*steps_left_in(self.apart))
@@ -237,3 +279,9 @@ class _Search:
             self.best_value, self.best_schedule = value, schedule
             if self.on_improvement is not None:
                 self.on_improvement(value, schedule)
+
+
+def _assign(to: Decisions, x: Decisions) -> None:
+    """Make `to` equal to `x`."""
+    for field, value in zip(to, x, strict=True):
+        field[:] = value

@@ -1,0 +1,187 @@
+"""Reads decisions off a solution of the moment relaxation, which knows what the whole step needs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Schedule, with_frees
+from tvm_xengine.solvers.formulations.moments import MomentModel
+from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.search.arrays import Arrays, Floats, arrays_of
+from tvm_xengine.solvers.search.decoder import (
+    EVERYWHERE,
+    NEVER,
+    STEPS,
+    Decisions,
+    Work,
+    decode,
+    keep_everything,
+    static_of,
+    steps_left_in,
+    workspace_of,
+)
+
+_Bits = NDArray[np.int64]
+_MOST_HINTS = 2
+
+
+def decisions_of_moments(arrays: Arrays, model: MomentModel, x: NDArray[np.float64]) -> Decisions:
+    """Decisions that follow the solution `x` of a relaxation as far as it says anything.
+
+    Ops run in the order of their periods and, within a period, of the graph, each where it
+    first runs in the solution. A tensor is held through a gap on the devices that keep it at
+    every moment in the gap, and dropped where there is none. Gaps without a moment, of which
+    the relaxation says nothing, are held.
+    """
+    indexed = model.indexed
+    graph = arrays.problem.graph
+    op_of = np.array([graph.op_index[name] for name in indexed.op_names])
+    base_of = {tensor.name: t for t, tensor in enumerate(graph.bases)}
+    tensor_of = [base_of[name] for name in indexed.tensor_names]
+
+    period, device = _first_runs(model, x)
+    placed = np.zeros(arrays.n_ops, dtype=np.int64)
+    placed[op_of] = device
+    result = keep_everything(arrays, placed)
+    ends_period = np.zeros(len(period), dtype=np.int64)
+    ends_period[list(model.periods.moments)] = 1
+    order = np.lexsort((np.arange(len(period)), ends_period, period))
+    result.order[:] = op_of[order]
+    result.position[:] = -1
+    result.position[result.order] = np.arange(len(order))
+
+    place = result.position[op_of]
+    moment_place = place[list(model.periods.moments)]
+    kept = _kept_bits(model, x)
+    touches: list[list[tuple[int, int]]] = [[] for _ in indexed.tensor_names]
+    index_of = {t: j for j, t in enumerate(tensor_of)}
+    for i in op_of.tolist():
+        for k in range(arrays.touch_ptr[i], arrays.touch_ptr[i + 1]):
+            j = index_of.get(int(arrays.touch_tensor[k]))
+            if j is not None:
+                touches[j].append((int(result.position[i]), k))
+    for j, own in enumerate(touches):
+        own.sort()
+        if arrays.home[tensor_of[j]] >= 0:
+            own.insert(0, (-1, len(arrays.touch_tensor) + tensor_of[j]))
+        for n, (begin, gap) in enumerate(own):
+            end = own[n + 1][0] if n + 1 < len(own) else len(order)
+            inside = np.flatnonzero((moment_place > begin) & (moment_place < end))
+            if len(inside):
+                _decide(result, gap, kept[inside, j], 1 << _made_on(arrays, result, gap))
+    return result
+
+
+def _made_on(arrays: Arrays, x: Decisions, gap: int) -> int:
+    """The device on which the touch before a gap finds or leaves the tensor."""
+    if gap >= len(arrays.touch_tensor):
+        return int(arrays.home[gap - len(arrays.touch_tensor)])
+    op = int(np.searchsorted(arrays.touch_ptr, gap, side="right")) - 1
+    return int(x.device[op])
+
+
+def _first_runs(model: MomentModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bits]:
+    """Period and device of each op's first run."""
+    count = model.indexed.op_count
+    period, device = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    moment_of = {op: k for k, op in enumerate(model.periods.moments)}
+    for i in range(count):
+        if i in moment_of:
+            period[i] = moment_of[i]
+            device[i] = int(_values(model.at[period[i]], x).argmax())
+            continue
+        for k in range(model.periods.earliest[i], model.periods.latest[i] + 1):
+            values = _values(model.run[k, :, i], x)
+            period[i], device[i] = k, int(values.argmax())
+            if values.max() > 0.5:
+                break
+    return period, device
+
+
+def _kept_bits(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
+    """Devices that keep each tensor at each moment, as bits, shape (K + 1, J)."""
+    is_kept = _values(model.keep, x) > 0.5
+    weights = 1 << np.arange(is_kept.shape[1])
+    return np.asarray((is_kept * weights[None, :, None]).sum(axis=1), np.int64)
+
+
+def _values(columns: NDArray[np.int64], x: NDArray[np.float64]) -> Floats:
+    return np.where(columns >= 0, x[np.maximum(columns, 0)], 0.0)
+
+
+def _decide(result: Decisions, gap: int, kept: _Bits, here: int) -> None:
+    """Set the decision of a gap at whose moments the devices `kept` hold what is on `here`."""
+    throughout = int(np.bitwise_and.reduce(kept))
+    result.level[gap] = NEVER if throughout == 0 and kept[-1] == 0 else 1
+    if throughout == here:
+        result.push[gap], result.keep[gap] = 0, EVERYWHERE
+    else:
+        result.push[gap], result.keep[gap] = throughout, throughout
+
+
+class Guide:
+    """Carries out solutions of relaxations, and hands the decisions on to a search.
+
+    Parameters
+    ----------
+    on_schedule
+        Called with every schedule within the budgets that a solution leads to.
+    """
+
+    def __init__(
+        self, problem: Problem, objective: Objective, on_schedule: Callable[[Schedule], None]
+    ) -> None:
+        self._arrays = arrays_of(problem)
+        self._static = static_of(self._arrays, objective)
+        self._work = workspace_of(self._arrays)
+        self._on_schedule = on_schedule
+        self._hints: deque[Decisions] = deque(maxlen=_MOST_HINTS)
+
+    def take(self, model: MomentModel, x: NDArray[np.float64]) -> Floats | None:
+        """Share of a budget that the solution asks for around each op's first run, shape (n,).
+
+        None where it cannot be carried out.
+        """
+        arrays = self._arrays
+        decisions = decisions_of_moments(arrays, model, x)
+        value, excess = decode(self._static, decisions, self._work)
+        if not np.isfinite(value):
+            return None
+        if excess == 0.0:
+            steps = arrays.steps(*steps_left_in(self._work))
+            self._on_schedule(with_frees(arrays.problem, steps))
+        self._hints.append(decisions)
+        graph = arrays.problem.graph
+        pressure = _pressure_of_places(arrays, self._work, len(decisions.order))
+        places = decisions.position[[graph.op_index[name] for name in model.indexed.op_names]]
+        return pressure[places]
+
+    def next_hint(self) -> Decisions | None:
+        """The decisions handed over last, once."""
+        try:
+            return self._hints.pop()
+        except IndexError:
+            return None
+
+    @property
+    def has_hint(self) -> bool:
+        """Whether `next_hint` has something."""
+        return bool(self._hints)
+
+
+def _pressure_of_places(arrays: Arrays, work: Work, places: int) -> Floats:
+    """How much of a budget is asked for while each place of the order is served, in the last decode.
+
+    The largest over the devices of live bytes / budget, shape (places,).
+    """
+    steps = int(work.counted[STEPS])
+    pressure = np.zeros(places + 1)
+    at = work.step["place"][:steps]
+    for d in range(arrays.n_devices):
+        np.maximum.at(pressure, at, work.live[d, :steps] / max(1, int(arrays.budget_bytes[d])))
+    return pressure[:places]
