@@ -6,6 +6,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import tvm
 
@@ -13,6 +15,7 @@ from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.dataset import DatasetFolder
 from tvm_xengine.cost_models.measure import measure_kernels
+from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries
 from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.cost_models.variants import Variant
 from tvm_xengine.errors import XEngineError
