@@ -81,5 +81,5 @@ def test_every_rule_has_cases() -> None:
 
 
 def test_no_op_has_a_rule_and_none() -> None:
-    assert WITHOUT_GRADIENT & set(RULES) == {"relax.grad.no_grad"}
+    assert WITHOUT_GRADIENT & set(RULES) == {"relax.argsort", "relax.grad.no_grad"}
     assert not WITHOUT_GRADIENT & set(COMPOSITES)

@@ -18,6 +18,7 @@ Kernel = Callable[..., "te.Tensor | list[te.Tensor] | tvm.tirx.PrimFunc"]
 KERNEL_ATTR = "tvm_xengine.kernel"
 OPTIONS_ATTR = "tvm_xengine.options"
 INPLACE_ATTR = "tvm_xengine.inplace"
+_OPAQUE_PATTERN = 8
 
 
 class Emitter:
@@ -112,7 +113,8 @@ def _prim_func(
     ]
     made = kernel(*inputs, **options)
     if isinstance(made, tvm.tirx.PrimFunc):
-        func = made
+        # Fusion takes kernels for what TE could say, which these are not.
+        func = made.with_attr("op_pattern", _OPAQUE_PATTERN)
         outputs = list(func.params[len(inputs) :])
     else:
         outputs = made if isinstance(made, list) else [made]

@@ -161,6 +161,16 @@ def _sort(draw: Draw) -> Case:
     )
 
 
+def _argsort(draw: Draw) -> Case:
+    shape = draw.shape()
+    axis, descending = draw.axis(len(shape)), draw.flag()
+    return Case(
+        lambda x: op.gather_elements(x, op.argsort(x, axis, descending, "int64"), axis),
+        lambda x: x.gather(axis, x.argsort(axis, descending)),
+        {"x": draw.distinct(*shape)},
+    )
+
+
 def _topk(draw: Draw) -> Case:
     shape = draw.shape()
     axis, largest = draw.axis(len(shape)), draw.flag()
@@ -199,6 +209,7 @@ CASES: dict[str, list[DrawCase]] = {
     "scatter_elements": [_scatter_elements],
     "scatter_nd": [_scatter_nd],
     "slice_scatter": [_slice_scatter],
+    "argsort": [_argsort],
     "sort": [_sort],
     "topk": [_topk],
     "median": [_median],

@@ -2,77 +2,109 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tvm import relax
 
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.gradients.indexing import gathered_back
 from tvm_xengine.training.gradients.shape import shaped
+from tvm_xengine.training.kernels.order import ranked
 from tvm_xengine.training.kernels.positions import positions_along_axis, read_at
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
+_POSITION_DTYPE = "int64"
+
 
 def _sort(emitter: Emitter, site: Site) -> Linearized:
-    (data,) = site.operands
     axis = int(site.attrs.axis) % len(site.shape)
-    order = emitter.bind(
-        relax.op.argsort(data, axis, bool(site.attrs.descending)), f"{site.name}_order"
-    )
-    where = emitter.call(
-        positions_along_axis, [order], f"{site.name}_positions", axis=axis, shape=site.shape
-    )
-    size = shape_of(where)
-    flat = emitter.call(
-        read_at, [shaped(emitter, data, size, f"{site.name}_data"), where], f"{site.name}_flat"
-    )
-    output = shaped(emitter, flat, site.shape, site.name)
+    descending = bool(site.attrs.descending)
+    order = _ranked(emitter, site, axis, 0, site.shape[axis], descending, _POSITION_DTYPE)
+    output = _picked(emitter, site, order, axis, site.name)
+    return Linearized((output,), lambda gradients: (_back(emitter, site, gradients, order, axis),))
 
-    def pullback(gradients: Gradients) -> Gradients:
-        return (gathered_back(emitter, site, gradients[0], order, site.shape, axis),)
 
-    return Linearized((output,), pullback)
+def _argsort(emitter: Emitter, site: Site) -> Linearized:
+    axis = int(site.attrs.axis) % len(site.shape)
+    descending, dtype = bool(site.attrs.descending), str(site.attrs.dtype)
+    order = _ranked(emitter, site, axis, 0, site.shape[axis], descending, dtype)
+    return Linearized((order,), lambda _gradients: (None,))
 
 
 def _top_k(emitter: Emitter, site: Site) -> Linearized:
-    """The largest (or smallest) elements; their positions are needed even if nobody asked."""
-    (data,) = site.operands
-    attrs = site.attrs
-    shape = shape_of(data)
+    """The largest (or smallest) elements, their positions, or both."""
+    attrs, shape = site.attrs, shape_of(site.operands[0])
     axis = int(attrs.axis) % len(shape)
-    both = relax.op.topk(data, int(attrs.k), axis, "both", bool(attrs.largest), str(attrs.dtype))
-    made = emitter.bind(both, f"{site.name}_both")
-    values, indices = (
-        emitter.bind(relax.TupleGetItem(made, k), f"{site.name}_{kind}")
-        for k, kind in enumerate(("values", "indices"))
-    )
-    kept = {"both": (values, indices), "values": (values,), "indices": (indices,)}
+    count = site.shape[axis]
+    order = _ranked(emitter, site, axis, 0, count, bool(attrs.largest), str(attrs.dtype))
+    kind = str(attrs.ret_type)
+    if kind == "indices":
+        return Linearized((order,), lambda _gradients: (None,))
+    values = _picked(emitter, site, order, axis, site.name)
 
     def pullback(gradients: Gradients) -> Gradients:
-        if gradients[0] is None or str(attrs.ret_type) == "indices":
-            return (None,)
-        return (gathered_back(emitter, site, gradients[0], indices, shape, axis),)
+        return (_back(emitter, site, gradients, order, axis),)
 
-    return Linearized(kept[str(attrs.ret_type)], pullback)
+    return Linearized((values, order) if kind == "both" else (values,), pullback)
 
 
 def _median(emitter: Emitter, site: Site) -> Linearized:
-    """The lower of the middle elements along one axis, as in PyTorch."""
+    """The lower of the middle elements along one axis, as in PyTorch, and its position."""
+    shape = shape_of(site.operands[0])
+    axis = int(site.attrs.axis[0]) % len(shape)
+    order = _ranked(emitter, site, axis, (shape[axis] - 1) // 2, 1, False, _POSITION_DTYPE)
+    kept = _picked(emitter, site, order, axis, f"{site.name}_kept")
+    outputs = tuple(
+        shaped(emitter, value, site.shape, f"{site.name}_{k}")
+        for k, value in enumerate((kept, order))
+    )
+    return Linearized(outputs, lambda gradients: (_back(emitter, site, gradients, order, axis),))
+
+
+def _ranked(
+    emitter: Emitter,
+    site: Site,
+    axis: int,
+    first: int,
+    count: int,
+    descending: bool,
+    dtype: str,
+) -> relax.Expr:
+    return emitter.call(
+        ranked,
+        [site.operands[0]],
+        f"{site.name}_order",
+        axis=axis,
+        first=first,
+        count=count,
+        descending=descending,
+        dtype=dtype,
+    )
+
+
+def _picked(emitter: Emitter, site: Site, order: relax.Expr, axis: int, name: str) -> relax.Expr:
+    """The elements at positions along an axis."""
     (data,) = site.operands
     shape = shape_of(data)
-    axis = int(site.attrs.axis[0]) % len(shape)
-    values, indices = site.emit(emitter)
-    kept = (*shape[:axis], 1, *shape[axis + 1 :])
+    where = emitter.call(
+        positions_along_axis, [order], f"{site.name}_positions", axis=axis, shape=shape
+    )
+    flat = shaped(emitter, data, (prod(shape),), f"{site.name}_data")
+    read = emitter.call(read_at, [flat, where], f"{site.name}_flat")
+    return shaped(emitter, read, shape_of(order), name)
 
-    def pullback(gradients: Gradients) -> Gradients:
-        if gradients[0] is None:
-            return (None,)
-        gradient = shaped(emitter, gradients[0], kept, f"{site.name}_backward_input")
-        index = shaped(emitter, indices, kept, f"{site.name}_index")
-        return (gathered_back(emitter, site, gradient, index, shape, axis),)
 
-    return Linearized((values, indices), pullback)
+def _back(
+    emitter: Emitter, site: Site, gradients: Gradients, order: relax.Expr, axis: int
+) -> relax.Expr | None:
+    if gradients[0] is None:
+        return None
+    gradient = shaped(emitter, gradients[0], shape_of(order), f"{site.name}_backward_kept")
+    return gathered_back(emitter, site, gradient, order, shape_of(site.operands[0]), axis)
 
 
 RULES: dict[str, Rule] = {
+    "relax.argsort": _argsort,
     "relax.median": _median,
     "relax.sort": _sort,
     "relax.topk": _top_k,
