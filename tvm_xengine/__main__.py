@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from tvm_xengine.commands.pareto import run_pareto
 
             run_pareto(request, console)
+        elif request.command == "export":
+            from tvm_xengine.commands.export import run_export
+
+            run_export(request, console)
         else:
             from tvm_xengine.commands.plan import run_plan
 

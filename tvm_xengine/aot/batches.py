@@ -73,4 +73,4 @@ def fill_loop(name: str, entry: BatchInput) -> str:
         value = f"({kind})((int32_t){name}_draw(&random) - 32768) / 16384"
     else:
         value = f"({kind})({name}_draw(&random) % {entry.bound}u)"
-    return f"    for (size_t i = 0; i < {count}u; i++) {field.name}[i] = {value};"
+    return f"    for (size_t i = 0; i < {count}u; i++) {field.c_name}[i] = {value};"

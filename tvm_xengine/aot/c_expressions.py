@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tvm import ir, tirx
 
 from tvm_xengine.aot.c_math import BINARY, EXTERN, UNARY
+from tvm_xengine.aot.c_names import RESERVED
 from tvm_xengine.aot.c_types import (
     HALF_TYPES,
     NARROW_TYPES,
@@ -56,7 +57,7 @@ class Names:
         """A name that nothing has yet, similar to `wish`."""
         base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wish)
         base = base if base and not base[0].isdigit() else f"v_{base}"
-        base = f"{base}_" if base in _RESERVED else base
+        base = f"{base}_" if base in RESERVED else base
         name, count = base, 1
         while name in self.taken:
             name, count = f"{base}_{count}", count + 1
@@ -90,12 +91,12 @@ class ExpressionWriter:
             return f"({self.write(expr.a)} {_COMPARISON[kind]} {self.write(expr.b)})"
         if kind in _BIT_NODES:
             return self._bits(_BIT_NODES[kind], expr, expr.a, expr.b)
-        writer: Callable[[ir.Expr], str] | None = _WRITERS.get(kind, lambda _: None)(self)
+        writer = _WRITERS.get(kind)
         if writer is None:
             raise UnsupportedModuleError(
                 f"the C back end cannot emit the expression {kind}: {expr}"
             )
-        return writer(expr)
+        return writer(self, expr)
 
     def helper(self, name: str) -> str:
         """`name`, noted as used."""
@@ -326,99 +327,21 @@ _SPECIAL: Mapping[str, Callable[[ExpressionWriter, ir.Call, list[ir.Expr]], str]
     "large_uint_imm": _large_uint,
 }
 
-_WRITERS: Mapping[str, Callable[[ExpressionWriter], Callable[[ir.Expr], str] | None]] = {
-    "Var": lambda w: w._var,
-    "IntImm": lambda w: w._int,
-    "FloatImm": lambda w: w._float,
-    "TensorLoad": lambda w: w._load,
-    "Cast": lambda w: w._cast,
-    "Max": lambda w: w._max,
-    "Min": lambda w: w._min,
-    "And": lambda w: w._and,
-    "Or": lambda w: w._or,
-    "Not": lambda w: w._not,
-    "Select": lambda w: w._select,
-    "Let": lambda w: w._let,
-    "Call": lambda w: w._call,
+_WRITERS: Mapping[str, Callable[[ExpressionWriter, ir.Expr], str]] = {
+    "Var": ExpressionWriter._var,
+    "IntImm": ExpressionWriter._int,
+    "FloatImm": ExpressionWriter._float,
+    "TensorLoad": ExpressionWriter._load,
+    "Cast": ExpressionWriter._cast,
+    "Max": ExpressionWriter._max,
+    "Min": ExpressionWriter._min,
+    "And": ExpressionWriter._and,
+    "Or": ExpressionWriter._or,
+    "Not": ExpressionWriter._not,
+    "Select": ExpressionWriter._select,
+    "Let": ExpressionWriter._let,
+    "Call": ExpressionWriter._call,
 }
-
-_RESERVED = frozenset(
-    [
-        "auto",
-        "break",
-        "case",
-        "char",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "typedef",
-        "union",
-        "unsigned",
-        "void",
-        "volatile",
-        "while",
-        "class",
-        "new",
-        "delete",
-        "template",
-        "this",
-        "operator",
-        "private",
-        "public",
-        "protected",
-        "namespace",
-        "using",
-        "try",
-        "catch",
-        "throw",
-        "true",
-        "false",
-        "bool",
-        "and",
-        "or",
-        "not",
-        "xor",
-        "main",
-        "y0",
-        "y1",
-        "yn",
-        "j0",
-        "j1",
-        "jn",
-        "gamma",
-        "log",
-        "exp",
-        "sin",
-        "cos",
-        "tan",
-        "sqrt",
-        "pow",
-        "round",
-        "floor",
-        "ceil",
-    ]
-)
 
 
 def _only_index(indices: object) -> ir.Expr:

@@ -117,7 +117,7 @@ def checkpoint_functions(package: Package) -> str:
     position = {region: at for at, region in enumerate(package.regions)}
     rows = ",\n".join(
         f"    {{{position[t.place.region]}, {t.place.offset_bytes}u, {t.field.size_bytes}u}}"
-        f" /* {t.field.name} */"
+        f" /* {t.field.c_name} */"
         for t in package.state
     )
     count = len(package.state)

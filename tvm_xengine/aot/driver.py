@@ -79,7 +79,7 @@ def guard_protects_state(program: Program) -> bool:
 
 
 def _prototype(package: Package, function: str, program: Program) -> str:
-    inputs = [f"const {stored_type(field.dtype)} *{field.name}" for field in program.inputs]
+    inputs = [f"const {stored_type(field.dtype)} *{field.c_name}" for field in program.inputs]
     results = [
         f"{stored_type(field.dtype)} *{_result_name(field, program)}"
         for field, _ in program.results.values()
@@ -89,8 +89,8 @@ def _prototype(package: Package, function: str, program: Program) -> str:
 
 
 def _result_name(field: Field, program: Program) -> str:
-    taken = {other.name for other in program.inputs}
-    return f"{field.name}_out" if field.name in taken else field.name
+    taken = {other.c_name for other in program.inputs}
+    return f"{field.c_name}_out" if field.c_name in taken else field.c_name
 
 
 def _init(package: Package) -> str:
@@ -106,10 +106,10 @@ def _init(package: Package) -> str:
         lines.append(f"  if ((uintptr_t){name} % {macro}_ALIGN) return {macro}_EALIGN;")
         lines.append(f"  if ({name}_bytes < {macro}_{name.upper()}_BYTES) return {macro}_ESIZE;")
     for position, name in enumerate(names):
-        for other in names[position + 1 :]:
-            lines.append(
-                f"  if (overlap({name}, {name}_bytes, {other}, {other}_bytes)) return {macro}_EINVAL;"
-            )
+        lines += [
+            f"  if (overlap({name}, {name}_bytes, {other}, {other}_bytes)) return {macro}_EINVAL;"
+            for other in names[position + 1 :]
+        ]
         lines.append(
             f"  if (overlap({name}, {name}_bytes, ctx, sizeof *ctx)) return {macro}_EINVAL;"
         )
@@ -129,10 +129,10 @@ def _reset(package: Package) -> str:
         field = tensor.field
         place = _bytes_at(package, tensor.place)
         if tensor.initial.any():
-            source = f"{package.name}_initial_{field.name}"
+            source = f"{package.name}_initial_{field.c_name}"
             lines.append(f"  memcpy({place}, {source}, {field.size_bytes}u);")
         else:
-            lines.append(f"  memset({place}, 0, {field.size_bytes}u); /* {field.name} */")
+            lines.append(f"  memset({place}, 0, {field.size_bytes}u); /* {field.c_name} */")
     for hyper, value in package.hyper.items():
         lines.append(f"  ctx->{hyper} = {_float(float(np.float32(value)))};")
     lines += ["  ctx->ready = 1;", f"  return {macro}_OK;", "}"]
@@ -172,10 +172,10 @@ def _function(package: Package, function: str, program: Program, purpose: str) -
     lines.append(f"  if (!ctx || !ctx->ready) return {macro}_EINVAL;")
     for field in program.inputs:
         align = (
-            f"{macro}_INPUT_ALIGN" if package.backend.value == "llvm" else f"sizeof *{field.name}"
+            f"{macro}_INPUT_ALIGN" if package.backend.value == "llvm" else f"sizeof *{field.c_name}"
         )
         lines.append(
-            f"  {{ int32_t status = check_input(ctx, {field.name}, {field.size_bytes}u, {align});"
+            f"  {{ int32_t status = check_input(ctx, {field.c_name}, {field.size_bytes}u, {align});"
             f" if (status) return status; }}"
         )
     body = _calls(package, program, trains)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import tvm
 
 from tvm_xengine.aot.batches import BatchInput
 from tvm_xengine.aot.c_expressions import Names
@@ -28,16 +29,17 @@ from tvm_xengine.aot.plan_step import (
 )
 from tvm_xengine.aot.project_files import cmake_lists, library_sources, make_fragment, readme
 from tvm_xengine.aot.reference import Expected, expected_results
-from tvm_xengine.aot.regions import FLASH, Region
+from tvm_xengine.aot.regions import FLASH, Region, regions_platform, writable_platform
 from tvm_xengine.aot.selftest import selftest_source
 from tvm_xengine.aot.sources import data_source, kernels_header, kernels_source
-from tvm_xengine.aot.targets import embedded_target
+from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.aot.write_directory import check_free, write_directory
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.errors import NoScheduleError, UnsupportedModelError
+from tvm_xengine.errors import InvalidPlatformError, NoScheduleError, UnsupportedModelError
 from tvm_xengine.extract import tensor_bytes
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planner import PlanOptions
+from tvm_xengine.platform import Platform
 from tvm_xengine.training.step import TrainingStep
 
 OnProgress = Callable[[str], None]
@@ -58,8 +60,8 @@ class ExportOptions:
         What ``set_lr`` starts from.
     selftest_steps
         Steps of the self-test.
-    power_w
-        What the processor draws, for plans by energy.
+    platform
+        The regions once more as devices, with links and energy; None takes usual links.
     """
 
     target: str
@@ -69,7 +71,7 @@ class ExportOptions:
     plan: PlanOptions = field(default_factory=PlanOptions)
     learning_rate: float = 0.01
     selftest_steps: int = 20
-    power_w: float = 0.0
+    platform: Platform | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def export_step(
     target = embedded_target(options.target)
     code = code_target(target, options.backend)
     alignment = _ALIGNMENT_BYTES[options.backend]
-    machine = Machine(target, options.regions, code, alignment, options.power_w)
+    machine = _machine(target, options, code, alignment)
     on_progress("planning the training step")
     train = plan_training(training, machine, options.optimize, options.plan, on_progress)
     on_progress("planning the evaluation")
@@ -155,6 +157,21 @@ def export_step(
     return ExportReport(
         directory, package, train, evaluate, train.keep_everything_bytes, report[0], expected
     )
+
+
+def _machine(
+    target: EmbeddedTarget, options: ExportOptions, code: tvm.target.Target, alignment_bytes: int
+) -> Machine:
+    if options.platform is None:
+        platform = regions_platform(options.regions, alignment_bytes)
+    else:
+        platform = writable_platform(options.platform, alignment_bytes)
+    bandwidth = {
+        region.name: region.bandwidth_gb_s
+        for region in options.regions
+        if region.bandwidth_gb_s is not None and region.name != platform.home
+    }
+    return Machine(target, platform, bandwidth, code)
 
 
 def batch_inputs(package: Package) -> list[BatchInput]:
@@ -198,8 +215,8 @@ def _package(
     functions = (train.function, evaluate)
     kernels = _used_kernels(functions)
     used = {
-        region.name: max(f.program.region_bytes[region.name] for f in functions)
-        for region in machine.writable
+        region: max(f.program.region_bytes[region] for f in functions)
+        for region in machine.platform.index
     }
     used = {region: size for region, size in used.items() if size}
     graph = train.function.plan.problem.graph
@@ -209,12 +226,13 @@ def _package(
         size_bytes = tensor_bytes(info.shape, info.dtype)
         entry = Field(tensor, info.dtype, info.shape, size_bytes)
         state.append(StateTensor(entry, place, np.asarray(training.initial_state[tensor])))
+    _check_names(used, functions)
     return Package(
         name=name,
         target=machine.target,
         backend=options.backend,
         optimize=options.optimize,
-        alignment_bytes=machine.alignment_bytes,
+        alignment_bytes=machine.platform.alignment_bytes,
         regions=used,
         kept_bytes={region: train.state_end_bytes[region] for region in used},
         train=train.function.program,
@@ -225,6 +243,16 @@ def _package(
         kernels=kernels,
         codes=_codes(name, kernels, options.backend),
     )
+
+
+def _check_names(regions: Collection[str], functions: tuple[PlannedFunction, ...]) -> None:
+    """Regions and arguments share the names of one C function."""
+    for function in functions:
+        fields = [*function.program.inputs, *(f for f, _ in function.program.results.values())]
+        if taken := sorted({entry.c_name for entry in fields} & set(regions)):
+            raise InvalidPlatformError(
+                f"the model has inputs or results named {taken}, as regions are; rename the regions"
+            )
 
 
 def _used_kernels(functions: tuple[PlannedFunction, ...]) -> dict[str, DeviceKernel]:

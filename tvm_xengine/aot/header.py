@@ -22,7 +22,7 @@ def header_source(package: Package, code: CodeSize | None) -> str:
         for region, size in package.regions.items()
     )
     offsets = "\n".join(
-        f"#define {macro}_{tensor.place.region.upper()}_OFFSET_{tensor.field.name}"
+        f"#define {macro}_{tensor.place.region.upper()}_OFFSET_{tensor.field.c_name}"
         f" {tensor.place.offset_bytes}u /* {tensor.field.dtype} {list(tensor.field.shape)} */"
         for tensor in package.state
     )
@@ -38,7 +38,7 @@ def header_source(package: Package, code: CodeSize | None) -> str:
     stack = (
         f"\n/* Measured with {code.flags}; functions of the C library come on top. */\n"
         f"#define {macro}_STACK_BYTES {code.stack_bytes}u"
-        if code is not None
+        if code is not None and code.stack_bytes is not None
         else ""
     )
     align = 16 if package.backend.value == "llvm" else 8

@@ -23,14 +23,14 @@ class CodeSize:
     text_bytes
         Machine code and read-only data of driver and kernels; constants not counted.
     stack_bytes
-        Largest frame of the driver plus largest frame of a kernel plus largest frame of a helper;
-        the C library's functions come on top.
+        The two largest frames of the driver and of the kernels together; the C library's functions
+        come on top. None where kernels are objects, whose frames nobody reports.
     flags
         Compiler options.
     """
 
     text_bytes: int
-    stack_bytes: int
+    stack_bytes: int | None
     flags: str
 
 
@@ -73,7 +73,8 @@ def measure_code(
             else:
                 object_path = path
             text_bytes += _text_bytes(compiler, object_path)
-    return CodeSize(text_bytes, sum(frames), " ".join(flags))
+    is_known = all(source.endswith(".c") for source in sources)
+    return CodeSize(text_bytes, sum(frames) if is_known else None, " ".join(flags))
 
 
 def _largest_frame(usage: Path) -> int:

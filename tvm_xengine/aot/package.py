@@ -115,10 +115,7 @@ class Package:
                 for t in self.state
             ],
             sorted(self.hyper),
-            {
-                name: hashlib.sha256(np.ascontiguousarray(a)).hexdigest()
-                for name, a in self.constants.items()
-            },
+            {name: hashlib.sha256(a.tobytes()).hexdigest() for name, a in self.constants.items()},
         ]
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).digest()
         return int.from_bytes(digest[:8], "little")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tvm_xengine.aot.c_names import c_identifier
+
 
 @dataclass(frozen=True)
 class InRegion:
@@ -89,6 +91,11 @@ class Field:
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
+
+    @property
+    def c_name(self) -> str:
+        """What it is called in C."""
+        return c_identifier(self.name)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.kernels import Optimize, lower_for_target
 from tvm_xengine.aot.places import FromCaller, InContext, InFlash, InRegion, Place, Program
 from tvm_xengine.aot.program import make_program
-from tvm_xengine.aot.regions import FLASH, Region, regions_platform
 from tvm_xengine.aot.static_cost import static_us
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.byte_sizes import round_up
@@ -40,27 +40,23 @@ class Machine:
 
     Attributes
     ----------
-    regions
-        The first one is the fastest.
+    platform
+        The regions that can be written, as devices; the first one is the fastest.
+    bandwidth_gb_s
+        Speed of access to each region that is slower than the processor.
     code
         What TVM generates kernels for.
     """
 
     target: EmbeddedTarget
-    regions: tuple[Region, ...]
+    platform: Platform
+    bandwidth_gb_s: Mapping[str, float]
     code: tvm.target.Target
-    alignment_bytes: int
-    power_w: float = 0.0
 
     @property
-    def platform(self) -> Platform:
-        """The regions that can be written, as devices."""
-        return regions_platform(self.regions, self.target.name, self.alignment_bytes, self.power_w)
-
-    @property
-    def writable(self) -> tuple[Region, ...]:
-        """The regions that can be written."""
-        return tuple(region for region in self.regions if region.name != FLASH)
+    def first(self) -> str:
+        """The fastest region that computes."""
+        return self.platform.computing[0].name
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ def plan_training(
     function = PlannedFunction(
         lowered, plan, program, _constants(lowered, fixed, training.initial_state)
     )
-    first = machine.writable[0].name
+    first = machine.first
     keep = plan_keep_everything(problem, first).arenas.arena_bytes[first]
     return PlannedTraining(function, state, end, keep)
 
@@ -179,7 +175,7 @@ def plan_evaluation(
         for device in problem.platform.devices
     }
     problem = problem.with_budgets(rest)
-    first = machine.writable[0].name
+    first = machine.first
     plan = plan_keep_everything(problem, first)
     if plan.arenas.arena_bytes[first] > rest[first]:
         plan = _plan(problem, options, None)
@@ -192,13 +188,13 @@ def _fixed_places(roles: Mapping[str, Role], prefix: str) -> dict[str, Place]:
     places: dict[str, Place] = {}
     for name, role in roles.items():
         if role is Role.BATCH:
-            places[name] = FromCaller(name)
+            places[name] = FromCaller(c_identifier(name))
         elif role is Role.HYPER:
-            places[name] = InContext(name)
+            places[name] = InContext(c_identifier(name))
         elif role is Role.CONSTANT:
             # Constants that lowering lifts are numbered anew in each function.
             own = f"{prefix}{name}" if name.startswith("constant_") else name
-            places[name] = InFlash(own)
+            places[name] = InFlash(c_identifier(own))
     return places
 
 
@@ -218,15 +214,17 @@ def _problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Place])
     memo: dict[tuple[str, str], OpCost] = {}
     for op in graph.ops:
         costs[op.name] = {}
-        for region in machine.writable:
+        for region in platform.computing:
             kernel = lowered.kernels[lowered.extraction.kernels[op.name], region.name]
             key = (kernel.symbol, region.name)
             if key not in memo:
-                compute_us = static_us(kernel, machine.target, region)
+                bandwidth = machine.bandwidth_gb_s.get(region.name)
+                compute_us = static_us(kernel, machine.target, bandwidth)
                 memo[key] = OpCost(
                     compute_us,
                     round_up(kernel.workspace_bytes, platform.alignment_bytes),
-                    machine.power_w * compute_us,
+                    # A watt for a microsecond is a microjoule.
+                    region.power_w * compute_us,
                     source=CostSource.ROOFLINE,
                 )
             costs[op.name][region.name] = memo[key]

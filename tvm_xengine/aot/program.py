@@ -82,7 +82,7 @@ class _Maker:
                 case Compute(op, region):
                     made.append(self._kernel(position, op, region, op in seen))
                     seen.add(op)
-                case Transfer(tensor, src, dst):
+                case Transfer(tensor):
                     if tensor not in self.fixed:
                         made.append(self._copy(position, tensor))
                 case Free():

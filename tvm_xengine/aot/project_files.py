@@ -68,12 +68,12 @@ def readme(package: Package, keep_everything_bytes: int, code: CodeSize | None) 
         for region in package.regions
     )
     init = ", ".join(f"{region}, sizeof {region}" for region in package.regions)
-    built = (
-        f"Code: {code.text_bytes} bytes with `{package.target.compiler} {code.flags}`. Stack: at most"
-        f" {code.stack_bytes} bytes, the C library's functions on top."
-        if code is not None
-        else f"Code and stack were not measured: {package.target.compiler} was not installed."
-    )
+    if code is None:
+        built = f"Code and stack were not measured: {package.target.compiler} was not installed."
+    else:
+        built = f"Code: {code.text_bytes} bytes with `{package.target.compiler} {code.flags}`."
+    if code is not None and code.stack_bytes is not None:
+        built += f" Stack: at most {code.stack_bytes} bytes, the C library's functions on top."
     guard = (
         "the state is then untouched"
         if guard_protects_state(package.train)

@@ -83,18 +83,14 @@ def parse_regions(text: str) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def regions_platform(
-    regions: Sequence[Region], target: str, alignment_bytes: int, power_w: float = 0.0
-) -> Platform:
+def regions_platform(regions: Sequence[Region], alignment_bytes: int) -> Platform:
     """The platform whose devices are `regions`, flash left out: nothing is ever written there.
 
     Every region computes, because the processor addresses all of them; an op has its operands in
     one region. The first one is home.
     """
     writable = [region for region in regions if region.name != FLASH]
-    devices = tuple(
-        Device(region.name, target, region.size_bytes, power_w=power_w) for region in writable
-    )
+    devices = tuple(Device(region.name, "c", region.size_bytes) for region in writable)
     links = tuple(
         Link(src.name, dst.name, _COPY_LATENCY_US, _copy_gb_s(src, dst))
         for src in writable
@@ -102,6 +98,37 @@ def regions_platform(
         if src != dst
     )
     return Platform(devices, links, alignment_bytes=alignment_bytes)
+
+
+def platform_regions(platform: Platform) -> tuple[Region, ...]:
+    """The regions of a platform file, each as fast as its link from the first one.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If a name is no C identifier or a link has no figures: there is no board to measure on.
+    """
+    first = platform.computing[0].name
+    for link in platform.links:
+        if not link.is_measured:
+            raise InvalidPlatformError(
+                f"link {link.src} -> {link.dst}: give latency_us and bandwidth_gb_s; an export has no"
+                " board to measure them on"
+            )
+    regions = []
+    for device in platform.devices:
+        to_it = platform.link_between.get((first, device.name))
+        bandwidth = None if to_it is None else to_it.bandwidth_gb_s
+        regions.append(Region(device.name, device.budget_bytes, bandwidth))
+    return tuple(regions)
+
+
+def writable_platform(platform: Platform, alignment_bytes: int) -> Platform:
+    """`platform` without flash, its tensors aligned as asked."""
+    devices = tuple(device for device in platform.devices if device.name != FLASH)
+    links = tuple(link for link in platform.links if FLASH not in (link.src, link.dst))
+    home = platform.home if platform.home != FLASH else ""
+    return Platform(devices, links, home, alignment_bytes)
 
 
 def _copy_gb_s(src: Region, dst: Region) -> float:

@@ -29,7 +29,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         for region in regions
     )
     arrays = "\n".join(
-        f"static _Alignas(64) {stored_type(e.field.dtype)} {e.field.name}[{_count(e.field.shape)}];"
+        f"static _Alignas(64) {stored_type(e.field.dtype)} {e.field.c_name}[{_count(e.field.shape)}];"
         for e in inputs
     )
     losses = ",\n".join(
@@ -41,10 +41,10 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
     )
     ((output_field, _),) = package.evaluate.results.values()
     fills = "\n".join(fill_loop(name, entry) for entry in inputs)
-    names = [field.name for field in package.train.inputs]
+    names = [field.c_name for field in package.train.inputs]
     extra = ["&loss" if key == "loss" else "NULL" for key in package.train.results]
     train_args = ", ".join(["&ctx", *names, *extra])
-    eval_args = ", ".join(["&ctx", *(field.name for field in package.evaluate.inputs), "output"])
+    eval_args = ", ".join(["&ctx", *(field.c_name for field in package.evaluate.inputs), "output"])
     init_args = ", ".join(f"{region}, {macro}_{region.upper()}_BYTES" for region in regions)
     poison = "\n".join(
         f"  memset({region} + {macro}_{region.upper()}_KEPT_BYTES, byte,"

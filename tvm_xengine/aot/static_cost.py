@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_xengine.aot.regions import Region
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 
@@ -53,8 +52,8 @@ def count_operations(kernel: DeviceKernel) -> OperationCount:
     return _count(kernel.func.body)
 
 
-def static_us(kernel: DeviceKernel, target: EmbeddedTarget, region: Region) -> float:
-    """Run time on `target` with all operands in `region`, in microseconds.
+def static_us(kernel: DeviceKernel, target: EmbeddedTarget, bandwidth_gb_s: float | None) -> float:
+    """Run time on `target` with all operands in a region of that bandwidth, in microseconds.
 
     Cycles of the operations, and for a region that is slower than the processor the time of its
     accesses on top, because a small core waits for them (Williams, Waterman and Patterson's
@@ -64,8 +63,8 @@ def static_us(kernel: DeviceKernel, target: EmbeddedTarget, region: Region) -> f
     float_cycles, other_cycles = target.cycles
     cycles = float_cycles * count.float_ops + other_cycles * (count.accesses + 2 * count.loop_steps)
     access_us = 0.0
-    if region.bandwidth_gb_s is not None:
-        access_us = 4 * count.accesses / (1000.0 * region.bandwidth_gb_s)
+    if bandwidth_gb_s is not None:
+        access_us = 4 * count.accesses / (1000.0 * bandwidth_gb_s)
     return max(cycles / target.clock_mhz + access_us, 1e-3)
 
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvm_xengine.byte_sizes import parse_bytes
+from tvm_xengine.commands.export_options import (
+    ExportRequest,
+    add_export_arguments,
+    export_request,
+)
 from tvm_xengine.planner import PlanOptions
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.solve import SOLVERS
@@ -80,6 +85,7 @@ class Request:
     steps: int
     learning_rate: float
     ratios: tuple[float, ...]
+    export: ExportRequest | None = None
 
 
 def parse(arguments: Sequence[str] | None) -> Request:
@@ -92,8 +98,13 @@ def parse(arguments: Sequence[str] | None) -> Request:
     train = commands.add_parser("train", help="plan a training step, run it, compare, report")
     plan = commands.add_parser("plan", help="the same up to the schedule; nothing is executed")
     pareto = commands.add_parser("pareto", help="time against budget, over a range of budgets")
+    export = commands.add_parser("export", help="the training step as plain C for a small machine")
     for command in (train, plan, pareto):
         _add_common(command)
+    _add_model(export)
+    _add_solver(export)
+    export.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
+    add_export_arguments(export, _size)
     for command in (train, plan):
         _add_budget_ratio(command)
     pareto.add_argument(
@@ -110,9 +121,13 @@ def parse(arguments: Sequence[str] | None) -> Request:
     options = parser.parse_args(arguments)
     return Request(
         command=options.command,
-        model=ModelOptions(options.model, options.data, options.batch, options.seed),
+        model=ModelOptions(
+            options.model, getattr(options, "data", ""), options.batch, options.seed
+        ),
         budget=BudgetOptions(
-            options.platform, dict(options.budget), getattr(options, "budget_ratio", None)
+            options.platform,
+            dict(getattr(options, "budget", ())),
+            getattr(options, "budget_ratio", None),
         ),
         plan=PlanOptions(
             solver=options.solver,
@@ -121,23 +136,22 @@ def parse(arguments: Sequence[str] | None) -> Request:
             seed=options.seed,
         ),
         output=OutputOptions(
-            json=options.json,
+            json=getattr(options, "json", None),
             schedule=getattr(options, "save_schedule", None),
-            problem=options.save_problem,
+            problem=getattr(options, "save_problem", None),
             plot=getattr(options, "plot", None),
         ),
-        cache=options.cache,
+        cache=getattr(options, "cache", None),
         steps=getattr(options, "steps", 1),
         learning_rate=getattr(options, "lr", 0.0),
         ratios=tuple(getattr(options, "ratios", ())),
+        export=export_request(options) if options.command == "export" else None,
     )
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", metavar="MODEL", help="zoo name, .onnx file or .pt2 file")
+    _add_model(command)
     command.add_argument("--data", choices=["digits"], default="digits", help="training data")
-    command.add_argument("--batch", type=_positive_int, help="batch size (the file's, or 16)")
-    command.add_argument("--seed", type=int, default=0)
     command.add_argument("--platform", type=Path, metavar="FILE", help="platform TOML file")
     command.add_argument(
         "--budget",
@@ -148,6 +162,19 @@ def _add_common(command: argparse.ArgumentParser) -> None:
         default=[],
         help="memory of a device's arena, e.g. cpu=2MiB",
     )
+    _add_solver(command)
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    command.add_argument("--save-problem", type=Path, metavar="FILE")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file of measurements")
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", metavar="MODEL", help="zoo name, .onnx file or .pt2 file")
+    command.add_argument("--batch", type=_positive_int, help="batch size (the file's, or 16)")
+    command.add_argument("--seed", type=int, default=0)
+
+
+def _add_solver(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--objective", choices=[o.value for o in Objective], default=Objective.COST.value
     )
@@ -158,9 +185,6 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--gap", type=_ratio, default=0.0, help="stop at this relative gap (0: prove it)"
     )
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
-    command.add_argument("--save-problem", type=Path, metavar="FILE")
-    command.add_argument("--cache", type=Path, metavar="FILE", help="file of measurements")
 
 
 def _add_budget_ratio(command: argparse.ArgumentParser) -> None:
@@ -184,6 +208,16 @@ def _device_budget(text: str) -> tuple[str, int]:
     if size_bytes == 0:
         raise argparse.ArgumentTypeError(f"{device}: expected more than 0 bytes")
     return device, size_bytes
+
+
+def _size(text: str) -> int:
+    try:
+        size_bytes = parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if size_bytes == 0:
+        raise argparse.ArgumentTypeError("expected more than 0 bytes")
+    return size_bytes
 
 
 def _positive_int(text: str) -> int:

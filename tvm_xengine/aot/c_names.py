@@ -1,0 +1,26 @@
+"""C identifiers for names that models give."""
+
+from __future__ import annotations
+
+import hashlib
+
+_KEYWORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int
+long register restrict return short signed sizeof static struct switch typedef union unsigned void
+volatile while class new delete template this operator private public protected namespace using try
+catch throw true false bool and or not xor main
+"""
+_LIBRARY = "y0 y1 yn j0 j1 jn gamma log exp sin cos tan sqrt pow round floor ceil erf tanh fabs"
+RESERVED = frozenset((*_KEYWORDS.split(), *_LIBRARY.split()))
+"""Names that generated code must not give."""
+
+_DRIVER = "ctx status data bytes align user plan_hash random byte step output saved again i AT"
+
+
+def c_identifier(name: str) -> str:
+    """A C identifier for the tensor `name`: itself where that is one, different for others."""
+    text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+    text = text if text and not text[0].isdigit() else f"t_{text}"
+    if text == name and text not in RESERVED and text not in _DRIVER.split():
+        return text
+    return f"{text}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"

@@ -1,0 +1,155 @@
+"""``tvm-xengine export``: the training step as plain C for a small machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tvm_xengine.aot.emulation import build_program, run_program, selftest_build
+from tvm_xengine.aot.export import ExportOptions, ExportReport, export_step
+from tvm_xengine.aot.kernels import Backend, Optimize
+from tvm_xengine.aot.regions import FLASH, Region, parse_regions, platform_regions
+from tvm_xengine.aot.targets import embedded_target
+from tvm_xengine.aot.write_directory import check_free
+from tvm_xengine.commands.export_options import ExportRequest
+from tvm_xengine.commands.options import Request
+from tvm_xengine.errors import ExportError, InvalidPlatformError, UnsupportedModelError
+from tvm_xengine.frontends.load import load_model
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.platform import Platform
+from tvm_xengine.platform_file import read_platform
+from tvm_xengine.solvers.result import Objective
+from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
+
+_OPTIMIZERS: dict[str, Optimizer] = {
+    "sgd": SGD(),
+    "momentum": SGD(momentum=0.9),
+    "adam": Adam(),
+}
+
+DEFAULT_REGION = "sram"
+
+
+def run_export(request: Request, console: Console) -> None:
+    """Plan for the regions, write the package, and on demand run its self-test."""
+    wanted = request.export
+    assert wanted is not None
+    target = embedded_target(wanted.target)
+    check_free(wanted.directory, force=wanted.force)
+    if wanted.check:
+        target.find_compiler()
+    platform = None if wanted.platform is None else read_platform(wanted.platform)
+    _check_energy(platform, request.plan.objective)
+    options = ExportOptions(
+        target=wanted.target,
+        regions=_regions(wanted, platform),
+        backend=Backend(wanted.backend),
+        optimize=Optimize(wanted.optimize),
+        plan=request.plan,
+        learning_rate=wanted.learning_rate,
+        platform=platform,
+    )
+    model = load_model(
+        request.model.model, batch_size=request.model.batch_size, seed=request.model.seed
+    )
+    training = build_training_step(
+        model,
+        optimizer=_OPTIMIZERS[wanted.optimizer],
+        trainable=_trainable(model, wanted.train_only),
+        seed=request.model.seed,
+    )
+    with console.status("exporting") as status:
+        report = export_step(
+            model,
+            training,
+            options,
+            wanted.directory,
+            force=wanted.force,
+            on_progress=lambda text: status.update(text),
+        )
+    _print(report, console)
+    if wanted.check:
+        _check(report, console)
+
+
+def _regions(wanted: ExportRequest, platform: Platform | None) -> tuple[Region, ...]:
+    """What `--regions`, `--platform` and `--arena-bytes` say together."""
+    if platform is not None:
+        if wanted.regions is not None:
+            raise InvalidPlatformError("give --regions or --platform, not both")
+        regions = platform_regions(platform)
+    elif wanted.regions is not None:
+        regions = parse_regions(wanted.regions)
+    elif wanted.arena_bytes is not None:
+        return (Region(DEFAULT_REGION, wanted.arena_bytes),)
+    else:
+        raise InvalidPlatformError(
+            "say how much memory there is: --arena-bytes 192KiB, or --regions sram=192KiB,psram=4MiB"
+        )
+    if wanted.arena_bytes is None:
+        return regions
+    first = next(position for position, r in enumerate(regions) if r.name != FLASH)
+    size = min(regions[first].size_bytes, wanted.arena_bytes)
+    return (*regions[:first], replace(regions[first], size_bytes=size), *regions[first + 1 :])
+
+
+def _trainable(model: ForwardModel, patterns: Sequence[str]) -> list[str] | None:
+    if not patterns:
+        return None
+    names = [name for name in model.parameters if any(fnmatchcase(name, p) for p in patterns)]
+    if not names:
+        raise UnsupportedModelError(
+            f"--train-only {' '.join(patterns)} matches none of the parameters"
+            f" {', '.join(model.parameters)}"
+        )
+    return names
+
+
+def _check_energy(platform: Platform | None, objective: Objective) -> None:
+    if objective is not Objective.ENERGY:
+        return
+    if platform is None or not any(device.power_w for device in platform.devices):
+        raise InvalidPlatformError(
+            "--objective energy needs a --platform file with power_w of the processor (and energy of"
+            " the links)"
+        )
+
+
+def _print(report: ExportReport, console: Console) -> None:
+    package, plan = report.package, report.training.function.plan
+    table = Table(title=f"{package.name} for {package.target.name}", title_justify="left")
+    for column in ("region", "bytes", "of these state", "budget"):
+        table.add_column(column, justify="left" if column == "region" else "right")
+    for name, size in package.regions.items():
+        budget = plan.problem.platform.device(name).budget_bytes
+        table.add_row(name, f"{size}", f"{package.kept_bytes[name]}", f"{budget}")
+    console.print(table)
+    schedule = plan.schedule
+    console.print(
+        f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated time;"
+        f" {schedule.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
+        f" keeping everything takes {report.keep_everything_bytes} bytes"
+    )
+    if report.code is not None:
+        stack = "" if report.code.stack_bytes is None else f", stack {report.code.stack_bytes}"
+        console.print(f"code {report.code.text_bytes} bytes{stack}")
+    console.print(f"written to {report.directory}")
+
+
+def _check(report: ExportReport, console: Console) -> None:
+    directory, package = report.directory, report.package
+    program = Path(directory) / f"{package.name}_selftest"
+    build_program(directory, package, selftest_build(directory, package), program)
+    done = run_program(program, package.target)
+    if done.returncode:
+        raise ExportError(
+            f"the self-test of {directory} failed with code {done.returncode}; its first lines say"
+            f" what that means. {done.stderr.strip()}"
+        )
+    console.print(f"self-test passed: {len(report.expected.losses)} steps on {package.target.name}")
