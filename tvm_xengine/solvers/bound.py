@@ -89,13 +89,13 @@ def bounds(
     yield Proof(bound, scope)
     best = listener.incumbent()
     pressed = _pressed_ops(indexed, best[1] if best else None)
-    eligible = list(range(indexed.op_count))
     ancestors = ancestor_bits(indexed) if scope is Scope.EVERY_SCHEDULE else ()
     if scope is Scope.EVERY_SCHEDULE:
         pressed = _longest_chain(indexed, pressed)
-        eligible = [op for op, _ in pressed]
     moments = set(_spread(pressed, 1)) if pressed else set()
-    while moments:
+    tried: set[frozenset[int]] = set()
+    while moments and frozenset(moments) not in tried:
+        tried.add(frozenset(moments))
         if _column_estimate(indexed, len(moments)) > _MAX_COLUMNS or request.elapsed_s > (
             request.limits.time_limit_s
         ):
@@ -116,15 +116,42 @@ def bounds(
             request.say(f"bound {bound:g} from {len(moments)} moments, for {scope.value}")
         pressure = listener.on_solution(model, answer.x) if answer.x is not None else None
         yield Proof(bound, scope)
-        fresh = _exceeded(eligible, moments, pressure)
-        if not fresh:
-            count = min(len(pressed), 2 * len(moments) + 1)
-            fresh = set(_spread(pressed, count)) - moments
-        if not fresh:
-            fresh = {op for op, _ in pressed} - moments
-        if not fresh:
-            return
-        moments |= fresh
+        moments = _next_moments(indexed, moments, pressed, pressure, ancestors)
+
+
+def _next_moments(
+    indexed: IndexedProblem,
+    moments: set[int],
+    pressed: Sequence[tuple[int, float]],
+    pressure: NDArray[np.float64] | None,
+    ancestors: Sequence[int],
+) -> set[int]:
+    """More moments: where a budget is exceeded most, else spread, else all of `pressed`.
+
+    With `ancestors`, those for every order, they stay a chain of dependences; where an excess
+    fits to none of them, a new chain begins.
+    """
+    exceeded = [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
+    fresh = [op for op in exceeded if op not in moments]
+    spread = _spread_out(pressed, moments)
+    if not ancestors:
+        return moments | (_exceeded(fresh, 1 + len(moments) // 2, pressure) or spread)
+
+    def fits(op: int) -> bool:
+        return all(ancestors[max(m, op)] >> min(m, op) & 1 for m in moments)
+
+    if fitting := [op for op in fresh if fits(op)]:
+        return moments | _exceeded(fitting, 1, pressure)
+    if fitting := [op for op in spread if fits(op)]:
+        return moments | set(fitting)
+    return _exceeded(fresh, 1, pressure) or moments
+
+
+def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[int]:
+    """About as many more of the pressed ops as there are moments, or all that are left."""
+    count = min(len(pressed), 2 * len(moments) + 1)
+    every = {op for op, _ in pressed}
+    return (set(_spread(pressed, count)) - moments) or (every - moments)
 
 
 def _worthwhile_gap(
@@ -139,18 +166,12 @@ def _worthwhile_gap(
     return float(min(_LARGEST_GAP_RATIO, max(1e-6, _GAP_SHARE * gap)))
 
 
-def _exceeded(
-    eligible: Sequence[int],
-    moments: set[int],
-    pressure: NDArray[np.float64] | None,
-) -> set[int]:
-    """Ops for the next moments: where a budget is exceeded most, far from each other."""
-    if pressure is None:
+def _exceeded(ops: list[int], count: int, pressure: NDArray[np.float64] | None) -> set[int]:
+    """`count` of the ops, far from each other, each the most pressed of its part."""
+    if pressure is None or not ops:
         return set()
-    candidates = [op for op in eligible if op not in moments and pressure[op] > 1.0]
-    wanted = 1 + len(moments) // 2
-    parts = np.array_split(np.array(candidates, np.int64), min(wanted, max(1, len(candidates))))
-    return {max(part.tolist(), key=lambda op: pressure[op]) for part in parts if len(part)}
+    parts = np.array_split(np.array(ops, np.int64), min(count, len(ops)))
+    return {max(part.tolist(), key=lambda op: float(pressure[op])) for part in parts}
 
 
 def critical_path(indexed: IndexedProblem) -> float:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.problem import Problem
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
@@ -80,3 +81,13 @@ def test_more_moments_never_lower_the_bound() -> None:
         for moments in ([8], [8, 12], [4, 8, 12, 14])
     ]
     assert found == sorted(found)
+
+
+def test_moments_for_every_order_must_depend_on_each_other() -> None:
+    indexed = index_problem(single(chain(2)), Objective.COST)
+    ancestors = ancestor_bits(indexed)
+    apart = next(
+        (a, b) for b in range(indexed.op_count) for a in range(b) if not ancestors[b] >> a & 1
+    )
+    with pytest.raises(ValueError, match="does not depend on"):
+        periods_in_every_order(indexed, apart, ancestors)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +72,19 @@ def periods_in_every_order(
     """The periods when first runs follow dependences only; `moments` must be a chain of them.
 
     `ancestors` are those of `ancestor_bits`.
+
+    Raises
+    ------
+    ValueError
+        If one moment does not depend on the one before: the bound would not hold.
     """
     ordered = tuple(sorted(set(moments)))
+    for earlier, later in pairwise(ordered):
+        if not ancestors[later] >> earlier & 1:
+            raise ValueError(
+                f"moments must be a chain of dependences, but {indexed.op_names[later]} does not"
+                f" depend on {indexed.op_names[earlier]}"
+            )
     earliest, latest = [], []
     for i in range(indexed.op_count):
         after = [k for k, m in enumerate(ordered) if ancestors[i] >> m & 1]

@@ -24,21 +24,30 @@ from tvm_xengine.solvers.search.decoder import (
 
 _KEEP, _PUSH, _LEVEL, _DEVICE, _REDEVICE, _ORDER = range(6)
 _MOST_LEVEL = 3
+_MOST_FOLLOWERS = 12
 
 
 class Chance(NamedTuple):
-    """A random state and a log of what was changed since the last accepted decisions."""
+    """A random state, a log of what was changed since the last accepted decisions, scratch memory.
+
+    Attributes
+    ----------
+    followers
+        Places in the order of an op that is delayed, and of those that must follow it.
+    """
 
     state: NDArray[np.uint64]
     log: Records
     logged: Ints
+    followers: Ints
 
 
 def chance(seed: int, changes: int) -> Chance:
     """A fresh random state for `seed` and room to log `changes` changes."""
     state = np.array([(seed * 2 + 1) * 0x9E3779B97F4A7C15 % 2**64], dtype=np.uint64)
     log = np.zeros(changes, dtype=[("what", "i8"), ("index", "i8"), ("old", "i8")])
-    return Chance(state, log, np.zeros(1, dtype=np.int64))
+    followers = np.zeros(_MOST_FOLLOWERS, dtype=np.int64)
+    return Chance(state, log, np.zeros(1, dtype=np.int64), followers)
 
 
 @inner
@@ -349,9 +358,11 @@ def _place(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
 def _reorder(n: Surroundings, x: Decisions, c: Chance) -> None:
     """Run an op, or all that play the same part, earlier or later, where that is allowed."""
     i = x.order[below(c, len(x.order))]
-    dice = below(c, 4)
+    dice = below(c, 6)
     kind = n.op_class[i]
-    if dice < 2 and below(c, 3) == 0:
+    if dice >= 4:
+        _delay(n, x, c, i)
+    elif dice < 2 and below(c, 3) == 0:
         for k in range(n.kin_at[kind], n.kin_at[kind + 1]):
             if x.position[n.kin[k]] >= 0:
                 _move(n, x, c, n.kin[k], dice)
@@ -374,3 +385,31 @@ def _move(n: Surroundings, x: Decisions, c: Chance, i: int, where: int) -> None:
         to = first + below(c, last - first + 1)
     if to != x.position[i]:
         _set(x, c, _ORDER, x.position[i], to)
+
+
+@inner
+def _delay(n: Surroundings, x: Decisions, c: Chance, i: int) -> None:
+    """Move op i some places back, and with it the ops on the way that must come after it."""
+    place = x.position[i]
+    room = len(x.order) - 1 - place
+    length = min(room, 1 + below(c, 1 << (1 + below(c, 12))))
+    count = 1
+    c.followers[0] = place
+    for at in range(place + 1, place + length + 1):
+        j = x.order[at]
+        follows = False
+        for k in range(n.before_at[j], n.before_at[j + 1]):
+            earlier = x.position[n.before[k]]
+            for f in range(count):
+                follows = follows or c.followers[f] == earlier
+        if follows:
+            if count == len(c.followers):
+                length = at - 1 - place  # no further: too many would have to come along
+                break
+            c.followers[count] = at
+            count += 1
+    if length + 1 == count:
+        return
+    for f in range(count):
+        last = count - 1 - f
+        _set(x, c, _ORDER, c.followers[last], place + length - f)
