@@ -4,9 +4,14 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from tests.passes.small_step import SmallStep
+from tvm_xengine.compiler import lower_step
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.extract import extract_graph
+from tvm_xengine.frontends import zoo
 from tvm_xengine.graph import Role
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.optimizers import Adam
 
 
 def test_every_call_becomes_an_op_with_its_tensors() -> None:
@@ -78,6 +83,16 @@ def test_an_update_comes_as_early_as_its_readers_allow() -> None:
             return out
 
     assert [op.name for op in extract_graph(Late).graph.ops] == ["g", "a", "w_new", "b", "c"]
+
+
+def test_a_step_counter_is_advanced_after_every_update_that_reads_it() -> None:
+    training = build_training_step(zoo.build("mlp", batch_size=2), optimizer=Adam())
+    step = lower_step(training.mod, Platform((Device("cpu", "llvm"),)))
+    ops = step.extraction.graph.ops
+    readers = [at for at, op in enumerate(ops) if "step" in op.inputs]
+    advance = next(at for at, op in enumerate(ops) if "step" in dict(op.updates).values())
+    assert len(readers) > 1
+    assert advance == readers[-1]
 
 
 def test_a_module_without_the_function_is_refused() -> None:

@@ -281,11 +281,17 @@ def _with_updates_early(ops: Sequence[Op], base: Mapping[str, str]) -> tuple[Op,
             last_touch[base[name]] = k
     made_at = {name: k for k, op in enumerate(plain) for name in op.outputs}
     after: dict[int, list[Op]] = {}
+    runs_at: dict[str, int] = {}  # position of the last update that reads each tensor
     for op in updates:
         written_over = {base[state] for _, state in op.updates}
         waits_for = [made_at.get(base[name], -1) for name in op.inputs]
         waits_for += [last_touch.get(state, -1) for state in written_over]
-        after.setdefault(max(waits_for), []).append(op)
+        # Other updates that read the old value (of a step counter, say) were given before this one.
+        waits_for += [runs_at.get(state, -1) for state in written_over]
+        position = max(waits_for)
+        after.setdefault(position, []).append(op)
+        for name in op.inputs:
+            runs_at[base[name]] = max(runs_at.get(base[name], -1), position)
     ordered = list(after.get(-1, []))
     for k, op in enumerate(plain):
         ordered += [op, *after.get(k, [])]
