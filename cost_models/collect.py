@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import tvm
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
 from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.dataset import DatasetFolder
+from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.feature_table import FEATURE_SET
+from tvm_xengine.cost_models.features import kernel_features
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measure import measure_kernels
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries
 from tvm_xengine.cost_models.timing import Effort
@@ -77,7 +80,7 @@ def collect(
             _logger.warning("%s is left out: %s", variant, error)
             continue
         for kernel in kernels:
-            folder.add(kernel, variant.family)
+            _add(folder, kernel, variant.family)
         with TemporaryDirectory() as scratch:
             timer = IsolatedTimer(passing_libraries(Path(scratch)))
             measure_kernels(kernels, folder.measurements, effort=options.effort, timer=timer)
@@ -102,6 +105,30 @@ def training_kernels(variant: Variant, options: CollectOptions) -> list[DeviceKe
             if _largest_bytes(func) <= options.largest_tensor_bytes
         ]
     return kernels
+
+
+def _add(folder: DatasetFolder, kernel: DeviceKernel, family: str) -> None:
+    device = device_fingerprint(kernel.target)
+    features = kernel_features(kernel)
+    record = KernelRecord(
+        kernel=kernel.key,
+        device=device,
+        target=str(kernel.target),
+        name=kernel.name,
+        families=(family,),
+        shapes=f"{_describe(kernel.inputs)} -> {_describe(kernel.outputs)}",
+        feature_set=FEATURE_SET,
+        features=tuple(float(f"{value:.6g}") for value in features.values),
+        work=features.work,
+        flops=features.flops,
+        moved_bytes=features.moved_bytes,
+        workspace_bytes=kernel.workspace_bytes,
+    )
+    folder.add(record, features.names)
+
+
+def _describe(specs: Sequence[TensorSpec]) -> str:
+    return " ".join(f"{spec.dtype}{list(spec.shape)}".replace(" ", "") for spec in specs)
 
 
 def _largest_bytes(func: tvm.tirx.PrimFunc) -> int:

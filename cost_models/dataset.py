@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.cost_models.append_only import AppendOnlyFile
-from tvm_xengine.cost_models.features import FEATURE_SET, kernel_features
-from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.feature_table import FEATURE_SET, FeatureTable
 from tvm_xengine.cost_models.measurements import Measurement, MeasurementCache
 from tvm_xengine.errors import InvalidDatasetError
 
@@ -69,24 +67,15 @@ class Dataset:
 
     Attributes
     ----------
-    features
-        (rows, features).
     time_us, noise_ratio
         Label, and how far its rounds lie apart, relative to it.
-    work, flops, moved_bytes
-        As in `KernelFeatures`.
     rounds_us
         Typical time of each round of each row.
     """
 
-    feature_set: str
-    feature_names: tuple[str, ...]
-    features: NDArray[np.float64]
+    table: FeatureTable
     time_us: NDArray[np.float64]
     noise_ratio: NDArray[np.float64]
-    work: NDArray[np.float64]
-    flops: NDArray[np.float64]
-    moved_bytes: NDArray[np.float64]
     kernels: tuple[str, ...]
     names: tuple[str, ...]
     devices: tuple[str, ...]
@@ -101,14 +90,9 @@ class Dataset:
         """These rows only."""
         at = np.asarray(list(rows), dtype=int)
         return Dataset(
-            feature_set=self.feature_set,
-            feature_names=self.feature_names,
-            features=self.features[at],
+            table=self.table.take(at),
             time_us=self.time_us[at],
             noise_ratio=self.noise_ratio[at],
-            work=self.work[at],
-            flops=self.flops[at],
-            moved_bytes=self.moved_bytes[at],
             kernels=tuple(self.kernels[i] for i in at),
             names=tuple(self.names[i] for i in at),
             devices=tuple(self.devices[i] for i in at),
@@ -137,34 +121,21 @@ class DatasetFolder:
     def __len__(self) -> int:
         return len(self._records)
 
-    def add(self, kernel: DeviceKernel, family: str) -> None:
-        """Remember what a kernel is and that it occurs in a network family."""
-        device = device_fingerprint(kernel.target)
-        known = self._records.get((kernel.key, device))
+    def find(self, kernel: str, device: str) -> KernelRecord | None:
+        """What is known of a kernel on a device."""
+        return self._records.get((kernel, device))
+
+    def add(self, record: KernelRecord, feature_names: tuple[str, ...]) -> None:
+        """Remember a kernel here and on disk, or the families it was met in now."""
+        known = self.find(record.kernel, record.device)
         if known is not None:
-            if family in known.families:
+            families = tuple(sorted({*known.families, *record.families}))
+            if families == known.families:
                 return
-            families = tuple(sorted({*known.families, family}))
-            row = KernelRecord(**{**asdict(known), "families": families})
-        else:
-            features = kernel_features(kernel)
-            if features.names != self._names:
-                self._append(FeatureNames(features.names))
-            row = KernelRecord(
-                kernel=kernel.key,
-                device=device,
-                target=str(kernel.target),
-                name=kernel.name,
-                families=(family,),
-                shapes=_shapes(kernel),
-                feature_set=FEATURE_SET,
-                features=tuple(float(f"{value:.6g}") for value in features.values),
-                work=features.work,
-                flops=features.flops,
-                moved_bytes=features.moved_bytes,
-                workspace_bytes=kernel.workspace_bytes,
-            )
-        self._append(row)
+            record = replace(known, families=families)
+        if feature_names != self._names:
+            self._append(FeatureNames(feature_names))
+        self._append(record)
 
     def load(self) -> Dataset:
         """The kernels that are measured.
@@ -219,15 +190,18 @@ def make_dataset(
             )
         if not all(map(math.isfinite, (*record.features, record.work))):
             raise InvalidDatasetError(f"{record.name}: a feature is not a number")
-    return Dataset(
+    table = FeatureTable(
         feature_set=FEATURE_SET,
-        feature_names=names,
-        features=np.array([record.features for record, _ in rows], dtype=np.float64),
-        time_us=np.array([m.compute_us for _, m in rows]),
-        noise_ratio=np.array([(m.hi_us - m.lo_us) / (2 * m.compute_us) for _, m in rows]),
+        names=names,
+        values=np.array([record.features for record, _ in rows], dtype=np.float64),
         work=np.array([record.work for record, _ in rows]),
         flops=np.array([record.flops for record, _ in rows]),
         moved_bytes=np.array([record.moved_bytes for record, _ in rows]),
+    )
+    return Dataset(
+        table=table,
+        time_us=np.array([m.compute_us for _, m in rows]),
+        noise_ratio=np.array([(m.hi_us - m.lo_us) / (2 * m.compute_us) for _, m in rows]),
         kernels=tuple(record.kernel for record, _ in rows),
         names=tuple(record.name for record, _ in rows),
         devices=tuple(record.device for record, _ in rows),
@@ -240,13 +214,6 @@ def make_dataset(
 def _typical_rounds(measured: Measurement) -> tuple[float, ...]:
     percentile = 0 if measured.clock == "wall" else 25
     return tuple(float(np.percentile(batches, percentile)) for batches in measured.rounds_us)
-
-
-def _shapes(kernel: DeviceKernel) -> str:
-    def describe(specs: Iterable[Any]) -> str:
-        return " ".join(f"{spec.dtype}{list(spec.shape)}".replace(" ", "") for spec in specs)
-
-    return f"{describe(kernel.inputs)} -> {describe(kernel.outputs)}"
 
 
 def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:

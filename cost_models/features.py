@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
+from tvm_xengine.cost_models.feature_table import KernelFeatures
 from tvm_xengine.cost_models.machine import Machine, machine_of
 from tvm_xengine.cost_models.statements import OP_CLASSES, Access, Statement, statements_of
 from tvm_xengine.cost_models.traffic import footprints_bytes, missed_bytes
 
-FEATURE_SET = "tir-v1"
-"""Version of what `kernel_features` returns; models of another version are refused."""
-
 _DOMINANT_STATEMENTS = 2
 _INNER_LOOPS = 3
 _CONFLICT_BYTES = 2048
-
-
-@dataclass(frozen=True)
-class KernelFeatures:
-    """What a cost model knows about a kernel on a device.
-
-    Attributes
-    ----------
-    names, values
-        Equal names, in equal order, for every kernel.
-    work
-        Executions of statements, the unit of the rate that models predict.
-    flops, moved_bytes
-        Arithmetic operations, and bytes of the tensors it reads and writes.
-    """
-
-    names: tuple[str, ...]
-    values: NDArray[np.float64]
-    work: float
-    flops: float
-    moved_bytes: float
 
 
 def kernel_features(kernel: DeviceKernel) -> KernelFeatures:

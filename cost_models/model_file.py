@@ -1,0 +1,101 @@
+"""A trained model as one file: a zip of a JSON document and one booster for each member."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xgboost
+
+from tvm_xengine.atomic_write import write_bytes_atomically
+from tvm_xengine.cost_models.boosted_trees import BoostedTreesPredictor
+from tvm_xengine.cost_models.feature_table import FEATURE_SET
+from tvm_xengine.errors import InvalidDatasetError
+
+SCHEMA = 1
+_DOCUMENT = "model.json"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model with its card.
+
+    Attributes
+    ----------
+    targets
+        Targets whose kernels it has learned from.
+    card
+        Data, metrics, noise floor and ranges, for people.
+    """
+
+    predictor: BoostedTreesPredictor
+    targets: tuple[str, ...]
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_model(model: ModelFile, path: Path) -> None:
+    """Write a model file, whole or not at all."""
+    predictor = model.predictor
+    document = {
+        "schema": SCHEMA,
+        "feature_set": predictor.feature_set,
+        "feature_names": predictor.feature_names,
+        "members": len(predictor.boosters),
+        "rate_limits": predictor.rate_limits,
+        "disagreement_floor": predictor.disagreement_floor,
+        "widths": predictor.widths,
+        "targets": model.targets,
+        "xgboost": xgboost.__version__,
+        "card": model.card,
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+        file.writestr(zipfile.ZipInfo(_DOCUMENT), json.dumps(document, indent=1))
+        for member, booster in enumerate(predictor.boosters):
+            entry = zipfile.ZipInfo(_member(member))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(entry, bytes(booster.save_raw("ubj")))
+    write_bytes_atomically(path, content.getvalue())
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read a model file.
+
+    Raises
+    ------
+    InvalidDatasetError
+        When it cannot be read, or was trained on another version of the features.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            document = json.loads(file.read(_DOCUMENT))
+            raw = [file.read(_member(member)) for member in range(int(document["members"]))]
+        boosters = tuple(xgboost.Booster(model_file=bytearray(content)) for content in raw)
+        found = (document["schema"], document["feature_set"])
+        if found != (SCHEMA, FEATURE_SET):
+            raise InvalidDatasetError(
+                f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
+                f" schema {found[0]} on {found[1]}; train it again with this version"
+            )
+        predictor = BoostedTreesPredictor(
+            feature_set=document["feature_set"],
+            feature_names=tuple(document["feature_names"]),
+            boosters=boosters,
+            rate_limits=tuple(document["rate_limits"]),
+            disagreement_floor=float(document["disagreement_floor"]),
+            widths=tuple(document["widths"]),
+        )
+        return ModelFile(predictor, tuple(document["targets"]), document["card"])
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, xgboost.core.XGBoostError) as error:
+        raise InvalidDatasetError(
+            f"{path}: expected a cost model written by tvm-xengine costs train: {error}"
+        ) from error
+
+
+def _member(number: int) -> str:
+    return f"member{number}.ubj"

@@ -1,0 +1,99 @@
+"""A model for a new device, from a known one and a few measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.boosted_trees import BoostedTrees, BoostedTreesPredictor
+from tvm_xengine.cost_models.dataset import Dataset
+from tvm_xengine.cost_models.feature_table import FeatureTable
+from tvm_xengine.cost_models.model import Prediction
+
+_IS_NEW = "is_new_device"
+
+
+@dataclass(frozen=True)
+class TransferredPredictor:
+    """Predicts for the new device."""
+
+    pooled: BoostedTreesPredictor
+
+    def predict(self, table: FeatureTable) -> Prediction:
+        """Run times on the new device."""
+        return self.pooled.predict(_with_device_column(table, np.ones(len(table))))
+
+
+def transfer(model: BoostedTrees, source: Dataset, few: Dataset) -> TransferredPredictor:
+    """Learn from all of `source` and the `few` kernels measured on the new device, pooled.
+
+    A column says which device a row is of, and the few rows weigh as much as all others
+    together; facts from measurements on three targets are in the README's cost model page.
+    """
+    repeats = max(1, len(source) // max(1, len(few)))
+    rows = np.concatenate(
+        [np.arange(len(source)), np.tile(np.arange(len(few)), repeats) + len(source)]
+    )
+    pooled = _pool(source, few)
+    return TransferredPredictor(model.fit_point(pooled.take(rows)))
+
+
+def choose_kernels(
+    table: FeatureTable,
+    predicted_us: NDArray[np.float64],
+    disagreement: NDArray[np.float64],
+    count: int,
+) -> list[int]:
+    """Rows to measure on a new device: those that matter, are uncertain, and differ.
+
+    Starts with the row of the largest predicted time times disagreement and then adds the row
+    with the largest product of that weight and the distance to the nearest chosen row (a
+    weighted farthest-first traversal; Gonzalez, TCS 1985).
+    """
+    spread = table.values.std(axis=0)
+    points = (table.values - table.values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    importance = np.sqrt(np.log1p(predicted_us)) * (disagreement + disagreement.mean() + 1e-9)
+    chosen: list[int] = []
+    distance = np.ones(len(table))
+    for _ in range(min(count, len(table))):
+        row = int(np.argmax(importance * distance))
+        chosen.append(row)
+        nearest = np.linalg.norm(points - points[row], axis=1)
+        distance = nearest if len(chosen) == 1 else np.minimum(distance, nearest)
+        distance[chosen] = 0.0
+    return chosen
+
+
+def _pool(source: Dataset, few: Dataset) -> Dataset:
+    tables = [
+        _with_device_column(source.table, np.zeros(len(source))),
+        _with_device_column(few.table, np.ones(len(few))),
+    ]
+    table = replace(
+        tables[0],
+        values=np.concatenate([t.values for t in tables]),
+        work=np.concatenate([t.work for t in tables]),
+        flops=np.concatenate([t.flops for t in tables]),
+        moved_bytes=np.concatenate([t.moved_bytes for t in tables]),
+    )
+    return Dataset(
+        table=table,
+        time_us=np.concatenate([source.time_us, few.time_us]),
+        noise_ratio=np.concatenate([source.noise_ratio, few.noise_ratio]),
+        kernels=source.kernels + few.kernels,
+        names=source.names + few.names,
+        devices=source.devices + few.devices,
+        targets=source.targets + few.targets,
+        families=source.families + few.families,
+        rounds_us=source.rounds_us + few.rounds_us,
+    )
+
+
+def _with_device_column(table: FeatureTable, is_new: NDArray[np.float64]) -> FeatureTable:
+    return replace(
+        table,
+        names=(*table.names, _IS_NEW),
+        values=np.concatenate([table.values, is_new[:, None]], axis=1),
+    )
