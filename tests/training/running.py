@@ -14,7 +14,9 @@ class ReferenceRun:
 
     def __init__(self, step: TrainingStep) -> None:
         self.step = step
-        executable = relax.build(step.mod, "llvm")
+        # Compiling takes longer than running.
+        target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+        executable = relax.build(step.mod, target)
         self._function = relax.VirtualMachine(executable, tvm.cpu())[TRAIN_STEP]
         self.state = dict(step.initial_state)
 

@@ -12,6 +12,7 @@ from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps, read_forward
 
 SHORT = frozenset(
     {
+        "relax.einsum",
         "relax.matmul",
         *(f"relax.nn.conv{rank}d" for rank in (1, 2, 3)),
         *(f"relax.nn.conv{rank}d_transpose" for rank in (1, 2, 3)),

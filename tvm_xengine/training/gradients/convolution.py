@@ -5,7 +5,9 @@ from __future__ import annotations
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.emitter import Emitter, Option, shape_of
+from tvm_xengine.training.emitter import Emitter, Option, dtype_of, shape_of
+from tvm_xengine.training.gradients.accumulate import in_type_of, narrowed
+from tvm_xengine.training.kernels.accumulate import sum_dtype
 from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
@@ -19,16 +21,11 @@ _LAYOUTS = {
 def _convolution(emitter: Emitter, site: Site) -> Linearized:
     _check_layout(site, _LAYOUTS[site.source.op])
     data, weight = site.operands
-    options: dict[str, Option] = {
-        "strides": _ints(site.attrs.strides),
-        "padding": _ints(site.attrs.padding),
-        "dilation": _ints(site.attrs.dilation),
-        "groups": int(site.attrs.groups),
-    }
-    (output,) = site.emit(emitter)
+    options = _options(site)
+    output = _convolved(emitter, data, weight, options, _result_dtype(site), site.name)
 
     def pullback(gradients: Gradients) -> Gradients:
-        (gradient,) = gradients
+        gradient = in_type_of(emitter, gradients[0], data, site.name)
         return (
             _data_gradient(gradient) if site.needs[0] else None,
             _weight_gradient(gradient) if site.needs[1] else None,
@@ -66,32 +63,20 @@ def _transposed_convolution(emitter: Emitter, site: Site) -> Linearized:
     """The data gradient of a convolution, whose gradients are a convolution and its weight's."""
     _check_layout(site, _TRANSPOSED_LAYOUTS[site.source.op])
     data, weight = site.operands
-    options: dict[str, Option] = {
-        "strides": _ints(site.attrs.strides),
-        "padding": _ints(site.attrs.padding),
-        "dilation": _ints(site.attrs.dilation),
-        "groups": int(site.attrs.groups),
-    }
+    options = _options(site)
     output = emitter.call(
         conv_data_gradient, [data, weight], site.name, data_shape=site.shape, **options
     )
-    convolution = _CONVOLUTIONS[len(site.shape) - 2]
+    if _result_dtype(site) != dtype_of(data):
+        output = emitter.bind(relax.op.astype(output, _result_dtype(site)), f"{site.name}_cast")
 
     def pullback(gradients: Gradients) -> Gradients:
-        (gradient,) = gradients
+        gradient = in_type_of(emitter, gradients[0], data, site.name)
         pulled: list[relax.Expr | None] = [None, None]
         if site.needs[0]:
-            pulled[0] = emitter.bind(
-                convolution(
-                    gradient,
-                    weight,
-                    strides=options["strides"],
-                    padding=_exact_padding(site),
-                    dilation=options["dilation"],
-                    groups=options["groups"],
-                ),
-                site.grad_name(0),
-            )
+            exact = {**options, "padding": _exact_padding(site)}
+            name = site.grad_name(0)
+            pulled[0] = _convolved(emitter, gradient, weight, exact, dtype_of(data), name)
         if site.needs[1]:
             pulled[1] = emitter.call(
                 conv_weight_gradient,
@@ -103,6 +88,30 @@ def _transposed_convolution(emitter: Emitter, site: Site) -> Linearized:
         return tuple(pulled)
 
     return Linearized((output,), pullback)
+
+
+def _convolved(
+    emitter: Emitter,
+    data: relax.Expr,
+    weight: relax.Expr,
+    options: dict[str, Option],
+    dtype: str,
+    name: str,
+) -> relax.Expr:
+    """A convolution with a result of type `dtype`, added up in float32 where that is shorter."""
+    convolution = _CONVOLUTIONS[len(shape_of(data)) - 2]
+    summed = convolution(data, weight, **options, out_dtype=sum_dtype(dtype))
+    return narrowed(emitter, summed, dtype, name)
+
+
+def _result_dtype(site: Site) -> str:
+    return str(site.source.results[0].ty.dtype)
+
+
+def _options(site: Site) -> dict[str, Option]:
+    attrs = site.attrs
+    lists = {name: _ints(getattr(attrs, name)) for name in ("strides", "padding", "dilation")}
+    return {**lists, "groups": int(attrs.groups)}
 
 
 def _exact_padding(site: Site) -> tuple[int, ...]:

@@ -8,6 +8,8 @@ from tvm import relax
 
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
+from tvm_xengine.training.gradients.accumulate import in_type_of, narrowed
+from tvm_xengine.training.kernels.accumulate import sum_dtype
 from tvm_xengine.training.kernels.linear import (
     batch_matmul,
     linear,
@@ -40,7 +42,10 @@ def _linear(emitter: Emitter, site: Site) -> Linearized:
 
 
 def _matmul(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+    left, right = site.operands
+    dtype = str(site.source.results[0].ty.dtype)
+    product = relax.op.matmul(left, right, out_dtype=sum_dtype(dtype))
+    output = narrowed(emitter, product, dtype, site.name)
     return Linearized((output,), lambda gradients: _pull_product(emitter, site, gradients, False))
 
 
@@ -71,7 +76,7 @@ def _pull_product(
     """With y = a b: da = dy b^T and db = a^T dy; for y = a b^T: da = dy b and db = dy^T a."""
     left, right = site.operands
     left_is_row, right_is_column = len(shape_of(left)) == 1, len(shape_of(right)) == 1
-    gradient = gradients[0]
+    gradient = in_type_of(emitter, gradients[0], left, site.name)
     if left_is_row or right_is_column:
         left = _as_matrix(emitter, left, left_is_row, row=True)
         right = _as_matrix(emitter, right, right_is_column, row=False)

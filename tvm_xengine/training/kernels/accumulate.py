@@ -10,6 +10,11 @@ from tvm.tirx import Expr, IterVar
 _SHORT = ("float16", "bfloat16")
 
 
+def sum_dtype(dtype: str) -> str:
+    """The type in which terms of a type are added up."""
+    return "float32" if str(dtype) in _SHORT else str(dtype)
+
+
 def summed(
     shape: Sequence[Expr],
     term: Callable[..., Expr],
@@ -18,7 +23,7 @@ def summed(
     name: str,
 ) -> te.Tensor:
     """The sum of ``term(*index)`` over the axes, added up in float32 where `dtype` is shorter."""
-    if str(dtype) not in _SHORT:
+    if sum_dtype(dtype) == str(dtype):
         return te.compute(shape, lambda *i: te.sum(term(*i), axis=axes), name=name)
     total = te.compute(
         shape, lambda *i: te.sum(term(*i).astype("float32"), axis=axes), name=f"{name}_in_float32"
