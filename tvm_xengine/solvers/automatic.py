@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 from tvm_xengine.problem import Problem
@@ -22,6 +23,10 @@ from tvm_xengine.solvers.working_set import working_sets
 _TINY_OPS = 6
 _TINY_LIMIT_S = 3.0
 """Up to so many ops exhaustive search is tried first, for so long."""
+_SMALL_OPS = 60
+_PATIENCE_S = 2.0
+"""On graphs up to so many ops the search rests when it has found nothing better for so long."""
+_NAP_S = 0.02
 _COST_SHARE = 0.2
 """Share of the time for the cheapest schedule, from which the makespan is then improved."""
 
@@ -50,7 +55,7 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
     prover = Prover(problem, request, best.snapshot, best.offer, guide.take)
     try:
         best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
-        _search_beside(prover, guide, best)
+        _Beside(prover, guide, best).run()
     except KeyboardInterrupt:
         request.say("interrupted; this is the best so far")
     finally:
@@ -100,33 +105,62 @@ class Incumbent:
             return self.value, self.schedule
 
 
-def _search_beside(prover: Prover, guide: Guide, best: Incumbent) -> None:
-    """Search until the gap is closed, nothing fits for certain, or time is up."""
-    request, problem = best.request, best.problem
+class _Beside:
+    """A search that goes on until the gap is closed, nothing fits for certain, or time is up."""
 
-    def is_settled() -> bool:
-        if prover.proof(None).is_infeasible:
-            return True
-        return best.value is not None and prover.closes(best.value)
+    def __init__(self, prover: Prover, guide: Guide, best: Incumbent) -> None:
+        self.prover, self.guide, self.best = prover, guide, best
+        self.request = best.request
+        self.is_small = len(best.problem.graph.ops) <= _SMALL_OPS
+        self.improved_s = 0.0
 
-    if request.objective is Objective.MAKESPAN:
-        limits = Limits(_COST_SHARE * request.remaining_s)
-        best.offer(search(problem, limits=limits, seed=request.seed, start=best.schedule), "search")
-    turn = 0
-    while not is_settled() and request.elapsed_s < request.limits.time_limit_s:
+    def run(self) -> None:
+        """Search with one seed after the other, and rest where the proof needs the core more."""
+        request = self.request
+        if request.objective is Objective.MAKESPAN:
+            self._search(Objective.COST, Limits(_COST_SHARE * request.remaining_s), request.seed)
+        turn = 0
+        while not self._is_over():
+            self.improved_s = request.elapsed_s
+            self._search(request.objective, Limits(request.remaining_s), request.seed + turn)
+            while self._rests() and not self._is_over():
+                time.sleep(_NAP_S)
+            turn += 1
+
+    def _search(self, objective: Objective, limits: Limits, seed: int) -> None:
+        is_asked = objective is self.request.objective
         found = search(
-            problem,
-            objective=request.objective,
-            limits=Limits(request.remaining_s),
-            seed=request.seed + turn,
-            start=best.schedule,
-            on_improvement=lambda value, schedule: best.offer(schedule, "search", value),
-            should_stop=is_settled,
-            guide=guide,
+            self.best.problem,
+            objective=objective,
+            limits=limits,
+            seed=seed,
+            start=self.best.schedule,
+            on_improvement=self._improve if is_asked else None,
+            should_stop=lambda: self._rests() or self._is_over(),
+            guide=self.guide if is_asked else None,
         )
-        if best.value is None:
-            best.offer(found, "search")
-        turn += 1
+        if not is_asked or self.best.value is None:
+            self.best.offer(found, "search")
+
+    def _improve(self, value: float, schedule: Schedule) -> None:
+        self.improved_s = self.request.elapsed_s
+        self.best.offer(schedule, "search", value)
+
+    def _rests(self) -> bool:
+        return (
+            self.is_small
+            and self.best.value is not None
+            and self.prover.is_at_work
+            and not self.guide.has_hint
+            and self.request.elapsed_s - self.improved_s > _PATIENCE_S
+        )
+
+    def _is_over(self) -> bool:
+        if self.request.elapsed_s >= self.request.limits.time_limit_s:
+            return True
+        if self.best.value is None:
+            return self.prover.proof(None).is_infeasible
+        return self.prover.closes(self.best.value)
 
 
 def _floor(problem: Problem, request: Request) -> float:

@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.graph import OpGraph
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Compute, Step, Transfer
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.working_set import fits, required_ops
 
 ANYWHERE = -2
 """`must_end_on` of an output that may be on any device when the step ends."""
@@ -33,7 +33,8 @@ class IndexedProblem:
     op_names, tensor_names, device_names
         Names by position. Ops are in the order of the graph.
     run_weight
-        Objective of one run of op i on device d, shape (n, D); infinite where it cannot run.
+        Objective of one run of op i on device d, shape (n, D); infinite where it cannot run, or
+        where what it touches exceeds the budget.
     workspace
         Units of scratch memory, shape (n, D).
     copy_weight
@@ -184,6 +185,7 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
             d = platform.index[name]
             run_weight[i, d] = cost.compute_us if objective is Objective.COST else cost.energy_uj
             workspace_bytes[i, d] = cost.workspace_bytes
+    run_weight = np.where(fits(problem, tuple(op_index)), run_weight, np.inf)
     size_bytes = np.array([tensor.size_bytes for tensor in tensors], np.int64)
     unit_bytes = math.gcd(*size_bytes.tolist(), *workspace_bytes.ravel().tolist()) or 1
     return IndexedProblem(
@@ -221,17 +223,6 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
         ),
         recomputable=np.array([op.recomputable for op in ops], np.bool_),
     )
-
-
-def required_ops(graph: OpGraph) -> frozenset[str]:
-    """The ops that an output or an update depends on: every schedule runs exactly these or more."""
-    wanted = {graph.base[name] for name in graph.outputs}
-    required: set[str] = set()
-    for op in reversed(graph.ops):
-        if op.updates or any(name in wanted for name in op.outputs):
-            required.add(op.name)
-            wanted.update(graph.reads[op.name])
-    return frozenset(required)
 
 
 def _copy_weight(

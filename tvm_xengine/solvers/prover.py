@@ -24,16 +24,20 @@ from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
 
 _EXACT_OPS = 100
-"""Up to this many ops the stage model is tried."""
+"""Up to this many ops the stage model is tried, after the relaxations."""
+_BESIDE_OPS = 60
+"""Up to this many ops the stage model is solved beside the relaxations."""
+_HEAD_START_S = 1.0
+"""How long the stage model then waits for a schedule to begin from."""
 _TURNS_OPS = 200
 """Beyond so many ops the given order comes after all that can be proven for every schedule."""
 
 
 class Prover:
-    """Raises bounds in a thread of its own, most general first, until stopped or done.
+    """Raises bounds in threads of its own, most general first, until stopped or done.
 
-    For every schedule and for the given order of first runs, in turns on small graphs; then
-    the exact stage model where its size allows, which also finds schedules.
+    For every schedule and for the given order of first runs, in turns on small graphs; then,
+    or beside that, the exact stage model where its size allows, which also finds schedules.
 
     Parameters
     ----------
@@ -59,29 +63,31 @@ class Prover:
         self._on_schedule = on_schedule
         self._listener = Listener(incumbent, on_solution)
         self._proofs: dict[Scope, Proof] = {}
-        self._running: BackendRun | None = None
-        self._scope = Scope.EVERY_SCHEDULE
+        self._running: dict[Scope, BackendRun] = {}
         self._stopping = threading.Event()
         self.message = ""
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
+        works = [self._relax]
+        count = len(problem.graph.ops)
+        if request.objective is not Objective.MAKESPAN and count <= _EXACT_OPS:
+            works = [self._relax, self._be_exact] if count <= _BESIDE_OPS else [self._do_both]
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def is_at_work(self) -> bool:
         """Whether better proofs may still come."""
-        return self._thread.is_alive()
+        return any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Stop at once and wait for the thread."""
+        """Stop at once and wait for the threads."""
         self._stopping.set()
-        running = self._running
-        if running is not None:
+        for running in list(self._running.values()):
             running.cancel()
-        self._thread.join()
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait until all is proven that can be, or for `timeout_s`."""
-        self._thread.join(timeout_s)
+        for thread in self._threads:
+            thread.join()
 
     def proof(self, value: float | None) -> Proof:
         """What to say about an answer of that value: the most general proof that closes the gap.
@@ -100,23 +106,33 @@ class Prover:
     def _general(self) -> Proof:
         """The proof for every schedule, with what its running relaxation has reached."""
         proven = self._proofs.get(Scope.EVERY_SCHEDULE, Proof(0.0))
-        running = self._running
-        if self._scope is not Scope.EVERY_SCHEDULE or running is None:
+        running = self._running.get(Scope.EVERY_SCHEDULE)
+        if running is None:
             return proven
         return replace(proven, bound=max(proven.bound, running.bound))
 
-    def _work(self) -> None:
-        count = len(self._problem.graph.ops)
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            every, given = self._rising(Scope.EVERY_SCHEDULE), self._rising(Scope.GIVEN_ORDER)
-            rounds = _in_turns(every, given) if count <= _TURNS_OPS else chain(every, given)
-            for _ in rounds:
-                if self._is_done():
-                    return
-            if self._request.objective is not Objective.MAKESPAN and count <= _EXACT_OPS:
-                self._solve_stage_model()
+            work()
         except SolverUnavailableError as error:
             self.message = str(error)
+
+    def _do_both(self) -> None:
+        self._relax()
+        if not self._is_done():
+            self._solve_stage_model()
+
+    def _be_exact(self) -> None:
+        self._stopping.wait(_HEAD_START_S)
+        if not self._is_done():
+            self._solve_stage_model()
+
+    def _relax(self) -> None:
+        every, given = self._rising(Scope.EVERY_SCHEDULE), self._rising(Scope.GIVEN_ORDER)
+        in_turns = len(self._problem.graph.ops) <= _TURNS_OPS
+        for _ in _in_turns(every, given) if in_turns else chain(every, given):
+            if self._is_done():
+                return
 
     def _rising(self, scope: Scope) -> Iterator[None]:
         """Raise the bound of that scope, round by round."""
@@ -177,14 +193,12 @@ class Prover:
     ) -> Answer:
         if self._stopping.is_set():
             return Answer(Outcome.UNKNOWN, None, None, floor, "interrupted")
-        self._scope = scope
-        self._running = BackendRun(
-            "highs", program, options, floor=floor, on_incumbent=on_incumbent
-        )
+        run = BackendRun("highs", program, options, floor=floor, on_incumbent=on_incumbent)
+        self._running[scope] = run
         if self._stopping.is_set():  # meanwhile
-            self._running.cancel()
-        answer = self._running.answer()
-        self._running = None
+            run.cancel()
+        answer = run.answer()
+        del self._running[scope]
         return answer
 
 

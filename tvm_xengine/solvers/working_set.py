@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.graph import OpGraph
 from tvm_xengine.problem import Problem
-from tvm_xengine.solvers.indexed import required_ops
 
 
 @dataclass(frozen=True)
@@ -103,3 +107,33 @@ def working_sets(problem: Problem) -> WorkingSets:
             size = sum(graph.tensor[name].size_bytes for name in touched)
             op_bytes[op.name][device] = pinned_bytes[device] + size + cost.workspace_bytes
     return WorkingSets(problem, op_bytes, dict(problem.home_bytes))
+
+
+def fits(problem: Problem, ops: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether the budget of each device is enough for each op alone, shape (len(ops), devices).
+
+    True everywhere for an op that fits nowhere: that is for the caller to find out and name.
+    """
+    need = working_sets(problem).op_bytes
+    devices = problem.platform.devices
+    result = np.array(
+        [
+            [need.get(op, {}).get(device.name, 0) <= device.budget_bytes for device in devices]
+            for op in ops
+        ],
+        np.bool_,
+    )
+    can_run = np.array([[problem.can_run(op, device.name) for device in devices] for op in ops])
+    result[~(result & can_run).any(axis=1)] = True
+    return result
+
+
+def required_ops(graph: OpGraph) -> frozenset[str]:
+    """The ops that an output or an update depends on: every schedule runs exactly these or more."""
+    wanted = {graph.base[name] for name in graph.outputs}
+    required: set[str] = set()
+    for op in reversed(graph.ops):
+        if op.updates or any(name in wanted for name in op.outputs):
+            required.add(op.name)
+            wanted.update(graph.reads[op.name])
+    return frozenset(required)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Compute, Schedule, Step, Transfer, with_frees
-from tvm_xengine.solvers.indexed import required_ops
 from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.working_set import required_ops
 
 
 def keep_all(problem: Problem, request: Request) -> Schedule | None:

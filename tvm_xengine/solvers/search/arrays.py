@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Compute, Step, Transfer
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.working_set import fits
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ class Arrays:
     recomputable
         For each op.
     compute_us, compute_uj, workspace_bytes
-        Shape (ops, devices); infinite time where an op cannot run.
+        Shape (ops, devices); infinite time where an op cannot run, or never fits.
     copy_us, copy_us_per_byte, copy_uj, copy_uj_per_byte
         Shape (devices, devices); infinite where there is no link.
     budget_bytes
@@ -193,6 +194,7 @@ def arrays_of(problem: Problem) -> Arrays:
             compute_us[i, d] = cost.compute_us
             compute_uj[i, d] = cost.energy_uj
             workspace[i, d] = cost.workspace_bytes
+    compute_us[~fits(problem, [op.name for op in graph.ops])] = np.inf
 
     between = (len(platform.devices), len(platform.devices))
     copy_us, copy_uj = np.full(between, np.inf), np.full(between, np.inf)
