@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
@@ -42,14 +44,14 @@ class Block:
     body: tirx.Stmt
     init: tirx.Stmt | None
 
-    @property
+    @cached_property
     def stores(self) -> tuple[tirx.BufferStore, ...]:
         """The stores of the body, in order."""
         found: list[tirx.BufferStore] = []
         tvm_ffi.structural_walk(self.body, (tirx.BufferStore, found.append))
         return tuple(found)
 
-    @property
+    @cached_property
     def loads(self) -> tuple[Load, ...]:
         """The loads of the body, less those of the buffers it stores to."""
         found: list[ir.TensorLoad] = []
@@ -58,6 +60,21 @@ class Block:
         return tuple(
             Load(load.source, tuple(load.indices)) for load in found if load.source not in stored
         )
+
+    @cached_property
+    def written(self) -> frozenset[ir.Var]:
+        """The buffers it stores to."""
+        return frozenset(store.buffer for store in self.stores)
+
+    @cached_property
+    def accesses(self) -> Mapping[ir.Var, tuple[tuple[ir.Expr, ...], ...]]:
+        """Where it loads and stores, for every buffer that it touches."""
+        found: dict[ir.Var, list[tuple[ir.Expr, ...]]] = {}
+        for load in self.loads:
+            found.setdefault(load.buffer, []).append(load.index)
+        for store in self.stores:
+            found.setdefault(store.buffer, []).append(tuple(store.indices))
+        return {buffer: tuple(indices) for buffer, indices in found.items()}
 
 
 def read_blocks(func: tirx.PrimFunc) -> tuple[Block, ...] | None:

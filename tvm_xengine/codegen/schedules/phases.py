@@ -18,6 +18,9 @@ from tvm_xengine.codegen.schedules.accumulation import mentions, substitute
 from tvm_xengine.codegen.schedules.blocks import Axis, Block
 from tvm_xengine.codegen.schedules.contraction import Contraction
 
+_MAX_STRIDE = 4
+"""With s phases per axis there would be too much code for longer strides."""
+
 
 def split_contraction(contraction: Contraction) -> tuple[Contraction, ...]:
     """Return contractions whose outputs together are that of the given one.
@@ -70,6 +73,8 @@ def _phases(expr: ir.Expr, spatial: Sequence[Axis], summed: Sequence[Axis]) -> l
         if len(mine) != 1 or len(other) > 1:
             continue
         stride = int(condition.a.b)
+        if stride > _MAX_STRIDE:
+            continue
         phases = []
         for remainder in range(min(stride, mine[0].extent)):
             here = {mine[0].var: mine[0].var * stride + remainder}

@@ -29,7 +29,7 @@ def partitioned_dimensions(
     dimensions: set[int] | None = None
     for number, block in enumerate(blocks):
         own = [axis[number].var for axis in axes]
-        for index in _accesses(block, buffer):
+        for index in block.accesses.get(buffer, ()):
             here = {d for d, i in enumerate(index) if _is_one_of(i, own)}
             dimensions = here if dimensions is None else dimensions & here
     return tuple(sorted(dimensions or ()))
@@ -65,26 +65,19 @@ def _partners(here: Block, there: Block, axis: Axis) -> set[ir.Expr]:
     """What block `there` uses where `here` uses `axis`, in the buffers that pass between them."""
     partners: set[ir.Expr] = set()
     for buffer in _linking_buffers(here, there):
-        for mine in _accesses(here, buffer):
+        for mine in here.accesses[buffer]:
             dimensions = [d for d, index in enumerate(mine) if _is(index, axis.var)]
             if not dimensions:
                 return {tirx.const(0, "int32")}
-            for theirs in _accesses(there, buffer):
+            for theirs in there.accesses[buffer]:
                 partners |= {theirs[d] for d in dimensions}
     return partners
 
 
 def _linking_buffers(here: Block, there: Block) -> set[ir.Var]:
     """The buffers that both blocks touch and at least one of them writes."""
-    mine, theirs = ({store.buffer for store in block.stores} for block in (here, there))
-    my_loads, their_loads = ({load.buffer for load in block.loads} for block in (here, there))
-    return (mine & theirs) | (mine & their_loads) | (theirs & my_loads)
-
-
-def _accesses(block: Block, buffer: ir.Var) -> list[tuple[ir.Expr, ...]]:
-    loads = [load.index for load in block.loads if load.buffer.same_as(buffer)]
-    stores = [tuple(s.indices) for s in block.stores if s.buffer.same_as(buffer)]
-    return loads + stores
+    written = here.written | there.written
+    return {buffer for buffer in here.accesses.keys() & there.accesses.keys() if buffer in written}
 
 
 def _is(index: ir.Expr, var: ir.Var) -> bool:

@@ -132,7 +132,15 @@ def avg_pool_backward(
             total = total * extent
         return total
 
-    return te.compute(data_shape, data_gradient, name="data_gradient")
+    def of_its_window(n: Var, c: Var, *i: Var) -> Expr:
+        at = [tvm.tirx.floordiv(i[a] + padding[a], strides[a]) for a in range(rank)]
+        share = output_gradient(n, c, *at) / _covered(at).astype(output_gradient.dtype)
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return tvm.tirx.if_then_else(_inside(at, out_space), share, zero)
+
+    side_by_side = pool_size == strides and all(step == 1 for step in dilation)
+    gather = of_its_window if side_by_side else data_gradient
+    return te.compute(data_shape, gather, name="data_gradient")
 
 
 def adaptive_avg_pool_backward(
