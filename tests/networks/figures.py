@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import tvm
 
 from tests.networks.compare import (
-    Batch,
     Values,
     batches,
     build_executable,
@@ -72,46 +71,11 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """One row of the table.
+class SingleErrors:
+    """In float32: of the first gradients against PyTorch's in float64, and PyTorch's own."""
 
-    Attributes
-    ----------
-    full, checked
-        Setting of the sizes, and of the errors: (batch, size).
-    float32, torch_float32
-        Errors of the first gradients in float32 against PyTorch's in float64: ours, and PyTorch's
-        own.
-    """
-
-    name: str
-    source: str
-    full: tuple[int, int | None]
-    checked: tuple[int, int | None]
-    sizes: Sizes
-    float64: Errors
-    float32: float
-    torch_float32: float
-
-    def as_document(self) -> dict[str, object]:
-        """The row for a JSON file."""
-        return asdict(self)
-
-
-def measure(network: Network) -> Figures:
-    """Count the network at full size, compare it at the reduced one."""
-    errors, gradients, batch = _compared(network)
-    ours, theirs = _float32_gradients(network, batch)
-    return Figures(
-        name=network.name,
-        source=network.source,
-        full=(network.full.batch, network.full.size),
-        checked=(network.checked.batch, network.checked.size),
-        sizes=count(network),
-        float64=errors,
-        float32=_nonzero_error(ours, gradients),
-        torch_float32=_nonzero_error(theirs, gradients),
-    )
+    gradient: float
+    torch_gradient: float
 
 
 def count(network: Network) -> Sizes:
@@ -135,11 +99,6 @@ def count(network: Network) -> Sizes:
 
 def compared(network: Network) -> Errors:
     """Errors in float64 at the reduced setting."""
-    return _compared(network)[0]
-
-
-def _compared(network: Network) -> tuple[Errors, Values, Batch]:
-    """The errors, PyTorch's first gradients and the batch that they belong to."""
     subject = network.subject(network.checked, torch.float64)
     training, executable = build_executable(subject)
     data = batches(training, subject, network.vocabulary, STEPS)
@@ -148,24 +107,26 @@ def _compared(network: Network) -> tuple[Errors, Values, Batch]:
     numeric = directional_error(training, executable, ours.gradients, data[0])
     del training, executable
     theirs = run_torch(subject, data)
-    errors = Errors(
+    return Errors(
         gradient=gradient_error(ours.gradients, theirs.gradients, least_share=ZERO_SHARE),
         loss=loss_error(ours, theirs),
         change=change_error(ours, theirs, initial, least_share=ZERO_SHARE),
         directional=numeric,
     )
-    return errors, theirs.gradients, data[0]
 
 
-def _float32_gradients(network: Network, batch: Batch) -> tuple[Values, Values]:
-    """Gradients of a step in float32, ours and PyTorch's, from the same parameters."""
-    x, labels = batch
-    single = (x.float() if x.is_floating_point() else x, labels)
+def compared_in_float32(network: Network) -> SingleErrors:
+    """Errors in float32 at the reduced setting, from the same parameters and batch."""
     subject = network.subject(network.checked, torch.float32)
     training, executable = build_executable(subject)
-    ours = run_ours(training, executable, [single]).gradients
+    (batch,) = batches(training, subject, network.vocabulary, 1)
+    ours = run_ours(training, executable, [batch]).gradients
     del training, executable
-    return ours, run_torch(subject, [single]).gradients
+    theirs = run_torch(subject, [batch]).gradients
+    double = network.subject(network.checked, torch.float64)
+    x, labels = batch
+    exact = run_torch(double, [(x.double() if x.is_floating_point() else x, labels)]).gradients
+    return SingleErrors(_nonzero_error(ours, exact), _nonzero_error(theirs, exact))
 
 
 def _nonzero_error(found: Values, expected: Values) -> float:

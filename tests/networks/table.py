@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.networks.network import Network, Setting
+
 BEGIN = "<!-- networks: written by `make networks` -->"
 END = "<!-- end of networks -->"
 _HEADER = (
@@ -14,38 +16,46 @@ _HEADER = (
 )
 
 
-def write_table(readme: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put the rows between the markers of the file."""
+Figures = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""By network and stage, what was measured."""
+
+
+def write_table(readme: Path, networks: Sequence[Network], figures: Figures) -> None:
+    """Put a row for every network that has figures between the markers of the file."""
     text = readme.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"{readme} has no lines {BEGIN!r} and {END!r} to write the table between")
-    table = "\n".join([_line(_HEADER), _line(["---"] * len(_HEADER)), *map(_row, rows)])
+    rows = [_row(network, figures[network.name]) for network in networks if network.name in figures]
+    table = "\n".join([_line(_HEADER), _line(["---"] * len(_HEADER)), *rows])
     readme.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
 
 
-def _row(row: Mapping[str, Any]) -> str:
-    source, sizes, errors = row["source"], row["sizes"], row["float64"]
+def _row(network: Network, stages: Mapping[str, Mapping[str, Any]]) -> str:
+    sizes, double, single = (stages.get(stage) for stage in ("sizes", "float64", "float32"))
     return _line(
         [
-            row["name"].removeprefix(f"{source} "),
-            source,
-            f"{sizes['parameters']:,}",
-            str(sizes["ops_unfused"]),
-            str(sizes["ops"]),
-            f"{sizes['keep_all_bytes'] / 2**20:,.1f}",
-            _setting(row["full"]),
-            *(f"{errors[key]:.0e}" for key in ("gradient", "change", "directional")),
-            *(f"{row[key]:.0e}" for key in ("float32", "torch_float32")),
-            _setting(row["checked"]),
+            network.name.removeprefix(f"{network.source} "),
+            network.source,
+            f"{sizes['parameters']:,}" if sizes else "-",
+            f"{sizes['ops_unfused']}" if sizes else "-",
+            f"{sizes['ops']}" if sizes else "-",
+            f"{sizes['keep_all_bytes'] / 2**20:,.1f}" if sizes else "-",
+            _setting(network.full),
+            *(_error(double, key) for key in ("gradient", "change", "directional")),
+            *(_error(single, key) for key in ("gradient", "torch_gradient")),
+            _setting(network.checked),
         ]
     )
 
 
-def _setting(value: Sequence[int | None]) -> str:
-    batch, size = value
-    return str(batch) if size is None else f"{batch} x {size}"
+def _error(row: Mapping[str, Any] | None, key: str) -> str:
+    return f"{row[key]:.0e}" if row else "-"
+
+
+def _setting(setting: Setting) -> str:
+    return f"{setting.batch}" if setting.size is None else f"{setting.batch} x {setting.size}"
 
 
 def _line(cells: Sequence[str]) -> str:
