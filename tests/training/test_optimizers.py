@@ -6,15 +6,26 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.emitter import INPLACE_ATTR
+from tvm_xengine.training.losses import (
+    BINARY_CROSS_ENTROPY,
+    MEAN_ABSOLUTE_ERROR,
+    MEAN_SQUARED_ERROR,
+    CrossEntropy,
+    Dice,
+    FunctionLoss,
+    Loss,
+)
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
 from tvm_xengine.training.recipe import Recipe
 
 Reference = Callable[..., torch.optim.Optimizer]
+ReferenceLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 CASES: dict[str, tuple[Optimizer, Reference]] = {
     "plain": (SGD(weight_decay=0.1), lambda p, lr: torch.optim.SGD(p, lr, weight_decay=0.1)),
@@ -52,38 +63,101 @@ def _assert_same_parameters(run: ReferenceRun, module: nn.Module, tolerance: flo
         )
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("max_norm", [None, 0.5])
-def test_five_steps_agree_with_pytorch(name: str, max_norm: float | None) -> None:
+def _assert_five_equal_steps(
+    optimizer: str,
+    *,
+    loss: Loss | None = None,
+    reference_loss: ReferenceLoss = nn.functional.cross_entropy,
+    max_norm: float | None = None,
+    micro_batches: int = 1,
+) -> None:
     torch.manual_seed(0)
-    optimizer, reference = CASES[name]
+    ours, reference = CASES[optimizer]
     module = TwoLayers()
-    x, labels = torch.randn(5, 4, 6), torch.randint(0, 3, (5, 4))
-    recipe = Recipe(optimizer=optimizer, max_gradient_norm=max_norm)
-    run = ReferenceRun(build_step_by_recipe(exported(module, x[0]), recipe))
+    size = 4 * micro_batches
+    x, classes = torch.randn(5, size, 6), torch.randint(0, 3, (5, size))
+    recipe = Recipe(
+        loss=loss or CrossEntropy(),
+        optimizer=ours,
+        max_gradient_norm=max_norm,
+        micro_batches=micro_batches,
+    )
+    run = ReferenceRun(build_step_by_recipe(exported(module, x[0, :4]), recipe))
     theirs = reference(module.parameters(), lr=0.05)
-    for images, classes in zip(x, labels, strict=True):
-        run(images.numpy(), classes.numpy(), lr=0.05)
+    for images, labels in zip(x, classes, strict=True):
+        labels = _as_targets(labels, run)
+        found = run(images.numpy(), labels.numpy(), lr=0.05)["loss"]
         theirs.zero_grad()
-        nn.functional.cross_entropy(module(images), classes).backward()
+        expected = 0.0
+        for part, target in zip(images.split(4), labels.split(4), strict=True):
+            part_loss = reference_loss(module(part), target) / micro_batches
+            part_loss.backward()
+            expected += part_loss.item()
         if max_norm is not None:
             nn.utils.clip_grad_norm_(module.parameters(), max_norm)
         theirs.step()
+        assert found == pytest.approx(expected, rel=1e-5)
     _assert_same_parameters(run, module, 1e-5)
 
 
-def test_micro_batches_average_their_gradients() -> None:
-    torch.manual_seed(0)
-    module = TwoLayers()
-    x, labels = torch.randn(6, 6), torch.randint(0, 3, (6,))
-    recipe = Recipe(optimizer=SGD(), micro_batches=3)
-    run = ReferenceRun(build_step_by_recipe(exported(module, x[:2]), recipe))
-    loss = run(x.numpy(), labels.numpy(), lr=0.5)["loss"]
-    expected = nn.functional.cross_entropy(module(x), labels)
-    expected.backward()
-    torch.optim.SGD(module.parameters(), 0.5).step()
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
-    _assert_same_parameters(run, module, 1e-5)
+def _as_targets(classes: torch.Tensor, run: ReferenceRun) -> torch.Tensor:
+    """Classes, or the targets that a loss over real numbers wants."""
+    dtype = str(run.step.function.params[1].ty.dtype)
+    return nn.functional.one_hot(classes, 3).float() if "float" in dtype else classes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_five_steps_agree_with_pytorch(name: str) -> None:
+    _assert_five_equal_steps(name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_five_steps_with_clipped_summed_gradients_agree_with_pytorch(name: str) -> None:
+    _assert_five_equal_steps(name, max_norm=0.3, micro_batches=2)
+
+
+def _dice(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    probabilities, target = logits.softmax(1), nn.functional.one_hot(labels, 3).float()
+    above = 2 * (probabilities * target).sum(0) + 1
+    return 1 - (above / ((probabilities + target).sum(0) + 1)).mean()
+
+
+def _written_in_relax() -> Loss:
+    """Cross-entropy of given probabilities."""
+    builder = relax.BlockBuilder()
+    x, t = (relax.Var(name, relax.TensorType((4, 3), "float32")) for name in "xt")
+    with builder.function("loss", params=[x, t]):
+        with builder.dataflow():
+            logs = relax.op.nn.log_softmax(x, 1)
+            output = builder.emit_output(relax.op.nn.cross_entropy_with_logits(logs, t))
+        builder.emit_func_output(output)
+    return FunctionLoss(builder.get()["loss"])
+
+
+LOSSES: dict[str, tuple[Loss, ReferenceLoss]] = {
+    "weighted and smoothed": (
+        CrossEntropy(class_weights=(1.0, 2.0, 0.5), label_smoothing=0.1, ignore_index=2),
+        lambda x, t: nn.functional.cross_entropy(
+            x, t, torch.tensor([1.0, 2.0, 0.5]), ignore_index=2, label_smoothing=0.1
+        ),
+    ),
+    "binary": (BINARY_CROSS_ENTROPY, nn.functional.binary_cross_entropy_with_logits),
+    "mse": (MEAN_SQUARED_ERROR, nn.functional.mse_loss),
+    "l1": (MEAN_ABSOLUTE_ERROR, nn.functional.l1_loss),
+    "dice": (Dice(), _dice),
+    "a Relax function": (
+        _written_in_relax(),
+        lambda x, t: -(x.log_softmax(1) * t).sum() / len(t),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_five_steps_of_every_loss_agree_with_pytorch(name: str, loss: str) -> None:
+    ours, theirs = LOSSES[loss]
+    _assert_five_equal_steps(name, loss=ours, reference_loss=theirs, max_norm=0.3)
 
 
 def test_only_named_parameters_are_trained_and_nothing_else_is_computed() -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.training.differentiate import emit_forward
-from tvm_xengine.training.emitter import Emitter, Kernel, dtype_of, shape_of
+from tvm_xengine.training.emitter import Emitter, Kernel, Option, dtype_of, shape_of
 from tvm_xengine.training.forward_ops import read_forward_ops
 from tvm_xengine.training.kernels.loss import (
     binary_cross_entropy_backward,
@@ -67,12 +68,15 @@ class CrossEntropy:
     label_smoothing
         Share of the target that is spread evenly over all classes.
     ignore_index
-        Label that does not count.
+        Label that does not count. Any other one outside 0 .. classes - 1 makes the loss NaN.
+    class_weights
+        How much each class counts; None counts all the same.
     """
 
     axis: int | None = None
     label_smoothing: float = 0.0
     ignore_index: int = -100
+    class_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
@@ -85,28 +89,36 @@ class CrossEntropy:
                 f"cross-entropy expects logits of shape (batch, classes, ...), found {shape}"
             )
         axis = self._axis(len(shape))
+        if self.class_weights is not None and len(self.class_weights) != shape[axis]:
+            raise UnsupportedModelError(
+                f"cross-entropy has {len(self.class_weights)} class weights, "
+                f"the model returns {shape[axis]} classes"
+            )
         return relax.TensorType(shape[:axis] + shape[axis + 1 :], "int64")
 
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
-        axis = self._axis(len(shape_of(prediction)))
+        options: dict[str, Option] = {
+            "axis": self._axis(len(shape_of(prediction))),
+            "label_smoothing": self.label_smoothing,
+            "ignore_index": self.ignore_index,
+        }
+        weights: list[relax.Expr] = []
+        if self.class_weights is not None:
+            weights = [relax.const(np.array(self.class_weights), dtype_of(prediction))]
         loss, log_probabilities, counted, correct = emitter.call_many(
             cross_entropy_forward,
-            [prediction, labels],
+            [prediction, labels, *weights],
             "loss_forward",
             ("loss", "log_probabilities", "labels_counted", "correct"),
-            axis=axis,
-            label_smoothing=self.label_smoothing,
-            ignore_index=self.ignore_index,
+            **options,
         )
 
         def gradient() -> relax.Expr:
             return emitter.call(
                 cross_entropy_backward,
-                [log_probabilities, labels, counted],
+                [log_probabilities, labels, counted, *weights],
                 "loss_backward",
-                axis=axis,
-                label_smoothing=self.label_smoothing,
-                ignore_index=self.ignore_index,
+                **options,
             )
 
         return EmittedLoss({"loss": loss, "correct": correct}, gradient)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from hypothesis import assume
 from tvm import relax
 
 from tests.training.cases.case import Array, Case, Draw, DrawCase
@@ -94,6 +96,27 @@ def _cross_entropy_with_logits(draw: Draw) -> Case:
     )
 
 
+def _nll_loss(draw: Draw) -> Case:
+    shape = [draw.integer(1, 4), draw.integer(1, 4), *draw.integers(draw.integer(0, 2), 1, 3)]
+    if draw.flag():
+        shape = shape[1:2]
+    axis = min(len(shape) - 1, 1)
+    classes, rest = shape[axis], shape[:axis] + shape[axis + 1 :]
+    labels = draw.indices(classes, *rest)
+    ignored = draw.one_of([-100, 0, -1])
+    if draw.flag() and rest:
+        labels = np.where(draw.indices(3, *rest) == 0, ignored, labels)
+    assume(not (labels == ignored).all())
+    reduction = draw.one_of(["mean", "sum", "none"])
+    weights = {"w": draw.uniform(0.5, 2, classes)} if draw.flag() else {}
+    return Case(
+        lambda x, t, *w: nn.nll_loss(x, t, *w, reduction=reduction, ignore_index=ignored),
+        lambda x, t, *w: F.nll_loss(x, t, *w, reduction=reduction, ignore_index=ignored),
+        {"x": draw.normal(*shape), "t": np.asarray(labels), **weights},
+        fixed=("w",),
+    )
+
+
 CASES: dict[str, list[DrawCase]] = {
     "sum": [_reduction(op.sum, lambda x, axes, keep: x.sum(axes, keepdim=keep))],
     "mean": [_reduction(op.mean, lambda x, axes, keep: x.mean(axes, keepdim=keep))],
@@ -116,5 +139,6 @@ CASES: dict[str, list[DrawCase]] = {
         _cumulative(op.cumprod, torch.cumprod, 1),
         _cumulative_of_all(op.cumprod, torch.cumprod),
     ],
+    "nn.nll_loss": [_nll_loss],
     "nn.cross_entropy_with_logits": [_cross_entropy_with_logits],
 }

@@ -2,112 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.training.kernels.labels import Labels, labelled
+
 
 def cross_entropy_forward(
     logits: te.Tensor,
     labels: te.Tensor,
-    *,
+    *weights: te.Tensor,
     axis: int,
     label_smoothing: float,
     ignore_index: int,
 ) -> list[te.Tensor]:
-    """Softmax cross-entropy, averaged over the labels that are not ignored.
+    """Softmax cross-entropy, averaged by weight over the labels that are not ignored.
 
-    Returns the loss, the logarithms of the probabilities, how many labels count (float32) and how
-    many of them have the largest logit (int32).
+    A row with label t adds -(1 - s) w[t] log p[t] - s / classes * sum_c w[c] log p[c] with the
+    label smoothing s, as in PyTorch. Returns the loss, the logarithms of the probabilities, the
+    sum of the weights that count, and how many rows have the largest logit at their label (int32).
     """
-    shape = [int(extent) for extent in logits.shape]
-    classes = shape[axis]
-    outer = shape[:axis] + shape[axis + 1 :]
-    dtype = logits.dtype
-
-    def at(position: tuple[Expr, ...], index: Expr) -> tuple[Expr, ...]:
-        return (*position[:axis], index, *position[axis:])
-
-    k = te.reduce_axis((0, classes), name="k")
-    largest = te.compute(outer, lambda *i: te.max(logits(*at(i, k)), axis=k), name="largest")
-    j = te.reduce_axis((0, classes), name="j")
-    total = te.compute(
-        outer,
-        lambda *i: te.sum(te.exp(logits(*at(i, j)) - largest(*i)), axis=j),
-        name="total",
+    rows = labelled(logits, labels, weights, axis, ignore_index)
+    largest = _over_classes(rows, logits, lambda _row, logit: logit, te.max, "largest")
+    total = _over_classes(
+        rows, logits, lambda row, logit: te.exp(logit - largest(*row)), te.sum, "total"
     )
     log_probabilities = te.compute(
-        shape,
-        lambda *i: (
-            logits(*i)
-            - largest(*i[:axis], *i[axis + 1 :])
-            - te.log(total(*i[:axis], *i[axis + 1 :]))
-        ),
+        logits.shape,
+        lambda *i: logits(*i) - largest(*rows.row(i)) - te.log(total(*rows.row(i))),
         name="log_probabilities",
     )
-
-    def counts(i: tuple[Expr, ...]) -> Expr:
-        return labels(*i) != tvm.tirx.const(ignore_index, labels.dtype)
-
-    def safe_label(i: tuple[Expr, ...]) -> Expr:
-        zero = tvm.tirx.const(0, labels.dtype)
-        return tvm.tirx.Select(counts(i), labels(*i), zero).astype("int32")
-
-    over = [te.reduce_axis((0, extent), name=f"n{a}") for a, extent in enumerate(outer)]
-    counted = te.compute(
-        (),
-        lambda: te.sum(counts(tuple(over)).astype("float32"), axis=over),
-        name="counted",
+    counted = rows.total_weight()
+    correct = rows.total(
+        lambda row: tvm.tirx.all(
+            rows.counts(row),
+            rows.inside(row),
+            logits(*rows.at(row, rows.label(row))) >= largest(*row),
+        ).astype("int32"),
+        "correct",
     )
-    every = [te.reduce_axis((0, extent), name=f"m{a}") for a, extent in enumerate(outer)]
-    correct = te.compute(
-        (),
-        lambda: te.sum(
-            tvm.tirx.all(
-                counts(tuple(every)),
-                logits(*at(tuple(every), safe_label(tuple(every)))) >= largest(*every),
-            ).astype("int32"),
-            axis=every,
-        ),
-        name="correct",
-    )
-    zero = tvm.tirx.const(0, dtype)
-    picked = [te.reduce_axis((0, extent), name=f"p{a}") for a, extent in enumerate(outer)]
-    likelihood = te.compute(
-        (),
-        lambda: te.sum(
-            tvm.tirx.Select(
-                counts(tuple(picked)),
-                log_probabilities(*at(tuple(picked), safe_label(tuple(picked)))),
-                zero,
-            ),
-            axis=picked,
-        ),
-        name="likelihood",
-    )
+
+    def likelihood(row: Sequence[Expr]) -> Expr:
+        label = rows.label(row)
+        return rows.counted(row, rows.weight_of(label) * log_probabilities(*rows.at(row, label)))
+
+    likely = rows.total(likelihood, "likelihood")
     if not label_smoothing:
-        loss = te.compute((), lambda: -likelihood() / counted().astype(dtype), name="loss")
+        loss = te.compute((), lambda: -likely() / counted(), name="loss")
         return [loss, log_probabilities, counted, correct]
 
-    spread = [te.reduce_axis((0, extent), name=f"s{a}") for a, extent in enumerate(outer)]
-    c = te.reduce_axis((0, classes), name="c")
-    uniform = te.compute(
-        (),
-        lambda: te.sum(
-            tvm.tirx.Select(counts(tuple(spread)), log_probabilities(*at(tuple(spread), c)), zero),
-            axis=[*spread, c],
-        ),
-        name="uniform",
+    c = te.reduce_axis((0, rows.classes), name="c")
+    spread = te.compute(
+        labels.shape,
+        lambda *row: te.sum(rows.weight_of(c) * log_probabilities(*rows.at(row, c)), axis=c),
+        name="spread",
     )
+    uniform = rows.total(lambda row: rows.counted(row, spread(*row)), "uniform")
+    share = label_smoothing / rows.classes
     smoothed = te.compute(
         (),
-        lambda: (
-            -(likelihood() * (1 - label_smoothing) + uniform() * (label_smoothing / classes))
-            / counted().astype(dtype)
-        ),
+        lambda: -(likely() * (1 - label_smoothing) + uniform() * share) / counted(),
         name="loss",
     )
     return [smoothed, log_probabilities, counted, correct]
@@ -117,27 +75,49 @@ def cross_entropy_backward(
     log_probabilities: te.Tensor,
     labels: te.Tensor,
     counted: te.Tensor,
-    *,
+    *weights: te.Tensor,
     axis: int,
     label_smoothing: float,
     ignore_index: int,
 ) -> te.Tensor:
-    """Gradient of the logits: (softmax - target) / counted, zero where the label is ignored."""
+    """Gradient of the logits, zero where the label is ignored.
+
+    With p = softmax, s the smoothing and W = sum_c w[c], row by row:
+    ((1 - s) w[t] (p[c] - [c = t]) + s / classes (p[c] W - w[c])) / sum of the weights that count.
+    """
+    rows = labelled(log_probabilities, labels, weights, axis, ignore_index)
     dtype = log_probabilities.dtype
-    classes = int(log_probabilities.shape[axis])
+    one, zero = tvm.tirx.const(1, dtype), tvm.tirx.const(0, dtype)
+    k = te.reduce_axis((0, rows.classes), name="k")
+    whole = te.compute((), lambda: te.sum(rows.weight_of(k), axis=k), name="whole")
+    share = label_smoothing / rows.classes
 
     def gradient(*i: Var) -> Expr:
-        label = labels(*i[:axis], *i[axis + 1 :])
-        hit = tvm.tirx.const(1 - label_smoothing, dtype)
-        zero = tvm.tirx.const(0, dtype)
-        target = tvm.tirx.Select(label == i[axis].astype(labels.dtype), hit, zero)
+        row, c = rows.row(i), i[axis]
+        probability = te.exp(log_probabilities(*i))
+        hit = tvm.tirx.Select(rows.hits(row, c), one, zero)
+        value = rows.weight_of(rows.label(row)) * (probability - hit)
         if label_smoothing:
-            target = target + tvm.tirx.const(label_smoothing / classes, dtype)
-        value = (te.exp(log_probabilities(*i)) - target) / counted().astype(dtype)
-        ignored = label == tvm.tirx.const(ignore_index, labels.dtype)
-        return tvm.tirx.Select(ignored, zero, value)
+            everywhere = probability * whole() - rows.weight_of(c)
+            value = value * (1 - label_smoothing) + everywhere * share
+        return rows.counted(row, value / counted())
 
     return te.compute(log_probabilities.shape, gradient, name="logits_gradient")
+
+
+def _over_classes(
+    rows: Labels,
+    scores: te.Tensor,
+    element: Callable[[Sequence[Expr], Expr], Expr],
+    reducer: Callable[..., Expr],
+    name: str,
+) -> te.Tensor:
+    k = te.reduce_axis((0, rows.classes), name="k")
+    return te.compute(
+        rows.indices.shape,
+        lambda *row: reducer(element(row, scores(*rows.at(row, k))), axis=k),
+        name=name,
+    )
 
 
 def binary_cross_entropy_forward(logits: te.Tensor, targets: te.Tensor) -> te.Tensor:

@@ -42,7 +42,9 @@ def _hashed(word: Expr) -> Expr:
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         bound = tvm.tirx.Var("word", "uint32")
         folded = tvm.tirx.Let(bound, word, _xor(bound, bound >> _word(shift)))
-        word = folded * _word(factor)
+        # TVM tells LLVM that unsigned products do not wrap around; in 64 bits this one does not.
+        wide = folded.astype("uint64") * tvm.tirx.const(factor, "uint64")
+        word = wide.astype("uint32")
     return word
 
 
