@@ -18,8 +18,8 @@ from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.aot.write_directory import check_free
 from tvm_xengine.commands.export_options import ExportRequest
 from tvm_xengine.commands.options import Request
+from tvm_xengine.commands.prepare import requested_model
 from tvm_xengine.errors import ExportError, InvalidPlatformError, UnsupportedModelError
-from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.platform import Platform
 from tvm_xengine.platform_file import read_platform
@@ -55,9 +55,7 @@ def run_export(request: Request, console: Console) -> None:
         learning_rate=wanted.learning_rate,
         platform=platform,
     )
-    model = load_model(
-        request.model.model, batch_size=request.model.batch_size, seed=request.model.seed
-    )
+    model = requested_model(request.model)
     training = build_training_step(
         model,
         optimizer=_OPTIMIZERS[wanted.optimizer],

@@ -28,12 +28,19 @@ class ModelOptions:
         Name of a zoo network, or a ``.onnx`` or ``.pt2`` file.
     batch_size
         None takes the file's own, or the default of `load_model`.
+    size, num_classes
+        Of a zoo network; None takes its usual ones.
+    draw_weights
+        Draw the weights of a file anew.
     """
 
     model: str
     data: str
     batch_size: int | None
     seed: int
+    size: int | None = None
+    num_classes: int | None = None
+    draw_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,13 @@ def parse(arguments: Sequence[str] | None) -> Request:
     return Request(
         command=options.command,
         model=ModelOptions(
-            options.model, getattr(options, "data", ""), options.batch, options.seed
+            model=options.model,
+            data=getattr(options, "data", ""),
+            batch_size=options.batch,
+            seed=options.seed,
+            size=options.size,
+            num_classes=options.classes,
+            draw_weights=options.draw_weights,
         ),
         budget=BudgetOptions(
             options.platform,
@@ -171,6 +184,19 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="zoo name, .onnx file or .pt2 file")
     command.add_argument("--batch", type=_positive_int, help="batch size (the file's, or 16)")
+    command.add_argument(
+        "--size",
+        type=_positive_int,
+        help="height and width of the images, or length of the sequences, of a zoo network",
+    )
+    command.add_argument(
+        "--classes", type=_positive_int, help="classes, or different tokens, of a zoo network"
+    )
+    command.add_argument(
+        "--draw-weights",
+        action="store_true",
+        help="draw the weights of a file at random, where it holds none worth keeping",
+    )
     command.add_argument("--seed", type=int, default=0)
 
 

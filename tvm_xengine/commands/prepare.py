@@ -17,7 +17,7 @@ from rich.progress import (
 )
 
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress
-from tvm_xengine.commands.options import BudgetOptions, Request
+from tvm_xengine.commands.options import BudgetOptions, ModelOptions, Request
 from tvm_xengine.compiler import (
     LoweredStep,
     lower_step,
@@ -27,6 +27,7 @@ from tvm_xengine.compiler import (
 )
 from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
 from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.frontends.assemble import without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
@@ -91,9 +92,7 @@ def prepare(request: Request, console: Console) -> PreparedStep:
 def prepare_problem(request: Request, console: Console) -> PreparedProblem:
     """The same up to the problem, with the budgets that `request` asks for."""
     platform = _platform(request.budget)
-    model = load_model(
-        request.model.model, batch_size=request.model.batch_size, seed=request.model.seed
-    )
+    model = requested_model(request.model)
     training = build_training_step(model, seed=request.model.seed)
     with show_progress(console) as track:
         lowered = lower_step(training.mod, platform, track("lowering kernels"))
@@ -102,6 +101,19 @@ def prepare_problem(request: Request, console: Console) -> PreparedProblem:
     if request.output.problem is not None:
         write_problem(problem, request.output.problem)
     return PreparedProblem(model, training, lowered, problem)
+
+
+def requested_model(options: ModelOptions) -> ForwardModel:
+    """The forward model that is meant; it returns logits, which cross-entropy expects."""
+    model = load_model(
+        options.model,
+        batch_size=options.batch_size,
+        size=options.size,
+        num_classes=options.num_classes,
+        draw_weights=options.draw_weights,
+        seed=options.seed,
+    )
+    return without_final_softmax(model)
 
 
 def _check_energy(problem: Problem, objective: Objective) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import PreparedStep, kernel_store, prepare, show_progress
 from tvm_xengine.compiler import build_forward, build_step, plan_keep_everything
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.graph import Role
 from tvm_xengine.report.summary import (
     PlanSummary,
@@ -25,7 +27,12 @@ from tvm_xengine.report.summary import (
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.trainer import Comparison, train
-from tvm_xengine.training.data import Dataset, load_digits
+from tvm_xengine.training.data import (
+    Dataset,
+    load_digit_masks,
+    load_digit_tokens,
+    load_digits,
+)
 from tvm_xengine.training.evaluation import evaluation_module
 
 
@@ -78,7 +85,7 @@ def test_accuracy(
     data: Dataset,
     store: KernelStore | None = None,
 ) -> float:
-    """Share of the test images that the forward function, in inference mode, names rightly."""
+    """Share of the test labels that the forward function, in inference mode, names rightly."""
     model = prepared.model
     forward = build_forward(
         evaluation_module(model),
@@ -87,22 +94,35 @@ def test_accuracy(
         store=store,
     )
     forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
-    correct = 0
+    hits: list[NDArray[np.bool_]] = []
     for images, labels, count in data.test_batches(model.batch_size):
         scores = np.asarray(forward.step({model.input_names[0]: images})["output"])
-        correct += int((scores[:count].argmax(axis=-1) == labels[:count]).sum())
-    return correct / len(data.test_labels)
+        named = scores.argmax(axis=1).reshape(labels.shape)
+        hits.append((named == labels)[:count])
+    return float(np.concatenate(hits).mean())
 
 
 def _digits_for(prepared: PreparedStep) -> Dataset:
-    shapes = prepared.model.input_shapes
-    if len(shapes) != 1 or len(shapes[0]) != 4:
-        raise UnsupportedModelError(
-            f"{prepared.model.name}: the digits data set feeds one input (batch, channels, height,"
-            f" width), the model takes {list(shapes)}"
-        )
-    _, channels, height, width = shapes[0]
-    return load_digits((channels, height, width))
+    """The digits in the form that the model's input and labels have."""
+    model, training = prepared.model, prepared.training
+    types = {param.name: param.ty for param in training.function.params}
+    if len(model.input_names) == 1:
+        shape = model.input_shapes[0]
+        labels = static_shape(types[training.batch_names[-1]])
+        reads_tokens = "int" in str(types[model.input_names[0]].dtype)
+        match len(shape), reads_tokens:
+            case 4, False if len(labels) == 1:
+                return load_digits((shape[1], shape[2], shape[3]))
+            case 4, False if labels == (shape[0], *shape[2:]):
+                return load_digit_masks((shape[1], shape[2], shape[3]))
+            case 2, True if prod(labels) == prod(shape):
+                return load_digit_tokens(shape[1])
+    raise UnsupportedModelError(
+        f"{model.name}: the digits data set feeds one input, images (batch, channels, height, width)"
+        " with a class for each image or pixel, or tokens (batch, length) with a class for each;"
+        f" the model takes {list(model.input_shapes)} and"
+        f" {[str(types[name]) for name in training.batch_names[len(model.input_names) :]]}"
+    )
 
 
 def _keep_all_step(prepared: PreparedStep, store: KernelStore) -> StepExecutable | None:
@@ -121,8 +141,10 @@ def _batches(
     image_name, label_name = training.batch_names
     hyper = {"lr": np.float32(request.learning_rate)}
     settings = {name: np.asarray(hyper[name]) for name in training.hyper_names}
+    types = {param.name: param.ty for param in training.function.params}
+    labels_shape = static_shape(types[label_name])
     for images, labels in data.batches(prepared.model.batch_size, seed=request.model.seed):
-        yield {image_name: images, label_name: labels, **settings}
+        yield {image_name: images, label_name: labels.reshape(labels_shape), **settings}
 
 
 def _with_measurements(

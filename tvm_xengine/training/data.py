@@ -1,4 +1,4 @@
-"""The handwritten digits that ship inside scikit-learn, in the shape that a network reads."""
+"""The handwritten digits that ship inside scikit-learn, in the form that a network reads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ class Dataset:
     Attributes
     ----------
     train_images, test_images
-        float32, shape (N, channels, height, width), mean 0 and variance 1 over the training set.
+        float32, shape (N, channels, height, width), mean 0 and variance 1 over the training set;
+        or int64, shape (N, length), tokens.
     train_labels, test_labels
-        int64, shape (N,).
+        int64, shape (N,), or a class for every pixel or token, shape (N, ...).
     """
 
-    train_images: NDArray[np.float32]
+    train_images: NDArray[np.float32 | np.int64]
     train_labels: NDArray[np.int64]
-    test_images: NDArray[np.float32]
+    test_images: NDArray[np.float32 | np.int64]
     test_labels: NDArray[np.int64]
 
     @property
@@ -37,7 +38,7 @@ class Dataset:
 
     def batches(
         self, batch_size: int, *, seed: int = 0
-    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    ) -> Iterator[tuple[NDArray[np.float32 | np.int64], NDArray[np.int64]]]:
         """Full training batches without end, shuffled anew in each epoch; equal seed, equal batches."""
         if not 1 <= batch_size <= len(self.train_labels):
             raise ValueError(
@@ -52,7 +53,7 @@ class Dataset:
 
     def test_batches(
         self, batch_size: int
-    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], int]]:
+    ) -> Iterator[tuple[NDArray[np.float32 | np.int64], NDArray[np.int64], int]]:
         """All test images in order, as (images, labels, how many count).
 
         The last batch is filled up with its first image; only the leading ones count.
@@ -76,22 +77,64 @@ def load_digits(image_shape: tuple[int, int, int], *, seed: int = 0) -> Dataset:
     seed
         Chooses the fifth of the images that is kept for testing.
     """
+    channels, height, width = image_shape
+    train, test = _split_digits(seed)
+    mean, deviation = train.pixels.mean(), train.pixels.std()
+
+    def images(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        resized = resize_bilinear((pixels - mean) / deviation, height, width)
+        return np.repeat(resized[:, None], channels, axis=1)
+
+    return Dataset(images(train.pixels), train.labels, images(test.pixels), test.labels)
+
+
+def load_digit_masks(image_shape: tuple[int, int, int], *, seed: int = 0) -> Dataset:
+    """The digits as a task of segmentation: class 1 where there is more ink than on average."""
+    digits = load_digits(image_shape, seed=seed)
+    return Dataset(
+        digits.train_images,
+        (digits.train_images[:, 0] > 0).astype("int64"),
+        digits.test_images,
+        (digits.test_images[:, 0] > 0).astype("int64"),
+    )
+
+
+def load_digit_tokens(length: int, *, seed: int = 0) -> Dataset:
+    """The digits as texts: the first pixels, row by row, and for each pixel the one behind it.
+
+    Pixels are numbers from 0 to 16; at most 63 of the 64 have one behind them.
+    """
+    if not 1 <= length <= 63:
+        raise UnsupportedModelError(
+            f"the digits are sequences of 1 to 63 pixels, the model reads {length}"
+        )
+    train, test = (part.pixels.reshape(-1, 64).astype("int64") for part in _split_digits(seed))
+    here, behind = slice(0, length), slice(1, length + 1)
+    return Dataset(train[:, here], train[:, behind], test[:, here], test[:, behind])
+
+
+@dataclass(frozen=True)
+class _Digits:
+    """Images of shape (N, 8, 8) with values from 0 to 16, and their classes."""
+
+    pixels: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+def _split_digits(seed: int) -> tuple[_Digits, _Digits]:
+    """The digits for training and for testing."""
     try:
         from sklearn.datasets import load_digits as load
     except ImportError as error:
         raise UnsupportedModelError(
             "the digits data set needs scikit-learn: pip install 'tvm-xengine[data]'"
         ) from error
-    channels, height, width = image_shape
     digits = load()
     pixels = digits.images.astype("float32")
+    labels = digits.target.astype("int64")
     order = np.random.default_rng(seed).permutation(len(pixels))
     test, train = np.split(order, [round(len(order) * _TEST_SHARE)])
-    mean, deviation = pixels[train].mean(), pixels[train].std()
-    resized = resize_bilinear((pixels - mean) / deviation, height, width)
-    images = np.repeat(resized[:, None], channels, axis=1)
-    labels = digits.target.astype("int64")
-    return Dataset(images[train], labels[train], images[test], labels[test])
+    return _Digits(pixels[train], labels[train]), _Digits(pixels[test], labels[test])
 
 
 def resize_bilinear(images: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
