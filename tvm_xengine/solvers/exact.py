@@ -13,8 +13,9 @@ from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import run_backend
-from tvm_xengine.solvers.formulations import checkmate, poet, tight, xengine
+from tvm_xengine.solvers.formulations import checkmate, poet, retention, tight, xengine
 from tvm_xengine.solvers.formulations.encode_tight import encode_tight
+from tvm_xengine.solvers.formulations.retention import RetentionProgram
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import Proof, Request, conclude
@@ -25,7 +26,7 @@ class Model(Protocol):
     """A program whose solutions are schedules."""
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Program | RetentionProgram:
         """What a backend solves."""
         ...
 
@@ -60,6 +61,7 @@ def formulation(name: str) -> Formulation:
         "tight": Formulation("tight", tight.formulate_tight, tight.SCOPE),
         "checkmate": Formulation("checkmate", checkmate.formulate_checkmate, checkmate.SCOPE),
         "poet": Formulation("poet", poet.formulate_poet, poet.SCOPE),
+        "retention": Formulation("retention", retention.formulate_retention, retention.SCOPE),
         "xengine": Formulation("xengine", xengine.formulate_xengine, xengine.SCOPE, False),
         "xengine-flows": Formulation(
             "xengine-flows",

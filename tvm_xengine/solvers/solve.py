@@ -99,6 +99,7 @@ SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "checkmate-scip": _formulated("checkmate", "scip"),
     "checkmate-gurobi": _formulated("checkmate", "gurobi"),
     "checkmate-rounding": _rounding,
+    "retention": _formulated("retention", "cpsat"),
     "poet": _formulated("poet", "highs"),
     "poet-gurobi": _formulated("poet", "gurobi"),
     **{

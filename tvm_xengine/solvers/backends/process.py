@@ -23,6 +23,7 @@ from tvm_xengine.solvers.backends.answer import (
     Outcome,
     Unavailable,
 )
+from tvm_xengine.solvers.formulations.retention import RetentionProgram
 from tvm_xengine.solvers.program import Program
 
 _GRACE_S = 5.0
@@ -46,7 +47,7 @@ class BackendRun:
     def __init__(
         self,
         backend: str,
-        program: Program,
+        program: Program | RetentionProgram,
         options: BackendOptions,
         *,
         floor: float = -math.inf,
@@ -161,7 +162,7 @@ class BackendRun:
 
 def run_backend(
     backend: str,
-    program: Program,
+    program: Program | RetentionProgram,
     options: BackendOptions | None = None,
     *,
     floor: float = -math.inf,
