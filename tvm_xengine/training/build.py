@@ -141,7 +141,7 @@ def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
     if len(source.outputs) != 1:
         raise UnsupportedModelError(
             f"the model returns {len(source.outputs)} tensors, a loss is made of one; "
-            "choose it with frontends.assemble.with_output"
+            "choose it with --output-index, or in Python with frontends.assemble.with_output"
         )
     if "float" not in str(source.outputs[0].ty.dtype):
         raise UnsupportedModelError(

@@ -1,7 +1,7 @@
 """One op with attributes and operands, and the means to draw them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -130,10 +130,19 @@ DrawCase = Callable[[Draw], Case]
 
 
 def case_strategy(draw_case: DrawCase) -> st.SearchStrategy[Case]:
-    """The cases that a function draws."""
+    """The cases that a function draws, sometimes with operands that need no gradient."""
 
     @st.composite
     def strategy(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Case:
-        return draw_case(Draw(draw))
+        case = draw_case(Draw(draw))
+        trained = [
+            name
+            for name, value in case.operands.items()
+            if value.dtype == DTYPE and name not in case.fixed
+        ]
+        frozen = [name for name in trained[1:] if draw(st.integers(0, 3)) == 3]
+        if len(trained) > 1 and draw(st.integers(0, 5)) == 5:
+            frozen = trained[:-1]
+        return replace(case, fixed=(*case.fixed, *frozen))
 
     return strategy()

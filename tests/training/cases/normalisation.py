@@ -95,10 +95,17 @@ def _group_norm(draw: Draw) -> Case:
 def _instance_norm(draw: Draw) -> Case:
     channels = draw.integer(1, 4)
     shape, epsilon = _image(draw, channels), draw.number(1e-5, 0.1)
-    axes = list(range(2, len(shape)))
+    over_batch = draw.flag()
+    axes = [0] * over_batch + list(range(2, len(shape)))
+
+    def reference(x, g, b):
+        if over_batch:
+            return F.batch_norm(x, None, None, g, b, training=True, eps=epsilon)
+        return F.instance_norm(x, weight=g, bias=b, eps=epsilon)
+
     return Case(
         lambda x, g, b: nn.instance_norm(x, g, b, 1, axes, epsilon),
-        lambda x, g, b: F.instance_norm(x, weight=g, bias=b, eps=epsilon),
+        reference,
         {"x": draw.normal(*shape), "g": draw.normal(channels), "b": draw.normal(channels)},
     )
 

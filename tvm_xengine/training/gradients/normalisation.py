@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -15,7 +15,7 @@ from tvm_xengine.training.batch_norms import (
     BATCH_NORM_RELU,
     BATCH_NORMS,
 )
-from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.emitter import Emitter, Kernel, Option, shape_of
 from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.kernels.normalisation import (
     batch_norm_add_relu_backward,
@@ -55,14 +55,8 @@ def _with_batch(emitter: Emitter, site: Site) -> Linearized:
     updates = _statistics(emitter, site, mean, inv_std)
 
     def pullback(gradients: Gradients) -> Gradients:
-        made = emitter.call_many(
-            batch_norm_backward,
-            [_of_output(gradients), data, gamma, beta, mean, inv_std],
-            f"{site.name}_backward",
-            _gradient_names(site),
-            relu=relu,
-        )
-        return (*made, None, None)
+        tensors = [_of_output(gradients), data, gamma, beta, mean, inv_std]
+        return pulled_back(emitter, site, batch_norm_backward, tensors, relu=relu)
 
     return Linearized((output, *(new for _, new in updates)), pullback, updates)
 
@@ -80,13 +74,10 @@ def _with_batch_and_residual(emitter: Emitter, site: Site) -> Linearized:
     updates = _statistics(emitter, site, mean, inv_std)
 
     def pullback(gradients: Gradients) -> Gradients:
-        *made, of_residual = emitter.call_many(
-            batch_norm_add_relu_backward,
-            [_of_output(gradients), output, data, gamma, mean, inv_std],
-            f"{site.name}_backward",
-            (*_gradient_names(site), f"{site.name}_residual_grad"),
+        tensors = [_of_output(gradients), output, data, gamma, mean, inv_std]
+        return pulled_back(
+            emitter, site, batch_norm_add_relu_backward, tensors, positions=(0, 1, 2, 5)
         )
-        return (*made, None, None, of_residual)
 
     return Linearized((output, *(new for _, new in updates)), pullback, updates)
 
@@ -128,21 +119,50 @@ def _frozen(emitter: Emitter, site: Site) -> Linearized:
     output = emit_frozen_batch_norm(emitter, site)
 
     def pullback(gradients: Gradients) -> Gradients:
-        made = emitter.call_many(
+        return pulled_back(
+            emitter,
+            site,
             batch_norm_inference_backward,
             [_of_output(gradients), *site.operands],
-            f"{site.name}_backward",
-            _gradient_names(site),
             epsilon=float(site.attrs.epsilon),
             relu=site.source.op == BATCH_NORM_RELU,
         )
-        return (*made, None, None)
 
     return Linearized((output, running_mean, running_var), pullback)
 
 
-def _gradient_names(site: Site) -> tuple[str, str, str]:
-    return f"{site.name}_data_grad", site.grad_name(1), site.grad_name(2)
+def pulled_back(
+    emitter: Emitter,
+    site: Site,
+    kernel: Kernel,
+    tensors: Sequence[relax.Expr],
+    *,
+    positions: tuple[int, ...] = (0, 1, 2),
+    **options: Option,
+) -> Gradients:
+    """The gradients of a norm that somebody needs, made by one kernel.
+
+    Parameters
+    ----------
+    positions
+        The operands whose gradients the kernel makes.
+    """
+    wanted = tuple(site.needs[position] for position in positions)
+    needed = [position for position in positions if site.needs[position]]
+    names = [site.grad_name(position) if position in (1, 2) else "" for position in needed]
+    made = emitter.call_many(
+        kernel,
+        tensors,
+        f"{site.name}_backward",
+        [
+            name or f"{site.name}_{'residual' if position else 'data'}_grad"
+            for name, position in zip(names, needed, strict=True)
+        ],
+        wanted=wanted,
+        **options,
+    )
+    found = dict(zip(needed, made, strict=True))
+    return tuple(found.get(position) for position in range(len(site.operands)))
 
 
 def _of_output(gradients: Gradients) -> relax.Expr:

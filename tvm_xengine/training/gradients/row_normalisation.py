@@ -8,6 +8,7 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.training.emitter import Emitter, Kernel, shape_of
+from tvm_xengine.training.gradients.normalisation import pulled_back
 from tvm_xengine.training.kernels.group_normalisation import (
     group_norm_backward,
     group_norm_forward,
@@ -32,12 +33,8 @@ def _layer_norm(emitter: Emitter, site: Site) -> Linearized:
     )
 
     def pullback(gradients: Gradients) -> Gradients:
-        return emitter.call_many(
-            layer_norm_backward,
-            [gradients[0], data, gamma, mean, inv_std],
-            f"{site.name}_backward",
-            _gradient_names(site),
-        )
+        tensors = [gradients[0], data, gamma, mean, inv_std]
+        return pulled_back(emitter, site, layer_norm_backward, tensors)
 
     return Linearized((output,), pullback)
 
@@ -48,12 +45,8 @@ def _rms_norm(emitter: Emitter, site: Site) -> Linearized:
     output, inv_rms = _forward(emitter, site, rms_norm_forward, [data, weight], ("inv_rms",))
 
     def pullback(gradients: Gradients) -> Gradients:
-        return emitter.call_many(
-            rms_norm_backward,
-            [gradients[0], data, weight, inv_rms],
-            f"{site.name}_backward",
-            _gradient_names(site),
-        )
+        tensors = [gradients[0], data, weight, inv_rms]
+        return pulled_back(emitter, site, rms_norm_backward, tensors, positions=(0, 1))
 
     return Linearized((output,), pullback)
 
@@ -91,13 +84,8 @@ def _by_groups(emitter: Emitter, site: Site, groups: int) -> Linearized:
     )
 
     def pullback(gradients: Gradients) -> Gradients:
-        return emitter.call_many(
-            group_norm_backward,
-            [gradients[0], data, gamma, mean, inv_std],
-            f"{site.name}_backward",
-            _gradient_names(site),
-            groups=groups,
-        )
+        tensors = [gradients[0], data, gamma, mean, inv_std]
+        return pulled_back(emitter, site, group_norm_backward, tensors, groups=groups)
 
     return Linearized((output,), pullback)
 
@@ -115,13 +103,8 @@ def _without_statistics(emitter: Emitter, site: Site) -> Linearized:
     )
 
     def pullback(gradients: Gradients) -> Gradients:
-        return emitter.call_many(
-            batch_norm_backward,
-            [gradients[0], data, gamma, beta, mean, inv_std],
-            f"{site.name}_backward",
-            _gradient_names(site),
-            relu=False,
-        )
+        tensors = [gradients[0], data, gamma, beta, mean, inv_std]
+        return pulled_back(emitter, site, batch_norm_backward, tensors, relu=False)
 
     return Linearized((output,), pullback)
 
@@ -156,14 +139,9 @@ def _forward(
     )
 
 
-def _gradient_names(site: Site) -> tuple[str, ...]:
-    parameters = (site.grad_name(k) for k in range(1, len(site.operands)))
-    return (f"{site.name}_data_grad", *parameters)
-
-
 def _check_trailing(site: Site) -> None:
     rank = len(site.shape)
-    axes = sorted(int(axis) % rank for axis in site.attrs.axes)
+    axes = [int(axis) % rank for axis in site.attrs.axes]
     if (
         axes != list(range(rank - len(axes), rank))
         or shape_of(site.operands[1]) != (site.shape[rank - len(axes) :])

@@ -8,6 +8,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, IterVar, Var
 
+from tvm_xengine.training.kernels.wanted import only
+
 
 def group_norm_forward(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, *, groups: int, epsilon: float
@@ -48,6 +50,7 @@ def group_norm_backward(
     inv_std: te.Tensor,
     *,
     groups: int,
+    wanted: tuple[bool, ...],
 ) -> list[te.Tensor]:
     """Gradients of data, gamma and beta.
 
@@ -71,11 +74,12 @@ def group_norm_backward(
         through = scaled(n, c, *i) - (shift(n, g) + centred(n, c, *i) * slope(n, g)) / count
         return inv_std(n, g) * through
 
-    return [
+    gradients = [
         te.compute(data.shape, data_gradient, name="data_gradient"),
         _channel_sum(data, lambda *i: output_gradient(*i) * centred(*i), "gamma_gradient"),
         _channel_sum(data, lambda *i: output_gradient(*i), "beta_gradient"),
     ]
+    return only(wanted, gradients)
 
 
 def _group_sum(data: te.Tensor, groups: int, element: Callable[..., Expr], name: str) -> te.Tensor:

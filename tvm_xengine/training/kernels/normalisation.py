@@ -1,4 +1,4 @@
-"""Batch norm and layer norm as vendors ship them: forward with saved statistics, backward."""
+"""Batch norm as vendors ship it: forward with saved statistics, backward."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tvm import te
 from tvm.tirx import Expr, IterVar, Var
 
 from tvm_xengine.training.kernels.inplace import writes_over
+from tvm_xengine.training.kernels.wanted import only
 
 
 def batch_norm_forward(
@@ -65,6 +66,7 @@ def batch_norm_backward(
     inv_std: te.Tensor,
     *,
     relu: bool,
+    wanted: tuple[bool, ...],
 ) -> list[te.Tensor]:
     """Gradients of data, gamma and beta of a batch norm that used the batch's statistics.
 
@@ -73,7 +75,7 @@ def batch_norm_backward(
     With `relu`, dy is zero where the output was not positive.
     """
     gradient = _masked(output_gradient, data, gamma, beta, mean, inv_std, relu)
-    return _backward(gradient, data, gamma, mean, inv_std)
+    return only(wanted, _backward(gradient, data, gamma, mean, inv_std))
 
 
 def batch_norm_add_relu_backward(
@@ -83,6 +85,8 @@ def batch_norm_add_relu_backward(
     gamma: te.Tensor,
     mean: te.Tensor,
     inv_std: te.Tensor,
+    *,
+    wanted: tuple[bool, ...],
 ) -> list[te.Tensor]:
     """Gradients of data, gamma, beta and residual of ``batch_norm_add_relu_forward``."""
     zero = tvm.tirx.const(0, data.dtype)
@@ -91,7 +95,8 @@ def batch_norm_add_relu_backward(
         lambda *i: tvm.tirx.Select(output(*i) > zero, output_gradient(*i), zero),
         name="residual_gradient",
     )
-    return [*_backward(residual_gradient, data, gamma, mean, inv_std), residual_gradient]
+    gradients = _backward(residual_gradient, data, gamma, mean, inv_std)
+    return only(wanted, [*gradients, residual_gradient])
 
 
 def _backward(
@@ -166,20 +171,18 @@ def batch_norm_inference_backward(
     *,
     epsilon: float,
     relu: bool,
+    wanted: tuple[bool, ...],
 ) -> list[te.Tensor]:
     """Gradients of data, gamma and beta of a batch norm that used the running statistics."""
     inv_std = _inv_std_of(running_var, epsilon)
     gradient = _masked(output_gradient, data, gamma, beta, running_mean, inv_std, relu)
     dgamma, dbeta = _scale_and_shift_gradients(gradient, data, running_mean, inv_std)
-    return [
-        te.compute(
-            data.shape,
-            lambda n, c, *i: gradient(n, c, *i) * gamma[c] * inv_std[c],
-            name="data_gradient",
-        ),
-        dgamma,
-        dbeta,
-    ]
+    data_gradient = te.compute(
+        data.shape,
+        lambda n, c, *i: gradient(n, c, *i) * gamma[c] * inv_std[c],
+        name="data_gradient",
+    )
+    return only(wanted, [data_gradient, dgamma, dbeta])
 
 
 def _inv_std_of(variance: te.Tensor, epsilon: float) -> te.Tensor:

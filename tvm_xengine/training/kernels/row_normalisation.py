@@ -9,6 +9,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, IterVar, Var
 
+from tvm_xengine.training.kernels.wanted import only
+
 
 def layer_norm_forward(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, *, epsilon: float
@@ -46,6 +48,8 @@ def layer_norm_backward(
     gamma: te.Tensor,
     mean: te.Tensor,
     inv_std: te.Tensor,
+    *,
+    wanted: tuple[bool, ...],
 ) -> list[te.Tensor]:
     """Gradients of data, gamma and beta.
 
@@ -70,11 +74,12 @@ def layer_norm_backward(
         through = scaled(*i) - (shift(*row) + centred(*i) * slope(*row)) / count
         return inv_std(*row) * through
 
-    return [
+    gradients = [
         te.compute(data.shape, data_gradient, name="data_gradient"),
         _column_sum(outer, inner, lambda *i: output_gradient(*i) * centred(*i), "gamma_gradient"),
         _column_sum(outer, inner, lambda *i: output_gradient(*i), "beta_gradient"),
     ]
+    return only(wanted, gradients)
 
 
 def rms_norm_forward(data: te.Tensor, weight: te.Tensor, *, epsilon: float) -> list[te.Tensor]:
@@ -96,7 +101,12 @@ def rms_norm_forward(data: te.Tensor, weight: te.Tensor, *, epsilon: float) -> l
 
 
 def rms_norm_backward(
-    output_gradient: te.Tensor, data: te.Tensor, weight: te.Tensor, inv_rms: te.Tensor
+    output_gradient: te.Tensor,
+    data: te.Tensor,
+    weight: te.Tensor,
+    inv_rms: te.Tensor,
+    *,
+    wanted: tuple[bool, ...],
 ) -> list[te.Tensor]:
     """Gradients of data and weight: dx = r * (a - x r^2 mean(a x)) with a = dy * weight."""
     outer, inner = _split(data, weight)
@@ -112,7 +122,7 @@ def rms_norm_backward(
         inverse = inv_rms(*row)
         return inverse * (scaled(*i) - data(*i) * inverse * inverse * slope(*row) / count)
 
-    return [
+    gradients = [
         te.compute(data.shape, data_gradient, name="data_gradient"),
         _column_sum(
             outer,
@@ -121,6 +131,7 @@ def rms_norm_backward(
             "weight_gradient",
         ),
     ]
+    return only(wanted, gradients)
 
 
 def softmax_backward(output_gradient: te.Tensor, output: te.Tensor, *, axis: int) -> te.Tensor:
