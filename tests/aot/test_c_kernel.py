@@ -1,0 +1,187 @@
+"""Kernels in C compute, bit by bit, what LLVM's code computes."""
+
+import ctypes
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+from tvm.target import Target
+
+from tests.aot.examples import attention, need_tools
+from tvm_xengine.aot.c_kernel import CKernel, c_kernel
+from tvm_xengine.aot.c_math import helper_definitions
+from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.compiler import lower_step
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.frontends import zoo
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.training.build import build_training_step
+
+C = Target({"kind": "c"})
+X86 = Target({"kind": "llvm", "mcpu": "x86-64"})
+
+
+def compiled(kernels: list[CKernel], folder: Path) -> ctypes.CDLL:
+    used = set[str]().union(*(kernel.helpers for kernel in kernels))
+    text = [
+        "#include <math.h>\n#include <stdint.h>\n#include <string.h>",
+        *helper_definitions(used),
+        *(f"{kernel.prototype};\n{kernel.source}" for kernel in kernels),
+    ]
+    (folder / "kernels.c").write_text("\n".join(text))
+    flags = [
+        "-std=c11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fno-strict-aliasing",
+        "-shared",
+        "-fPIC",
+    ]
+    command = ["gcc", *flags, str(folder / "kernels.c"), "-o", str(folder / "k.so"), "-lm"]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(folder / "k.so"))
+
+
+def differences(kernels: list[DeviceKernel], folder: Path) -> list[str]:
+    """Names of the kernels of target c whose C and LLVM code differ in any bit."""
+    written = [c_kernel(kernel, f"t_{at}") for at, kernel in enumerate(kernels)]
+    library = compiled(written, folder)
+    ours = [
+        replace(kernel, target=X86, func=kernel.func.with_attr("target", X86.with_host(X86)))
+        for kernel in kernels
+    ]
+    module = compile_kernels(ours, X86)
+    return [
+        kernel.name
+        for kernel, text in zip(kernels, written, strict=True)
+        if not same_bits(library, module, kernel, text)
+    ]
+
+
+def same_bits(
+    library: ctypes.CDLL, module: tvm.runtime.Module, kernel: DeviceKernel, text: CKernel
+) -> bool:
+    random = np.random.default_rng(0)
+
+    def draw(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        if dtype.startswith("float"):
+            return np.abs(random.normal(size=shape)).astype(dtype)
+        return random.integers(0, 3, size=shape).astype(dtype)
+
+    inputs = [draw(spec.shape, spec.dtype) for spec in kernel.inputs]
+    outputs = [np.zeros(spec.shape, spec.dtype) for spec in kernel.outputs]
+    scratch = [np.full(kernel.workspace_bytes, 0xA5, "uint8")] if kernel.workspace_bytes else []
+    theirs = [tvm.runtime.tensor(array) for array in (*inputs, *outputs, *scratch)]
+    for pair in kernel.inplace:
+        outputs[pair.output] = inputs[pair.input]
+        theirs[len(inputs) + pair.output] = theirs[pair.input]
+    mine = [*inputs, *outputs, *scratch]
+    pointers = [mine[at].ctypes.data_as(ctypes.c_void_p) for at in text.arguments]
+    getattr(library, text.name)(*pointers)
+    module[kernel.symbol](*theirs)
+    found = theirs[len(inputs) : len(inputs) + len(outputs)]
+    pairs = zip(outputs, found, strict=True)
+    return all(ours.tobytes() == other.numpy().tobytes() for ours, other in pairs)
+
+
+@pytest.mark.parametrize("network", ["attention", "ds_cnn"])
+def test_every_kernel_of_a_training_step_computes_the_same_bits(
+    network: str, tmp_path: Path
+) -> None:
+    need_tools("host")
+    model = attention() if network == "attention" else zoo.build(network, batch_size=1)
+    step = lower_step(build_training_step(model).mod, Platform((Device("cpu", "c"),)))
+    kernels = list({kernel.symbol: kernel for kernel in step.kernels.values()}.values())
+    assert differences(kernels, tmp_path) == []
+
+
+def elementwise(
+    *dtypes: str, of: Callable[..., tirx.Expr], shape: tuple[int, ...] = (37,)
+) -> tirx.PrimFunc:
+    inputs = [te.placeholder(shape, dtype, name=f"a{at}") for at, dtype in enumerate(dtypes)]
+    made = te.compute(shape, lambda *i: of(*(x(*i) for x in inputs)), name="made")
+    return te.create_prim_func([*inputs, made], index_dtype_override="int64")
+
+
+EXPRESSIONS = {
+    "constant that needs nine digits": (
+        ["float32"],
+        lambda a: a * tirx.const(1.0000005, "float32"),
+    ),
+    "double constant": (["float64"], lambda a: a + tirx.const(0.12345678901234568, "float64")),
+    "infinity": (["float32"], lambda a: tirx.max(a, tirx.const(float("-inf"), "float32"))),
+    "half": (["float16", "float16"], lambda a, b: a * b + a),
+    "half to float": (["float16"], lambda a: a.astype("float32") * tirx.const(3.0, "float32")),
+    "float to half": (["float32"], lambda a: (a * a).astype("float16")),
+    "int8": (["int8", "int8"], lambda a, b: a * b + tirx.const(120, "int8")),
+    "floor division": (["int32"], lambda a: tirx.floordiv(a - 2, tirx.const(2, "int32"))),
+    "floor modulo": (["int32"], lambda a: tirx.floormod(a - 2, tirx.const(3, "int32"))),
+    "bool": (["float32"], lambda a: a > tirx.const(0.5, "float32")),
+    "select of nan": (["float32"], lambda a: tirx.min(tirx.log(a - 1), a)),
+    "library": (["float32"], lambda a: tirx.sqrt(a) + tirx.log(a) + tirx.cos(a)),
+    "let": (["float32"], lambda a: tirx.exp(a) + tirx.tanh(a)),
+    "int64": (["int64"], lambda a: a * tirx.const(2**40, "int64") - tirx.const(2**62, "int64")),
+}
+
+
+@pytest.mark.parametrize("what", EXPRESSIONS)
+def test_an_expression_computes_the_same_bits(what: str, tmp_path: Path) -> None:
+    need_tools("host")
+    dtypes, of = EXPRESSIONS[what]
+    kernel = prepare_kernel(elementwise(*dtypes, of=of), C, what)
+    assert differences([kernel], tmp_path) == []
+
+
+def test_all_halves_load_and_store_as_numpy_does(tmp_path: Path) -> None:
+    need_tools("host")
+    source = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n"
+    source += "\n".join(helper_definitions({"xe_load_float16", "xe_store_float16"}))
+    source += """
+void load(const uint16_t *a, float *b, int n) { for (int i = 0; i < n; i++) b[i] = xe_load_float16(a[i]); }
+void store(const float *a, uint16_t *b, int n) { for (int i = 0; i < n; i++) b[i] = xe_store_float16(a[i]); }
+"""
+    (tmp_path / "half.c").write_text(source)
+    command = [
+        "gcc",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        str(tmp_path / "half.c"),
+        "-o",
+        str(tmp_path / "h.so"),
+    ]
+    subprocess.run(command, check=True)
+    library = ctypes.CDLL(str(tmp_path / "h.so"))
+
+    def call(name: str, given: np.ndarray, made: np.ndarray) -> np.ndarray:
+        pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (given, made)]
+        getattr(library, name)(*pointers, len(given))
+        return made
+
+    halves = np.arange(2**16, dtype=np.uint16)
+    loaded = call("load", halves, np.zeros(2**16, np.float32))
+    np.testing.assert_array_equal(loaded, halves.view(np.float16).astype(np.float32))
+    bits = np.random.default_rng(0).integers(0, 2**32, 10**6, dtype=np.uint64).astype(np.uint32)
+    edges = loaded.view(np.uint32)[np.isfinite(loaded)]
+    floats = np.concatenate([bits, edges, edges + 1, edges + 0x1000, edges + 0xFFF]).view(
+        np.float32
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = floats.astype(np.float16)
+    stored = call("store", floats, np.zeros(len(floats), np.uint16)).view(np.float16)
+    np.testing.assert_array_equal(stored, expected)
+
+
+def test_what_has_no_form_in_c_is_named() -> None:
+    func = elementwise("float32", of=lambda a: tirx.call_pure_extern("float32", "device_magic", a))
+    kernel = prepare_kernel(func, C, "magic_kernel")
+    with pytest.raises(UnsupportedModuleError, match=r"magic_kernel.*device_magic"):
+        c_kernel(kernel, "magic")

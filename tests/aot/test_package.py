@@ -1,0 +1,288 @@
+"""A package on this machine: what it computes, what it refuses, what it promises."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.aot.examples import attention, export, need_tools, tiny_mlp
+from tvm_xengine.aot.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.reference import host_step
+from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
+from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.optimizers import SGD
+
+STRICT = ("-Wall", "-Wextra", "-Werror")
+SANITIZED = (*STRICT, "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    need_tools("host")
+    return export(tiny_mlp(), tmp_path_factory.mktemp("aot") / "tiny", optimizer="momentum")
+
+
+def library(report: ExportReport, folder: Path, *flags: str) -> ctypes.CDLL:
+    """The package as a shared library."""
+    (folder / "empty.c").write_text("extern int unused;\n")
+    build = Build(folder / "empty.c", ("-shared", "-fPIC", *flags))
+    build_program(report.directory, report.package, build, folder / "package.so")
+    return ctypes.CDLL(str(folder / "package.so"))
+
+
+class Session:
+    """A context of the package, in memory that Python owns."""
+
+    def __init__(self, report: ExportReport, folder: Path, *flags: str) -> None:
+        self.package = report.package
+        self.library = library(report, folder, *flags)
+        self.ctx = np.zeros(64, np.uint64)
+        size = self.package.regions["sram"]
+        memory = np.zeros(size + 128, np.uint8)
+        start = -memory.ctypes.data % 64
+        self.memory = memory[start : start + size]
+
+    def call(self, function: str, *arguments: object) -> int:
+        found = getattr(self.library, f"{self.package.name}_{function}")
+        given = [self.pointer(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        return int(found(self.pointer(self.ctx), *given))
+
+    def init(self, *, size: int | None = None, plan_hash: int | None = None) -> int:
+        size = len(self.memory) if size is None else size
+        plan_hash = self.package.plan_hash if plan_hash is None else plan_hash
+        return self.call("init", self.memory, ctypes.c_size_t(size), ctypes.c_uint64(plan_hash))
+
+    def state(self, name: str) -> np.ndarray:
+        (tensor,) = [t for t in self.package.state if t.field.name == name]
+        start = tensor.place.offset_bytes
+        content = self.memory[start : start + tensor.field.size_bytes]
+        return content.view(tensor.field.dtype).reshape(tensor.field.shape)
+
+    @staticmethod
+    def pointer(array: np.ndarray) -> ctypes.c_void_p:
+        return ctypes.c_void_p(array.ctypes.data)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_self_test_passes_under_sanitizers(
+    compiler: str, report: ExportReport, tmp_path: Path
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs the Debian packages {compiler}")
+    build = selftest_build(report.directory, report.package, *SANITIZED, compiler=compiler)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    done = run_program(tmp_path / "selftest", report.package.target)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_self_test_notices_another_loss(report: ExportReport, tmp_path: Path) -> None:
+    source = report.directory / f"{report.package.name}_selftest.c"
+    loss = np.float32(report.expected.losses[7]).item().hex().split("p")[0].rstrip("0")
+    text = source.read_text()
+    assert text.count(loss) == 1
+    (tmp_path / "main.c").write_text(
+        text.replace(loss, loss[:5] + ("1" if loss[5] != "1" else "2"))
+    )
+    build = Build(tmp_path / "main.c", STRICT)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 3
+
+
+def test_header_is_c_plus_plus_too(report: ExportReport, tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("needs the Debian package g++")
+    name = report.package.name
+    text = f'#include "{name}.h"\nint main() {{ return {name}_checkpoint_bytes() == 0; }}\n'
+    (tmp_path / "main.cpp").write_text(text)
+    command = [
+        "g++",
+        *STRICT,
+        "-pedantic",
+        f"-I{report.directory}",
+        "-c",
+        str(tmp_path / "main.cpp"),
+    ]
+    subprocess.run([*command, "-o", str(tmp_path / "main.o")], check=True)
+
+
+def test_bad_memory_is_refused_with_its_code(report: ExportReport, tmp_path: Path) -> None:
+    session = Session(report, tmp_path)
+    assert session.init(size=len(session.memory) - 1) == -3
+    assert session.init(plan_hash=session.package.plan_hash ^ 1) == -5
+    session.memory = session.memory[1:]
+    assert session.init(size=len(session.memory) + 1) == -2
+    x, labels = np.zeros((2, 16), np.float32), np.zeros(2, np.int64)
+    loss = np.zeros(1, np.float32)
+    assert session.call("train_step", x, labels, loss, None) == -1  # nothing was initialised
+
+
+def test_arguments_are_checked(report: ExportReport, tmp_path: Path) -> None:
+    session = Session(report, tmp_path)
+    assert session.init() == 0
+    x, labels = np.zeros((2, 16), np.float32), np.zeros(2, np.int64)
+    loss = np.zeros(1, np.float32)
+    assert session.call("train_step", x, labels, loss, None) == -1  # no state yet
+    assert session.call("state_reset") == 0
+    assert session.call("train_step", x, labels, None, None) == 0
+    assert session.call("train_step", None, labels, loss, None) == -1
+    odd = np.zeros(2 * 16 * 4 + 4, np.uint8)[1:]
+    assert session.call("train_step", odd, labels, loss, None) == -2
+    assert session.call("train_step", session.memory, labels, loss, None) == -1
+    assert session.call("set_lr", ctypes.c_float(float("nan"))) == -1
+    assert session.call("set_lr", ctypes.c_float(0.5)) == 0
+
+
+def test_it_trains_as_the_virtual_machine_does(report: ExportReport, tmp_path: Path) -> None:
+    session = Session(report, tmp_path)
+    training = build_training_step(tiny_mlp(), optimizer=SGD(momentum=0.9))
+    reference = host_step(training)
+    reference.write(training.initial_state)
+    session.init()
+    session.call("state_reset")
+    random = np.random.default_rng(0)
+    for rate in (0.1, 0.02, 0.3, 0.1, 0.1):
+        x = random.normal(size=(2, 16)).astype(np.float32)
+        labels = random.integers(0, 4, 2)
+        loss = np.zeros(1, np.float32)
+        session.call("set_lr", ctypes.c_float(rate))
+        assert session.call("train_step", x, labels, loss, None) == 0
+        given = {"x": x, "labels": labels, "lr": np.asarray(rate, "float32")}
+        assert loss[0] == pytest.approx(float(reference.step(given)["loss"]), rel=1e-6)
+        for name, value in reference.read_state().items():
+            np.testing.assert_allclose(session.state(name), value, rtol=1e-5, atol=1e-7)
+
+
+def test_nan_guard_leaves_the_state_alone(report: ExportReport, tmp_path: Path) -> None:
+    session = Session(report, tmp_path, f"-D{report.package.macro}_NAN_GUARD=1")
+    session.init()
+    session.call("state_reset")
+    before = session.memory[: report.package.kept_bytes["sram"]].copy()
+    x, labels = np.full((2, 16), np.nan, np.float32), np.zeros(2, np.int64)
+    assert session.call("train_step", x, labels, None, None) == -7
+    np.testing.assert_array_equal(session.memory[: len(before)], before)
+
+
+def test_code_holds_no_heap_no_output_and_no_writable_global(
+    report: ExportReport, tmp_path: Path
+) -> None:
+    library(report, tmp_path)
+    for source in (f"{report.package.name}.c", f"{report.package.name}_kernels.c"):
+        command = ["gcc", "-O2", "-c", str(report.directory / source), "-o", str(tmp_path / "o.o")]
+        subprocess.run(command, check=True)
+        done = subprocess.run(
+            ["nm", str(tmp_path / "o.o")], capture_output=True, text=True, check=True
+        )
+        rows = [line.split()[-2:] for line in done.stdout.splitlines()]
+        kinds = {kind for kind, _ in rows}
+        assert not kinds & {"D", "d", "B", "b", "C"}  # data that can change
+        named = {name for kind, name in rows if kind == "U"}
+        own = {name for name in named if name.startswith(report.package.name)}
+        assert named - own <= {
+            "memcpy",
+            "memset",
+            "memcmp",
+            "expf",
+            "logf",
+            "_GLOBAL_OFFSET_TABLE_",
+        }
+
+
+def test_plan_never_lets_live_buffers_overlap(report: ExportReport) -> None:
+    path = report.directory / f"{report.package.name}_plan.json"
+    document = json.loads(path.read_text())
+    for function in ("train_step", "eval"):
+        plan = document[function]
+        rows = [
+            (b["region"], b["offset"], b["offset"] + b["bytes"], b["first_step"], b["last_step"])
+            for b in plan["buffers"]
+        ]
+        rows += [
+            (s["region"], s["offset"], s["offset"] + s["bytes"], s["step"], s["step"])
+            for s in plan["scratch"]
+        ]
+        assert rows
+        for at, (region, start, end, first, last) in enumerate(rows):
+            assert end <= document["regions"][region]["bytes"]
+            for other, o_start, o_end, o_first, o_last in rows[at + 1 :]:
+                together = other == region and first <= o_last and o_first <= last
+                assert not (together and start < o_end and o_start < end)
+
+
+def test_regions_share_the_work(tmp_path: Path) -> None:
+    """An SRAM that cannot hold everything, and a larger memory beside it."""
+    need_tools("host")
+    report = export(
+        attention(), tmp_path / "two", regions="sram=8KiB,psram=64KiB", optimizer="momentum"
+    )
+    steps = json.loads((report.directory / "attention_plan.json").read_text())["train_step"][
+        "steps"
+    ]
+    assert {row[-1] for row in steps if row[0] == "compute"} == {"sram", "psram"}
+    assert any(row[0] == "copy" for row in steps)
+    assert report.package.regions["sram"] <= 8 * 1024
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 0
+
+
+def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
+    need_tools("host")
+    ample = export(attention(), tmp_path / "ample")
+    state = ample.package.kept_bytes["sram"]
+    rest = ample.keep_everything_bytes - state
+    for share in (0.9, 0.8, 0.7):
+        try:
+            tight = export(
+                attention(), tmp_path / "tight", regions=f"sram={state + int(share * rest)}"
+            )
+        except NoScheduleError:
+            continue
+        plan = tight.training.function.plan.schedule
+        if plan.recomputed_ops:
+            break
+    driver = (tight.directory / "attention.c").read_text()
+    assert driver.count("computed again") == plan.recomputed_ops > 0
+    build = selftest_build(tight.directory, tight.package, *SANITIZED)
+    build_program(tight.directory, tight.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", tight.package.target).returncode == 0
+
+
+def test_frozen_parameters_lie_in_flash_and_need_no_gradient(tmp_path: Path) -> None:
+    need_tools("host")
+    report = export(tiny_mlp(), tmp_path / "last", trainable=["fc2_weight", "fc2_bias"])
+    assert [t.field.name for t in report.package.state] == ["fc2_weight", "fc2_bias"]
+    assert {"fc1_weight", "fc1_bias"} <= set(report.package.constants)
+    ops = report.training.function.plan.schedule.computed
+    assert not any("fc1_weight" in op for op in ops)
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 0
+
+
+def test_an_existing_directory_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.txt").write_text("precious")
+    with pytest.raises(ExportError, match="--force"):
+        export(tiny_mlp(), tmp_path / "there")
+    assert (tmp_path / "there" / "mine.txt").read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_region_that_is_too_small_says_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(NoScheduleError, match=r"'sram': \d+"):
+        export(tiny_mlp(), tmp_path / "small", regions="sram=1200")
+    with pytest.raises(NoScheduleError, match="1024 bytes"):
+        export(tiny_mlp(), tmp_path / "small", regions="sram=1000")
+    with pytest.raises(NoScheduleError, match="flash"):
+        export(tiny_mlp(), tmp_path / "small", regions="sram=64KiB,flash=100")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPlatformError, match=r"cortex-m99.*cortex-m4"):
+        export(tiny_mlp(), tmp_path / "x", target="cortex-m99")
