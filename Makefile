@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint format bench networks clean
+.PHONY: demo test test-slow test-embedded lint format bench networks clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -11,6 +11,10 @@ test: lint
 
 test-slow: .stamp-dev
 	$(BIN)/python -m pytest -m slow
+
+# Packages in C on emulated processors; a missing compiler or emulator is a visible skip.
+test-embedded: .stamp-dev
+	$(BIN)/python -m pytest tests/aot -m 'slow or not slow'
 
 bench: .stamp-dev
 	$(BIN)/python -m pytest benchmarks -s -m 'slow or not slow'
