@@ -1,0 +1,84 @@
+"""Packages on emulated processors: losses within 1e-5 of this machine's virtual machine."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.aot.examples import MODELS, export, need_tools
+from tvm_xengine.aot.emulation import (
+    build_program,
+    printed_losses,
+    run_program,
+    selftest_build,
+)
+from tvm_xengine.aot.export import ExportReport
+
+USER = ("aarch64", "armhf", "riscv64")
+BARE_METAL = ("cortex-m4", "cortex-m7")
+
+
+def passes(report: ExportReport, folder: Path, *flags: str) -> None:
+    """Build for the target, run, and compare the losses once more, here."""
+    package = report.package
+    flags = (*flags, "-Wall", "-Wextra", "-Werror", f"-D{package.macro}_SELFTEST_PRINT")
+    if package.target.name.startswith("cortex"):
+        flags = (*flags, "-DXE_SEMIHOSTING_FILES")
+    build_program(
+        report.directory, package, selftest_build(report.directory, package, *flags), folder / "p"
+    )
+    done = run_program(folder / "p", package.target)
+    losses = printed_losses(done)
+    assert done.returncode == 0, (done.returncode, losses[-1:], done.stderr)
+    assert len(losses) == 20
+    assert losses == pytest.approx(report.expected.losses, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("target", ["aarch64", "cortex-m4"])
+def test_tiny_network(target: str, tmp_path: Path) -> None:
+    need_tools(target)
+    passes(export(MODELS["tiny_mlp"](), tmp_path / "out", target=target), tmp_path)
+
+
+def test_tiny_network_on_a_cortex_m0_with_16_kib(tmp_path: Path) -> None:
+    need_tools("cortex-m0")
+    report = export(MODELS["tiny_mlp"](), tmp_path / "out", target="cortex-m0", optimize="size")
+    package = report.package
+    build = selftest_build(report.directory, package)
+    build_program(report.directory, package, build, tmp_path / "p")
+    assert run_program(tmp_path / "p", package.target).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["c", "llvm"])
+@pytest.mark.parametrize("target", [*USER, *BARE_METAL])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_attention(optimizer: str, target: str, backend: str, tmp_path: Path) -> None:
+    need_tools(target)
+    model = MODELS["attention"]()
+    passes(
+        export(model, tmp_path / "out", target=target, optimizer=optimizer, backend=backend),
+        tmp_path,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [*USER, *BARE_METAL])
+@pytest.mark.parametrize("network", ["lenet", "resnet8", "ds_cnn"])
+def test_network(network: str, target: str, tmp_path: Path) -> None:
+    need_tools(target)
+    report = export(MODELS[network](), tmp_path / "out", target=target, regions="sram=3MiB")
+    passes(report, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["lenet", "resnet8", "ds_cnn"])
+def test_optimizer_with_state(network: str, tmp_path: Path) -> None:
+    need_tools("cortex-m7")
+    report = export(
+        MODELS[network](),
+        tmp_path / "out",
+        target="cortex-m7",
+        regions="sram=3MiB",
+        optimizer="adam",
+    )
+    passes(report, tmp_path)
