@@ -1,18 +1,22 @@
 """How good the solvers are, and how fast: one run, the same graphs, the same referee.
 
-Run with ``python -m pytest benchmarks/test_solvers.py -m slow -s``; each test prints a row
-(graph, ops, devices, budget ratio, solver, status, value, bound, gap, seconds). Times on a
-loaded machine say little.
+Run with ``python -m pytest benchmarks/test_solvers.py -m slow -s`` (under 25 minutes on two
+quiet cores). With ``TVM_XENGINE_BENCH=full`` in the environment every network meets every
+platform and budget, which takes hours. Each solve prints a row and appends it to
+``build/solvers.tsv``, so that a run that is cut off loses nothing. Values are divided by the
+sum of every op at its fastest. Times on a loaded machine say little.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from benchmarks.training_graphs import PCIE, SHARED, on_platform, residual_network, transformer
+from benchmarks.training_graphs import PLATFORMS, problem_of
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.problem import Problem
 from tvm_xengine.simulate import simulate
@@ -21,75 +25,130 @@ from tvm_xengine.solvers.solve import solve
 
 pytestmark = pytest.mark.slow
 
+IS_FULL = os.environ.get("TVM_XENGINE_BENCH") == "full"
+TABLE = Path(__file__).parent.parent / "build" / "solvers.tsv"
 BASELINES = ("keep-all", "recompute-all", "sqrt-n", "revolve", "rotor", "greedy")
-FORMULATIONS = ("checkmate", "checkmate-rounding", "xengine-highs", "tight")
+FORMULATIONS = ("checkmate", "checkmate-rounding", "xengine-highs", "tight", "retention")
+RATIOS: tuple[float | None, ...] = (0.9, 0.7, 0.5, 0.3, None)
+Case = tuple[str, str, float | None]
+"""Network, platform and budget ratio; None is just above the working set."""
+
+SMALL: list[Case] = [
+    *(("lenet", platform, ratio) for platform in ("pcie", "shared") for ratio in RATIOS),
+    ("lenet", "three", 0.7),
+    ("lenet", "storage", None),
+    *(("mlp", "one", ratio) for ratio in (0.7, 0.3)),
+]
+MIDDLE: list[Case] = [
+    *(
+        (network, platform, ratio)
+        for network in ("vgg19", "resnet50", "gpt2_small")
+        for platform in ("one", "pcie")
+        for ratio in (0.5, 0.3)
+    ),
+    ("unet", "one", 0.5),
+    ("unet", "pcie", 0.5),
+    ("unet", "shared", 0.3),
+    ("mobilenet_v2", "pcie", 0.5),
+    ("resnet18", "one", None),
+    ("resnet18", "pcie", 0.7),
+    ("resnet18", "shared", 0.5),
+    ("resnet18", "three", 0.5),
+    ("resnet18", "storage", 0.7),
+]
+LARGE: list[Case] = [("gpt48", "one", 0.5)]
+if IS_FULL:
+    SMALL = [(n, p, r) for n in ("lenet", "mlp") for p in PLATFORMS for r in RATIOS]
+    MIDDLE = [
+        (n, p, r)
+        for n in ("vgg19", "unet", "resnet18", "resnet50", "mobilenet_v2", "gpt2_small")
+        for p in PLATFORMS
+        for r in RATIOS
+    ]
+    LARGE = [("gpt48", p, r) for p in PLATFORMS for r in (0.9, 0.5, 0.3)]
 
 
-def solved(name: str, problem: Problem, solver: str, limits: Limits) -> SolveResult:
-    """The answer of `solver`, printed as a row."""
+def solved(
+    case: Case,
+    problem: Problem,
+    solver: str,
+    limits: Limits,
+    objective: Objective = Objective.COST,
+) -> SolveResult:
+    """The answer of `solver`, written down as a row."""
     started = time.perf_counter()
-    result = solve(problem, solver, limits=limits)
+    result = solve(problem, solver, objective=objective, limits=limits)
+    network, platform, ratio = case
     row = (
-        name,
+        network,
         len(problem.graph.ops),
+        platform,
+        "minimum" if ratio is None else ratio,
         solver,
+        objective.value,
         result.status.value,
-        "-" if result.value is None else f"{result.value:.1f}",
-        f"{result.bound:.1f}",
-        "-" if result.gap is None else f"{result.gap:.4f}",
+        "-" if result.value is None else f"{result.value / problem.cheapest_us:.4f}",
+        f"{result.bound / problem.cheapest_us:.4f}",
+        "-" if result.gap is None else f"{100 * result.gap:.2f} %",
         f"{time.perf_counter() - started:.1f} s",
         result.scope.value,
+        result.solver,
     )
-    sys.stdout.write("  ".join(map(str, row)) + "\n")
+    line = "\t".join(map(str, row)) + "\n"
+    sys.stdout.write(line)
+    sys.stdout.flush()
+    TABLE.parent.mkdir(exist_ok=True)
+    with TABLE.open("a", encoding="utf-8") as table:
+        table.write(line)
     return result
 
 
-@pytest.mark.parametrize("ratio", [0.9, 0.7, 0.5])
-@pytest.mark.parametrize("computing", [1, 2])
-def test_up_to_60_ops_are_proven_optimal_within_10_s(computing: int, ratio: float) -> None:
-    problem = on_platform(residual_network(7), ratio, computing=computing)
-    result = solved(f"residual7/{computing}/{ratio}", problem, "auto", Limits(time_limit_s=10.0))
-    assert result.status is Status.OPTIMAL
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """The search is compiled once per machine; no solve here shall wait for that."""
+    solve(problem_of("mlp", "pcie", 0.3), limits=Limits(time_limit_s=3.0))
 
 
-@pytest.mark.parametrize(("ratio", "gap"), [(0.9, 0.01), (0.7, 0.01), (0.5, 0.01), (0.3, 0.03)])
-@pytest.mark.parametrize("computing", [1, 2])
-@pytest.mark.parametrize("link", [PCIE, SHARED], ids=["pcie", "shared"])
-@pytest.mark.parametrize("graph", ["residual50", "transformer12"])
-def test_hundreds_of_ops_are_within_the_gap_in_60_s(
-    graph: str, link: tuple[float, float], computing: int, ratio: float, gap: float
-) -> None:
-    draft = residual_network(50) if graph == "residual50" else transformer(12)
-    problem = on_platform(draft, ratio, computing=computing, link=link)
+@pytest.mark.parametrize("case", SMALL, ids=str)
+def test_up_to_60_ops_are_proven_optimal_within_10_s(case: Case) -> None:
+    result = solved(case, problem_of(*case), "auto", Limits(time_limit_s=10.0))
+    assert result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+
+
+@pytest.mark.parametrize("case", MIDDLE, ids=str)
+def test_hundreds_of_ops_are_within_the_gap_in_60_s(case: Case) -> None:
+    ratio = case[2]
+    gap = 0.01 if ratio is not None and ratio >= 0.5 else 0.03
     limits = Limits(time_limit_s=60.0, gap_ratio=gap / 2)
-    result = solved(f"{graph}/{computing}/{link[1]}/{ratio}", problem, "auto", limits)
-    if result.schedule is None:
-        assert result.status is Status.INFEASIBLE
-    else:
+    result = solved(case, problem_of(*case), "auto", limits)
+    if result.status is not Status.INFEASIBLE:
         assert result.gap is not None
         assert result.gap <= gap
 
 
-@pytest.mark.parametrize("has_storage", [False, True])
-def test_thousands_of_ops_are_within_one_percent_in_5_minutes(has_storage: bool) -> None:
-    problem = on_platform(transformer(110), 0.5, has_storage=has_storage)
-    first = solved("transformer110/0.5", problem, "greedy", Limits(time_limit_s=10.0))
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_thousands_of_ops_are_within_one_percent_in_5_minutes(case: Case) -> None:
+    problem = problem_of(*case)
+    first = solved(case, problem, "greedy", Limits(time_limit_s=10.0))
+    result = solved(case, problem, "auto", Limits(time_limit_s=300.0, gap_ratio=0.005))
+    assert first.value is not None
     assert first.solve_s < 10.0
-    limits = Limits(time_limit_s=300.0, gap_ratio=0.005)
-    result = solved("transformer110/0.5", problem, "auto", limits)
     assert result.gap is not None
-    assert result.gap <= 0.01
+    assert result.gap <= (0.01 if case[2] == 0.5 else 0.03)
 
 
-@pytest.mark.parametrize("ratio", [0.9, 0.7, 0.5])
-def test_auto_is_never_worse_than_any_other_in_the_same_time(ratio: float) -> None:
-    problem = on_platform(residual_network(7), ratio, computing=1)
-    limits = Limits(time_limit_s=20.0)
-    best = solved(f"residual7/{ratio}", problem, "auto", limits)
+@pytest.mark.parametrize(
+    ("case", "limit_s"),
+    [(("mlp", "one", 0.3), 5.0), (("lenet", "pcie", 0.5), 10.0), (("vgg19", "one", 0.5), 20.0)],
+    ids=str,
+)
+def test_auto_is_never_worse_than_any_other_in_the_same_time(case: Case, limit_s: float) -> None:
+    problem, limits = problem_of(*case), Limits(time_limit_s=limit_s)
+    best = solved(case, problem, "auto", limits)
     for solver in (*BASELINES, *FORMULATIONS):
         try:
-            other = solved(f"residual7/{ratio}", problem, solver, limits)
-        except SolverUnavailableError as error:
+            other = solved(case, problem, solver, limits)
+        except (SolverUnavailableError, ValueError) as error:
             sys.stdout.write(f"{solver}: {error}\n")
             continue
         if other.value is not None:
@@ -97,34 +156,33 @@ def test_auto_is_never_worse_than_any_other_in_the_same_time(ratio: float) -> No
             assert best.value <= other.value * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("case", [("vgg19", "one", 0.7)], ids=str)
 @pytest.mark.parametrize("peer", ["checkmate", "xengine-highs"])
-def test_equal_quality_is_reached_a_hundred_times_faster_than_by_a_peer(peer: str) -> None:
-    problem = on_platform(residual_network(8), 0.7)
-    limit_s = 120.0
-    theirs = solved("residual8/0.7", problem, peer, Limits(time_limit_s=limit_s))
-    ours = solve(problem, "greedy")
+def test_equal_quality_is_reached_a_hundred_times_faster_than_by_a_peer(
+    peer: str, case: Case
+) -> None:
+    problem = problem_of(*case)
+    theirs = solved(case, problem, peer, Limits(time_limit_s=120.0))
+    ours = solved(case, problem, "greedy", Limits())
     assert ours.value is not None
-    if theirs.value is None or ours.value <= theirs.value:
-        assert ours.solve_s * 100 <= theirs.solve_s
-    else:
-        ours = solve(problem, limits=Limits(time_limit_s=theirs.solve_s / 100))
+    if theirs.value is not None and ours.value > theirs.value:
+        limit_s = max(0.2, theirs.solve_s / 100)
+        ours = solved(case, problem, "auto", Limits(time_limit_s=limit_s))
         assert ours.value is not None
         assert ours.value <= theirs.value * (1 + 1e-6)
+    assert ours.solve_s * 100 <= theirs.solve_s
 
 
-@pytest.mark.parametrize("ratio", [0.7, 0.5])
-def test_asked_for_makespan_it_beats_the_cheapest_schedule_over_shared_memory(
-    ratio: float,
-) -> None:
-    problem = on_platform(transformer(4), ratio, computing=2, link=SHARED)
-    cheapest = solved(f"transformer4/{ratio}", problem, "auto", Limits(time_limit_s=30.0))
+@pytest.mark.parametrize("case", [("lenet", "shared", 0.5), ("unet", "shared", 0.5)], ids=str)
+def test_asked_for_makespan_it_beats_the_cheapest_schedule_over_shared_memory(case: Case) -> None:
+    problem, limits = problem_of(*case), Limits(time_limit_s=30.0, gap_ratio=0.001)
+    cheapest = solved(case, problem, "auto", limits)
+    fastest = solved(case, problem, "auto", limits, Objective.MAKESPAN)
     assert cheapest.schedule is not None
-    limits = Limits(time_limit_s=30.0)
-    fastest = solve(problem, objective=Objective.MAKESPAN, limits=limits)
     assert fastest.value is not None
     assert fastest.value < simulate(problem, cheapest.schedule).makespan_us
 
 
 def test_an_ample_budget_is_answered_in_milliseconds() -> None:
-    problem = on_platform(residual_network(50), 1.0)
-    assert solved("residual50/1.0", problem, "auto", Limits()).solve_s < 0.5
+    case = ("resnet50", "one", 1.0)
+    assert solved(case, problem_of(*case), "auto", Limits()).solve_s < 0.5

@@ -1,175 +1,165 @@
-"""Training graphs of any size with made-up times, for questions about solvers.
+"""Scheduling problems of real training steps: extracted graphs, roofline times, named platforms.
 
-Their shape is that of what this project extracts: forward ops, one backward op for each and a
-gradient for each parameter, updates in place right after the last reader. Times are of the
-order of a roofline. Graphs extracted from real models can be saved with ``tvm-xengine plan``
-and are better where they exist.
+The graphs in ``benchmarks/graphs`` are written by ``benchmarks/extract_training_graphs.py``.
+Times are made up, but plausible: a launch, then the longer of arithmetic and memory traffic,
+at a share of the peak rates that is drawn for each kernel and device.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import gzip
+import json
+import zlib
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.problem import CostSource, OpCost, Problem
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.baselines.placed import run_once
+from tvm_xengine.solvers.working_set import working_sets
 
-KIB = 1024
-PCIE = (10.0, 12.0)
-"""Latency in us and bandwidth in GB/s of a link as over PCIe."""
-SHARED = (1.0, 50.0)
-"""The same of devices that share memory."""
-
-
-@dataclass
-class _Draft:
-    """A graph while ops are added; every op's time is on the first device."""
-
-    random: random.Random
-    tensors: list[Tensor] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
-    compute_us: dict[str, float] = field(default_factory=dict)
-    workspace: dict[str, int] = field(default_factory=dict)
-
-    def op(
-        self, name: str, inputs: Iterable[str], size_bytes: int, mean_us: float, workspace: int = 0
-    ) -> str:
-        """Add an op with one output of its own name."""
-        self.tensors.append(Tensor(name, size_bytes))
-        self.ops.append(Op(name, name, tuple(inputs), (name,)))
-        self._cost(name, mean_us, workspace)
-        return name
-
-    def update(self, weight: str, gradient: str, size_bytes: int) -> None:
-        """Add an update in place of `weight`."""
-        name = f"new_{weight}"
-        self.tensors.append(Tensor(name, size_bytes))
-        inputs, updates = (weight, gradient), ((name, weight),)
-        self.ops.append(Op(name, "update", inputs, (name,), updates, recomputable=False))
-        self._cost(name, 2.0, 0)
-
-    def _cost(self, name: str, mean_us: float, workspace: int) -> None:
-        self.compute_us[name] = mean_us * self.random.uniform(0.8, 1.2)
-        self.workspace[name] = workspace
+FOLDER = Path(__file__).parent / "graphs"
+MAIN = "accelerator"
+"""The device whose budget is small; it holds the state."""
 
 
-def residual_network(blocks: int, *, seed: int = 0) -> _Draft:
-    """Convolution, norm and activation, every other with a skip; 8 ops a block."""
-    draft = _Draft(random.Random(seed))
-    draft.tensors.append(Tensor("x", 64 * KIB, Role.BATCH))
-    size, below = 256 * KIB, "x"
-    made: list[tuple[str, str, int]] = []
-    for b in range(blocks):
-        if b and b % max(1, blocks // 3) == 0:
-            size //= 2
-        weight, weight_bytes = f"w{b}", 32 * KIB * (1 + b % 4)
-        draft.tensors.append(Tensor(weight, weight_bytes, Role.PARAMETER))
-        draft.op(f"conv{b}", (below, weight), size, 125, size // 4)
-        draft.op(f"norm{b}", (f"conv{b}",), size, 15)
-        is_joined = b >= 2 and b % 2 == 1 and made[b - 2][2] == size
-        skipped = (f"act{b - 2}",) if is_joined else ()
-        draft.op(f"act{b}", (f"norm{b}", *skipped), size, 11)
-        made.append((below, weight, size))
-        below = f"act{b}"
-    gradient = draft.op("loss_gradient", (draft.op("loss", (below,), KIB, 5), below), size, 5)
-    for b in reversed(range(blocks)):
-        below, weight, size = made[b]
-        inner = draft.op(f"act_back{b}", (gradient, f"act{b}"), size, 11)
-        inner = draft.op(f"norm_back{b}", (inner, f"conv{b}"), size, 25)
-        bytes_of_weight = 32 * KIB * (1 + b % 4)
-        if b:
-            below_bytes = made[b - 1][2]
-            gradient = draft.op(f"back{b}", (inner, weight), below_bytes, 125, size // 4)
-        draft.op(f"grad{b}", (inner, below), bytes_of_weight, 125, size // 4)
-        draft.update(weight, f"grad{b}", bytes_of_weight)
-    return draft
+@dataclass(frozen=True)
+class Speed:
+    """What a computing device can do, and its power while it does.
 
-
-def transformer(layers: int, *, seed: int = 0) -> _Draft:
-    """Attention and feed-forward with residuals and four weights a layer; about 30 ops a layer."""
-    draft = _Draft(random.Random(seed))
-    draft.tensors.append(Tensor("x", 192 * KIB, Role.BATCH))
-    hidden, below, layers_made = 192 * KIB, "x", []
-    for n in range(layers):
-        weights = [f"w{n}_{k}" for k in range(4)]
-        for weight in weights:
-            draft.tensors.append(Tensor(weight, 96 * KIB, Role.PARAMETER))
-        a = draft.op(f"norm_a{n}", (below,), hidden, 8)
-        qkv = draft.op(f"qkv{n}", (a, weights[0]), 3 * hidden, 90)
-        scores = draft.op(f"scores{n}", (qkv,), 4 * hidden, 30)
-        soft = draft.op(f"softmax{n}", (scores,), 4 * hidden, 20)
-        mixed = draft.op(f"mixed{n}", (soft, qkv), hidden, 30)
-        out = draft.op(f"out{n}", (mixed, weights[1], below), hidden, 40)
-        b = draft.op(f"norm_b{n}", (out,), hidden, 8)
-        up = draft.op(f"up{n}", (b, weights[2]), 4 * hidden, 120)
-        gelu = draft.op(f"gelu{n}", (up,), 4 * hidden, 25)
-        down = draft.op(f"down{n}", (gelu, weights[3], out), hidden, 120)
-        layers_made.append((below, a, qkv, soft, mixed, out, b, up, gelu, weights))
-        below = down
-    gradient = draft.op("loss_gradient", (draft.op("loss", (below,), KIB, 5), below), hidden, 5)
-    for n in reversed(range(layers)):
-        below, a, qkv, soft, mixed, out, b, up, gelu, weights = layers_made[n]
-        names = ("w3", "w2", "w1", "w0")
-        d_gelu = draft.op(f"d_gelu{n}", (gradient, weights[3]), 4 * hidden, 120)
-        g3 = draft.op(f"g_{names[0]}_{n}", (gelu, gradient), 96 * KIB, 120)
-        d_up = draft.op(f"d_up{n}", (d_gelu, up), 4 * hidden, 30)
-        d_b = draft.op(f"d_b{n}", (d_up, weights[2]), hidden, 120)
-        g2 = draft.op(f"g_{names[1]}_{n}", (b, d_up), 96 * KIB, 120)
-        d_out = draft.op(f"d_out{n}", (d_b, out, gradient), hidden, 15)
-        d_mixed = draft.op(f"d_mixed{n}", (d_out, weights[1]), hidden, 40)
-        g1 = draft.op(f"g_{names[2]}_{n}", (mixed, d_out), 96 * KIB, 40)
-        d_soft = draft.op(f"d_soft{n}", (d_mixed, qkv), 4 * hidden, 30)
-        d_scores = draft.op(f"d_scores{n}", (d_soft, soft), 4 * hidden, 25)
-        d_qkv = draft.op(f"d_qkv{n}", (d_scores, d_mixed, soft, qkv), 3 * hidden, 60)
-        d_a = draft.op(f"d_a{n}", (d_qkv, weights[0]), hidden, 90)
-        g0 = draft.op(f"g_{names[3]}_{n}", (a, d_qkv), 96 * KIB, 90)
-        gradient = draft.op(f"d_below{n}", (d_a, below, d_out), hidden, 15)
-        for weight, grad in zip(weights, (g0, g1, g2, g3), strict=True):
-            draft.update(weight, grad, 96 * KIB)
-    return draft
-
-
-def on_platform(
-    draft: _Draft,
-    budget_ratio: float,
-    *,
-    computing: int = 1,
-    has_storage: bool = False,
-    link: tuple[float, float] = PCIE,
-) -> Problem:
-    """The problem of `draft` on an accelerator with that budget, slower devices, and a store.
-
-    The ratio is of what keeping everything on the accelerator needs beside the state; the
-    others have three times its peak. Slower devices take 2 to 4 times as long.
+    Attributes
+    ----------
+    best_share
+        Kernels reach between half of this and all of it, as a share of both rates.
     """
-    names = ["accelerator", "cpu", "little"][:computing]
-    devices = [Device(name, "llvm") for name in names]
-    pairs = [(a, b) for a in names for b in names if a != b]
-    if has_storage:
-        devices.append(Device("store", None))
-        pairs += [("accelerator", "store"), ("store", "accelerator")]
-    slowness = {"accelerator": (1.0, 1.0), "cpu": (2.0, 4.0), "little": (2.5, 4.0)}
-    costs = {
-        name: {
-            device: OpCost(us * draft.random.uniform(*slowness[device]), draft.workspace[name])
-            for device in names
-        }
-        for name, us in draft.compute_us.items()
-    }
-    problem = Problem(
-        OpGraph(tuple(draft.tensors), tuple(draft.ops), ("loss",)),
-        Platform(tuple(devices), tuple(Link(a, b, *link) for a, b in pairs)),
-        costs,
+
+    launch_us: float
+    gflop_s: float
+    memory_gb_s: float
+    power_w: float
+    best_share: float = 0.9
+
+
+SPEEDS = {
+    MAIN: Speed(4.0, 8000.0, 400.0, 40.0),
+    "cpu": Speed(1.5, 1200.0, 80.0, 30.0),
+    "little": Speed(1.5, 400.0, 40.0, 4.0),
+}
+PCIE = Link("a", "b", 10.0, 12.0, energy_nj_per_byte=0.1)
+SHARED = Link("a", "b", 2.0, 60.0, energy_nj_per_byte=0.03)
+FLASH = Link("a", "b", 80.0, 3.0, energy_nj_per_byte=0.3)
+PLATFORMS: dict[str, tuple[tuple[str, ...], Link]] = {
+    "one": ((MAIN,), PCIE),
+    "pcie": ((MAIN, "cpu"), PCIE),
+    "shared": ((MAIN, "cpu"), SHARED),
+    "three": ((MAIN, "cpu", "little"), SHARED),
+    "storage": ((MAIN, "flash"), FLASH),
+}
+"""Devices, the main one first, and the link between any two; a device without speed stores."""
+
+
+@dataclass(frozen=True)
+class TrainingGraph:
+    """An extracted training step.
+
+    Attributes
+    ----------
+    flops, workspace_bytes
+        Of each kernel.
+    """
+
+    graph: OpGraph
+    flops: dict[str, float]
+    workspace_bytes: dict[str, int]
+
+
+@cache
+def training_graph(name: str) -> TrainingGraph:
+    """The extracted graph of the network of that name."""
+    document = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
+    tensors = tuple(
+        Tensor(f"t{k}", size, Role(role), alias)
+        for k, (size, role, alias) in enumerate(document["tensors"])
     )
-    everything = run_once(problem, dict.fromkeys(draft.compute_us, "accelerator"))
+    kernels = document["kernels"]
+    ops = tuple(
+        Op(
+            f"{k}_{kernels[kernel][0]}",
+            kernels[kernel][0],
+            tuple(inputs),
+            tuple(outputs),
+            tuple((output, state) for output, state in updates),
+            recomputable,
+        )
+        for k, (kernel, inputs, outputs, updates, recomputable) in enumerate(document["ops"])
+    )
+    return TrainingGraph(
+        OpGraph(tensors, ops, tuple(document["outputs"])),
+        {kernel: flops for kernel, flops, _ in kernels},
+        {kernel: -(-size // 64) * 64 for kernel, _, size in kernels},
+    )
+
+
+def problem_of(network: str, platform: str, ratio: float | None) -> Problem:
+    """The training step of `network` on a platform of `PLATFORMS`.
+
+    Parameters
+    ----------
+    ratio
+        The main device's budget is its state plus this share of what keeping everything on it
+        needs beside the state; None gives 2 % more than what any schedule needs there. The
+        others have three times that need.
+    """
+    problem = _without_budgets(network, platform)
+    everything = run_once(problem, dict.fromkeys(problem.graph.op, MAIN))
     if everything is None:
-        raise ValueError("the accelerator must be able to run everything")
-    peak = simulate(problem, everything).peak_bytes["accelerator"]
-    state = problem.home_bytes["accelerator"]
-    budgets = {device.name: 3 * peak for device in devices}
-    budgets["accelerator"] = int(state + budget_ratio * (peak - state))
+        raise ValueError(f"{MAIN} must be able to run everything")
+    peak = simulate(problem, everything).peak_bytes[MAIN]
+    state = problem.home_bytes[MAIN]
+    budgets = {device.name: 3 * peak for device in problem.platform.devices}
+    if ratio is None:
+        alone = _without_budgets(network, "one")
+        budgets[MAIN] = int(1.02 * working_sets(alone).least_bytes()[MAIN])
+    else:
+        budgets[MAIN] = int(state + ratio * (peak - state))
     return problem.with_budgets(budgets)
+
+
+@cache
+def _without_budgets(network: str, platform: str) -> Problem:
+    names, link = PLATFORMS[platform]
+    devices = tuple(
+        Device(
+            name,
+            "llvm" if name in SPEEDS else None,
+            UNLIMITED_BYTES,
+            power_w=SPEEDS[name].power_w if name in SPEEDS else 0.0,
+        )
+        for name in names
+    )
+    links = tuple(replace(link, src=a, dst=b) for a in names for b in names if a != b)
+    step = training_graph(network)
+    costs = {
+        op.name: {name: _roofline(step, op, name) for name in names if name in SPEEDS}
+        for op in step.graph.ops
+    }
+    return Problem(step.graph, Platform(devices, links), costs)
+
+
+def _roofline(step: TrainingGraph, op: Op, device: str) -> OpCost:
+    speed = SPEEDS[device]
+    draw = zlib.crc32(f"{op.kernel} on {device}".encode()) / 2**32
+    share = speed.best_share * (0.5 + 0.5 * draw)
+    moved = sum(step.graph.tensor[name].size_bytes for name in (*op.inputs, *op.outputs))
+    arithmetic_us = step.flops[op.kernel] / (1e3 * speed.gflop_s)
+    traffic_us = moved / (1e3 * speed.memory_gb_s)
+    compute_us = round(speed.launch_us + max(arithmetic_us, traffic_us) / share, 3)
+    return OpCost(
+        compute_us,
+        step.workspace_bytes[op.kernel],
+        energy_uj=round(speed.power_w * compute_us, 3),
+        source=CostSource.ROOFLINE,
+    )
