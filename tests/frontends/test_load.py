@@ -9,9 +9,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
+from tests.training.autograd import worst_gradient_error
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends import load_model, zoo
-from tvm_xengine.frontends.assemble import with_output
+from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.onnx import from_onnx
 from tvm_xengine.frontends.torch import from_torch_export
 from tvm_xengine.training.build import build_training_step
@@ -29,13 +30,13 @@ class Net(nn.Module):
         return self.fc(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
 
 
-class Products(nn.Module):
+class Sorted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Linear(3, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cumprod(self.fc(torch.cumprod(self.fc(x), 0)), 1)
+        return torch.sort(self.fc(torch.sort(self.fc(x), 0)[0]), 1)[0]
 
 
 IMAGE = torch.randn(2, 1, 5, 5)
@@ -137,8 +138,8 @@ def test_another_batch_size_than_the_exported_one_is_refused(tmp_path: pathlib.P
 
 
 def test_all_ops_without_gradient_are_listed_with_their_layers() -> None:
-    model = from_torch_export(torch.export.export(Products(), (torch.randn(2, 3),)))
-    with pytest.raises(MissingGradientError, match=r"2 ops .*cumprod \(in cumprod\).*cumprod"):
+    model = from_torch_export(torch.export.export(Sorted(), (torch.randn(2, 3),)))
+    with pytest.raises(MissingGradientError, match=r"2 ops .*sort \(in sort\).*sort"):
         build_training_step(model)
 
 
@@ -192,3 +193,71 @@ def test_ops_without_derivative_that_cut_off_the_parameters_are_named(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     with pytest.raises(MissingGradientError, match=r"relax\.round \(in head_round\)"):
         build_training_step(from_onnx(path))
+
+
+def test_all_unknown_ops_of_onnx_are_listed_with_their_layers(tmp_path: pathlib.Path) -> None:
+    nodes = [
+        helper.make_node("Magic", ["x"], ["h"], name="/body/Magic", domain="acme"),
+        helper.make_node("Wonder", ["h"], ["y"], name="/head/Wonder", domain="acme"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+    )
+    path = tmp_path / "magic.onnx"
+    onnx.save(helper.make_model(graph), path)
+    with pytest.raises(
+        UnsupportedModelError, match=r"2 ops .*Magic \(in body\), Wonder \(in head\)"
+    ):
+        from_onnx(path)
+
+
+def test_buffers_that_the_forward_pass_changes_are_named() -> None:
+    class Averaging(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean_output", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            self.mean_output.mul_(0.9).add_(y.detach().mean(0), alpha=0.1)
+            return y
+
+    with pytest.raises(UnsupportedModelError, match=r"changes the buffers .*mean_output"):
+        from_torch_export(torch.export.export(Averaging(), (IMAGE,)))
+
+
+def test_parameters_that_nothing_reads_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    from_torch_export(torch.export.export(Net(), (IMAGE,)))
+    assert "does not depend on ['head_bias', 'head_weight']" in caplog.text
+
+
+def test_changes_in_place_inside_the_model_are_followed() -> None:
+    class InPlace(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            y[:, 1].mul_(3.0)
+            view = y.view(-1)
+            view.add_(torch.ones_like(view))
+            return y.relu_()
+
+    torch.manual_seed(0)
+    module = InPlace().train()
+    model = from_torch_export(torch.export.export(module, (IMAGE,)))
+    assert worst_gradient_error(model, module, IMAGE, torch.tensor([0, 2])) < 1e-4
+
+
+def test_a_final_softmax_is_left_to_the_loss() -> None:
+    class Probabilities(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(super().forward(x), 1)
+
+    torch.manual_seed(0)
+    module = Probabilities()
+    bare = without_final_softmax(from_torch_export(torch.export.export(module, (IMAGE,))))
+    logits = Net()
+    logits.load_state_dict(module.state_dict())
+    assert worst_gradient_error(bare, logits, IMAGE, torch.tensor([0, 2])) < 1e-4
+    assert without_final_softmax(bare) is bare

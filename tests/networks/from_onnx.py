@@ -36,7 +36,15 @@ def light_model(name: str, *, batch: int = 2) -> Network:
         }
         return Subject(model, leaves, _Graph(onnx.load(path).graph, leaves))
 
-    return Network(name, "onnx light", published, subject, Setting(8, _SIZE), Setting(batch, _SIZE))
+    return Network(
+        name,
+        "onnx light",
+        published,
+        subject,
+        full=Setting(8, _SIZE),
+        checked=Setting(batch, _SIZE),
+        is_imported_twice=True,
+    )
 
 
 class _Graph:

@@ -51,6 +51,8 @@ class Network:
         At which setting it is counted, and at which it is compared.
     vocabulary
         How many different tokens it reads; None for networks that read numbers.
+    is_imported_twice
+        Whether PyTorch's function is our own reading of a file, so that it cannot be the only judge.
     """
 
     name: str
@@ -60,3 +62,4 @@ class Network:
     full: Setting
     checked: Setting
     vocabulary: int | None = None
+    is_imported_twice: bool = False

@@ -51,7 +51,7 @@ def _row(network: Network, stages: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _error(row: Mapping[str, Any] | None, key: str) -> str:
-    return f"{row[key]:.0e}" if row else "-"
+    return "-" if row is None or row[key] is None else f"{row[key]:.0e}"
 
 
 def _setting(setting: Setting) -> str:

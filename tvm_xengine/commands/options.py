@@ -32,6 +32,8 @@ class ModelOptions:
         Of a zoo network; None takes its usual ones.
     draw_weights
         Draw the weights of a file anew.
+    output
+        Position of the output that is trained; None where there is only one.
     """
 
     model: str
@@ -41,6 +43,7 @@ class ModelOptions:
     size: int | None = None
     num_classes: int | None = None
     draw_weights: bool = False
+    output: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
             size=options.size,
             num_classes=options.classes,
             draw_weights=options.draw_weights,
+            output=options.output_index,
         ),
         budget=BudgetOptions(
             options.platform,
@@ -191,6 +195,12 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--classes", type=_positive_int, help="classes, or different tokens, of a zoo network"
+    )
+    command.add_argument(
+        "--output-index",
+        type=int,
+        metavar="N",
+        help="which output of a model is trained, counted from 0, where it has several",
     )
     command.add_argument(
         "--draw-weights",

@@ -27,7 +27,7 @@ from tvm_xengine.compiler import (
 )
 from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
 from tvm_xengine.errors import InvalidPlatformError
-from tvm_xengine.frontends.assemble import without_final_softmax
+from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
@@ -113,6 +113,8 @@ def requested_model(options: ModelOptions) -> ForwardModel:
         draw_weights=options.draw_weights,
         seed=options.seed,
     )
+    if options.output is not None:
+        model = with_output(model, options.output)
     return without_final_softmax(model)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import tvm
 from tvm import relax
 
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.training.batch_norms import running_statistics
 from tvm_xengine.training.constants import lift_constants
 from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
+
+logger = logging.getLogger(__name__)
 
 
 def assemble(
@@ -28,6 +32,8 @@ def assemble(
     statistics = {var.name for var in running_statistics(source)}
     inputs = [param for param in source.params if param.name not in values]
     state = [param for param in source.params if param.name in values and param in readers]
+    if unread := [one for one in trainable if one not in {param.name for param in state}]:
+        logger.warning("%s: the output does not depend on %s: left out", name, sorted(unread))
     groups: dict[str, list[str]] = {"parameter": [], "statistic": [], "constant": []}
     for param in state:
         if param.name in statistics:
@@ -52,7 +58,9 @@ def with_output(model: ForwardModel, position: int) -> ForwardModel:
     """The model that returns only one of the tensors that `model` returns."""
     source = read_forward_ops(model.main)
     if not 0 <= position < len(source.outputs):
-        raise ValueError(f"{model.name} returns {len(source.outputs)} tensors, not {position + 1}")
+        raise UnsupportedModelError(
+            f"{model.name} returns {len(source.outputs)} tensors, there is none at {position}"
+        )
     one = replace(source, outputs=(source.outputs[position],)).live()
     mod = tvm.IRModule({"main": _rewritten(one, list(source.params))})
     return assemble(model.name, mod, model.state, set(model.parameters))

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
@@ -57,6 +57,10 @@ def import_model(
     set_norm_modes(graph, train=train_norms)
     values = _values(graph)
     importer = _Importer()
+    if unknown := importer.unknown_nodes(graph):
+        raise UnsupportedModelError(
+            f"{name}: {len(unknown)} ops of the graph are unknown: {', '.join(unknown)}"
+        )
     complaints = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(complaints):
@@ -98,6 +102,16 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.bb = NamingBlockBuilder()
         self.place = "the graph"
+
+    def unknown_nodes(self, graph: onnx.GraphProto) -> list[str]:
+        """The nodes that have no importer: operator and layer of each."""
+        known = {name for name, convert in _get_convert_map().items() if convert is not None}
+        known |= {"Constant", "If"}
+        return [
+            f"{node.op_type} (in {_layer(node.name or node.output[0], node.op_type)})"
+            for node in graph.node
+            if node.op_type not in known
+        ]
 
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, object], opset: int

@@ -65,7 +65,24 @@ def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel
         if spec.kind is InputKind.PARAMETER
     )
     trainable = {one for one in parameters if "float" in str(values[one].dtype)}
-    return assemble(name, mod, values, trainable)
+    model = assemble(name, mod, values, trainable)
+    _check_mutation(model, program)
+    return model
+
+
+def _check_mutation(model: ForwardModel, program: ExportedProgram) -> None:
+    """A step replaces the running statistics of batch norms, and no other buffers."""
+    state = {**dict(program.named_buffers()), **program.constants}
+    changed = [
+        target
+        for target in program.graph_signature.buffers_to_mutate.values()
+        if state[target].is_floating_point() and identifier(target) not in model.statistics
+    ]
+    if changed:
+        raise UnsupportedModelError(
+            f"{model.name}: the forward pass changes the buffers {changed}, which a training step"
+            " would leave as they are; only running statistics of batch norms are updated"
+        )
 
 
 def _check_shapes(name: str, program: ExportedProgram) -> None:
