@@ -37,7 +37,8 @@ SMALL: list[Case] = [
     *(("lenet", platform, ratio) for platform in ("pcie", "shared") for ratio in RATIOS),
     ("lenet", "three", 0.7),
     ("lenet", "storage", None),
-    *(("mlp", "one", ratio) for ratio in (0.7, 0.3)),
+    ("mlp", "one", None),
+    ("mlp", "storage", 0.5),
 ]
 MIDDLE: list[Case] = [
     *(

@@ -9,7 +9,7 @@ from tvm_xengine.graph import Op, OpGraph, Tensor
 from tvm_xengine.platform import Device, Link, Platform
 from tvm_xengine.problem import OpCost, Problem
 from tvm_xengine.simulate import simulate
-from tvm_xengine.solvers.automatic import Incumbent
+from tvm_xengine.solvers.incumbent import Incumbent
 from tvm_xengine.solvers.prover import Prover, is_closed
 from tvm_xengine.solvers.request import Proof, Request
 from tvm_xengine.solvers.result import Limits, Objective, Scope, Status
