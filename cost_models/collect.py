@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,14 +39,14 @@ class CollectOptions:
         Target descriptions, each a device.
     kernels
         Stop when so many are measured, those that were there before included.
-    largest_tensor_bytes
-        Kernels that touch larger tensors are left out: they take long and teach little more.
+    most_flops
+        Kernels that do more are left out: they take long and teach little more.
     """
 
     targets: tuple[str, ...]
     kernels: int
     effort: Effort = field(default_factory=Effort)
-    largest_tensor_bytes: int = 16 << 20
+    most_flops: float = 1e8
 
 
 OnVariant = Callable[[int, int, str], None]
@@ -75,39 +74,35 @@ def collect(
         if measured >= options.kernels:
             break
         try:
-            kernels = training_kernels(variant, options)
+            kernels = training_kernels(variant, options.targets)
         except XEngineError as error:
             _logger.warning("%s is left out: %s", variant, error)
             continue
-        for kernel in kernels:
-            _add(folder, kernel, variant.family)
+        wanted = [k for k in kernels if _add(folder, k, variant.family) <= options.most_flops]
         with TemporaryDirectory() as scratch:
             timer = IsolatedTimer(passing_libraries(Path(scratch)))
-            measure_kernels(kernels, folder.measurements, effort=options.effort, timer=timer)
+            measure_kernels(wanted, folder.measurements, effort=options.effort, timer=timer)
         measured = len(folder.measured())
         if on_progress is not None:
             on_progress(measured, options.kernels, str(variant))
     return measured
 
 
-def training_kernels(variant: Variant, options: CollectOptions) -> list[DeviceKernel]:
+def training_kernels(variant: Variant, targets: Sequence[str]) -> list[DeviceKernel]:
     """The kernels of a network's training step, forward, backward and update, for each target."""
     training = build_training_step(variant.build(), optimizer=variant.optimizer)
     lowered = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP)])(training.mod)
     names = list(dict.fromkeys(extract_graph(lowered, TRAIN_STEP).kernels.values()))
     funcs = [(name, lowered[name]) for name in names]
     kernels = []
-    for description in options.targets:
+    for description in targets:
         target = resolve_target(description)
-        kernels += [
-            prepare_kernel(func, target, name)
-            for name, func in funcs
-            if _largest_bytes(func) <= options.largest_tensor_bytes
-        ]
+        kernels += [prepare_kernel(func, target, name) for name, func in funcs]
     return kernels
 
 
-def _add(folder: DatasetFolder, kernel: DeviceKernel, family: str) -> None:
+def _add(folder: DatasetFolder, kernel: DeviceKernel, family: str) -> float:
+    """Remember what a kernel is; returns its arithmetic operations."""
     device = device_fingerprint(kernel.target)
     features = kernel_features(kernel)
     record = KernelRecord(
@@ -125,11 +120,8 @@ def _add(folder: DatasetFolder, kernel: DeviceKernel, family: str) -> None:
         workspace_bytes=kernel.workspace_bytes,
     )
     folder.add(record, features.names)
+    return features.flops
 
 
 def _describe(specs: Sequence[TensorSpec]) -> str:
     return " ".join(f"{spec.dtype}{list(spec.shape)}".replace(" ", "") for spec in specs)
-
-
-def _largest_bytes(func: tvm.tirx.PrimFunc) -> int:
-    return max(8 * math.prod(int(extent) for extent in param.ty.shape) for param in func.params)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.append_only import AppendOnlyFile
 from tvm_xengine.cost_models.feature_table import FEATURE_SET, FeatureTable
-from tvm_xengine.cost_models.measurements import Measurement, MeasurementCache
+from tvm_xengine.cost_models.measurements import Measurement, MeasurementCache, typical_us
 from tvm_xengine.errors import InvalidDatasetError
 
 SCHEMA = 1
@@ -207,13 +207,10 @@ def make_dataset(
         devices=tuple(record.device for record, _ in rows),
         targets=tuple(record.target for record, _ in rows),
         families=tuple(record.families for record, _ in rows),
-        rounds_us=tuple(_typical_rounds(measured) for _, measured in rows),
+        rounds_us=tuple(
+            tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for _, m in rows
+        ),
     )
-
-
-def _typical_rounds(measured: Measurement) -> tuple[float, ...]:
-    percentile = 0 if measured.clock == "wall" else 25
-    return tuple(float(np.percentile(batches, percentile)) for batches in measured.rounds_us)
 
 
 def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:

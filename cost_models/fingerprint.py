@@ -43,3 +43,9 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor()
     return next((line for line in lines if line.startswith("model name")), platform.processor())
+
+
+def remote_fingerprint(target: Target, address: str) -> str:
+    """The same for boards behind an RPC address, whose processor is not known here."""
+    facts = _machine() | {"cpu": f"behind {address}"}
+    return _digest({"target": str(target), "code": code_version()} | facts)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.kernel_store import OnProgress
@@ -16,10 +14,11 @@ from tvm_xengine.cost_models.measurements import (
     Measurement,
     MeasurementCache,
     MeasurementFailure,
+    typical_us,
 )
 from tvm_xengine.cost_models.sentinel import Sentinel
 from tvm_xengine.cost_models.timers import Timer, TimerHere
-from tvm_xengine.cost_models.timing import Effort, uses_threads
+from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.errors import MeasurementError
 
 
@@ -58,7 +57,7 @@ def measure_kernels(
     sessions = [
         session
         for kernel in {kernel.symbol: kernel for kernel in kernels}.values()
-        if (session := _session(kernel, cache)) is not None
+        if (session := _session(kernel, timer.device(kernel.target), cache)) is not None
     ]
     missing = [one for one in sessions if one.missing_rounds(effort) > 0]
     total = sum(one.missing_rounds(effort) for one in missing)
@@ -82,7 +81,7 @@ def measure_kernels(
 
 
 def require_measured(
-    kernels: Sequence[DeviceKernel], measured: dict[str, Measurement], cache: MeasurementCache
+    kernels: Sequence[DeviceKernel], measured: Mapping[str, Measurement], cache: MeasurementCache
 ) -> None:
     """Raise MeasurementError, with the reason, when a kernel has no measurement."""
     for kernel in kernels:
@@ -123,11 +122,8 @@ class _Session:
         self.rounds_us.append(batches_us)
         self.load_averages.append(os.getloadavg()[0])
         self.sentinels_us.append(sentinel.time_us())
-        threaded = uses_threads(self.kernel)
-        # Whatever else runs only adds to the wall clock; the CPU clock errs in both directions.
-        typical = [
-            float(np.percentile(batches, 0 if threaded else 25)) for batches in self.rounds_us
-        ]
+        clock = timer.clock(self.kernel)
+        typical = [typical_us(batches, clock) for batches in self.rounds_us]
         return Measurement(
             kernel=self.kernel.key,
             device=self.device,
@@ -135,16 +131,15 @@ class _Session:
             compute_us=statistics.median(typical),
             lo_us=min(typical),
             hi_us=max(typical),
-            clock="wall" if threaded else "thread",
+            clock=clock,
             rounds_us=tuple(self.rounds_us),
             load_averages=tuple(self.load_averages),
             sentinels_us=tuple(self.sentinels_us),
         )
 
 
-def _session(kernel: DeviceKernel, cache: MeasurementCache) -> _Session | None:
+def _session(kernel: DeviceKernel, device: str, cache: MeasurementCache) -> _Session | None:
     """What is known of a kernel; None when measuring it has failed before."""
-    device = device_fingerprint(kernel.target)
     if cache.find_failure(kernel.key, device) is not None:
         return None
     session = _Session(kernel, device)

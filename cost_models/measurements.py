@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tvm_xengine.cost_models.append_only import AppendOnlyFile
 
@@ -93,6 +96,15 @@ class LinkMeasurement:
             raise ValueError(f"latency_us must be >= 0, got {self.latency_us}")
         if not (math.isfinite(self.bandwidth_gb_s) and self.bandwidth_gb_s > 0):
             raise ValueError(f"bandwidth_gb_s must be > 0, got {self.bandwidth_gb_s}")
+
+
+def typical_us(batches_us: Sequence[float], clock: str) -> float:
+    """The batch of a round that stands for it.
+
+    Whatever else runs only adds to the wall clock, so its shortest batch counts; the clock of a
+    thread errs in both directions, and the lower quartile counts.
+    """
+    return float(np.percentile(batches_us, 0 if clock == "wall" else 25))
 
 
 def default_cache_path() -> Path:

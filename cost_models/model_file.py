@@ -27,14 +27,14 @@ class ModelFile:
 
     Attributes
     ----------
-    targets
-        Targets whose kernels it has learned from.
+    architectures
+        Kinds of processors whose kernels it has learned from, such as ``llvm x86_64``.
     card
         Data, metrics, noise floor and ranges, for people.
     """
 
     predictor: BoostedTreesPredictor
-    targets: tuple[str, ...]
+    architectures: tuple[str, ...]
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -49,7 +49,7 @@ def write_model(model: ModelFile, path: Path) -> None:
         "rate_limits": predictor.rate_limits,
         "disagreement_floor": predictor.disagreement_floor,
         "widths": predictor.widths,
-        "targets": model.targets,
+        "architectures": model.architectures,
         "xgboost": xgboost.__version__,
         "card": model.card,
     }
@@ -90,7 +90,7 @@ def read_model(path: Path) -> ModelFile:
             disagreement_floor=float(document["disagreement_floor"]),
             widths=tuple(document["widths"]),
         )
-        return ModelFile(predictor, tuple(document["targets"]), document["card"])
+        return ModelFile(predictor, tuple(document["architectures"]), document["card"])
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, xgboost.core.XGBoostError) as error:
         raise InvalidDatasetError(
             f"{path}: expected a cost model written by tvm-xengine costs train: {error}"

@@ -10,18 +10,33 @@ from typing import Protocol
 
 import tvm
 from loky import ProcessPoolExecutor
+from tvm.target import Target
 
 from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
-from tvm_xengine.cost_models.timing import Effort, KernelCall, call_of, time_kernel_us
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.timing import (
+    Effort,
+    KernelCall,
+    call_of,
+    time_kernel_us,
+    uses_threads,
+)
 from tvm_xengine.errors import MeasurementError
 
 _KERNELS_PER_LIBRARY = 16
+_START_S = 300.0
 
 
 class Timer(Protocol):
     """Compiles kernels, then times them one by one, as often as asked."""
+
+    def device(self, target: Target) -> str:
+        """Fingerprint of the device that kernels of a target are timed on."""
+
+    def clock(self, kernel: DeviceKernel) -> str:
+        """``thread``, the time a thread was computing, or ``wall``."""
 
     def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
         """Compile what will be timed."""
@@ -35,6 +50,14 @@ class Timer(Protocol):
 
 class TimerHere:
     """Times kernels in this process, which a kernel that crashes takes with it."""
+
+    def device(self, target: Target) -> str:
+        """This machine."""
+        return device_fingerprint(target)
+
+    def clock(self, kernel: DeviceKernel) -> str:
+        """Several threads have only the wall clock in common."""
+        return clock_here(kernel)
 
     def __init__(self) -> None:
         self._modules: Mapping[str, tvm.runtime.Module] = {}
@@ -108,6 +131,14 @@ class IsolatedTimer:
         self._paths: dict[str, Path] = {}
         self._executor: ProcessPoolExecutor | None = None
 
+    def device(self, target: Target) -> str:
+        """This machine."""
+        return device_fingerprint(target)
+
+    def clock(self, kernel: DeviceKernel) -> str:
+        """Several threads have only the wall clock in common."""
+        return clock_here(kernel)
+
     def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
         """Compile into libraries."""
         self._paths = dict(self._libraries(kernels, on_compiled))
@@ -116,6 +147,8 @@ class IsolatedTimer:
         """Call the kernel in the other process."""
         if self._executor is None:
             self._executor = ProcessPoolExecutor(1)
+            # Loading the compiler may take longer than a kernel may hang.
+            self._executor.submit(_load_compiler).result(timeout=_START_S)
         path = self._paths[kernel.symbol]
         future = self._executor.submit(_time_library_us, path, call_of(kernel), effort)
         try:
@@ -138,11 +171,20 @@ class IsolatedTimer:
         self._executor = None
 
 
+def clock_here(kernel: DeviceKernel) -> str:
+    """The clock for a kernel in this process."""
+    return "wall" if uses_threads(kernel) else "thread"
+
+
 def timer_for(store: KernelStore | None) -> Timer:
     """A process of its own where there is a store to load libraries from."""
     return (
         TimerHere() if store is None or not store.is_kept else IsolatedTimer(kept_libraries(store))
     )
+
+
+def _load_compiler() -> str:
+    return str(tvm.__version__)
 
 
 def _time_library_us(path: Path, call: KernelCall, effort: Effort) -> tuple[float, ...]:

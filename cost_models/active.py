@@ -1,0 +1,161 @@
+"""Plan, measure what the plan relies on, plan again: few measurements, good plans."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.planner import Plan
+from tvm_xengine.problem import CostSource, OpCost, Problem
+from tvm_xengine.schedule import Compute
+
+_MEASURED = (CostSource.MEASURED, CostSource.CACHED)
+
+Costs = Mapping[str, OpCost]
+"""By the symbol of the kernel."""
+
+
+@dataclass(frozen=True)
+class ActiveLimits:
+    """When to stop measuring.
+
+    Attributes
+    ----------
+    rounds
+        Plans that may be measured.
+    uncertain_ratio
+        Share of the plan's time that may rest on the intervals of predictions.
+    kernels_ratio
+        Share of all kernels that may be measured.
+    time_s
+        No round begins after so long.
+    """
+
+    rounds: int = 6
+    uncertain_ratio: float = 0.02
+    kernels_ratio: float = 1 / 3
+    time_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class ActivePlan:
+    """A plan with the story of its costs.
+
+    Attributes
+    ----------
+    measured_kernels, all_kernels
+        How many kernels were measured (or known from before), and how many there are.
+    rounds
+        How often something was measured.
+    """
+
+    plan: Plan
+    measured_kernels: int
+    all_kernels: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What the loop needs to know of the step.
+
+    Attributes
+    ----------
+    kernels
+        By symbol.
+    kernel_of
+        Symbol of the kernel of an op on a device.
+    problem_with
+        The problem with these costs.
+    plan
+        The planner.
+    measure
+        Measures kernels.
+    """
+
+    kernels: Mapping[str, DeviceKernel]
+    kernel_of: Callable[[str, str], str]
+    problem_with: Callable[[Costs], Problem]
+    plan: Callable[[Problem], Plan]
+    measure: Callable[[Sequence[DeviceKernel]], Costs]
+
+
+def plan_actively(
+    planning: Planning, predicted: Costs, limits: ActiveLimits | None = None
+) -> ActivePlan:
+    """Plan with optimistic costs, measure what the plan relies on, until nothing new is needed.
+
+    A kernel that was not measured counts with the lower end of its interval, so a plan avoids it
+    only where that is safe: optimism in the face of uncertainty (Lai and Robbins, Advances in
+    Applied Mathematics 1985). What is measured first is what makes the plan's time most
+    uncertain.
+
+    Parameters
+    ----------
+    predicted
+        A cost for every kernel; those whose source is a measurement count as known.
+    """
+    limits = limits or ActiveLimits()
+    start_s = time.monotonic()
+    costs = dict(predicted)
+    most = max(1, int(limits.kernels_ratio * len(planning.kernels)))
+    rounds = 0
+    while rounds < limits.rounds and time.monotonic() - start_s < limits.time_s:
+        plan = planning.plan(planning.problem_with(_optimistic(costs)))
+        wanted = _uncertain_kernels(planning, plan, costs, limits.uncertain_ratio)
+        room = most - sum(cost.source is CostSource.MEASURED for cost in costs.values())
+        if not wanted or room <= 0:
+            break
+        costs |= planning.measure([planning.kernels[symbol] for symbol in wanted[:room]])
+        rounds += 1
+    final = planning.plan(planning.problem_with(costs))
+    known = sum(cost.source in _MEASURED for cost in costs.values())
+    return ActivePlan(final, known, len(planning.kernels), rounds)
+
+
+def interval_us(plan: Plan) -> tuple[float, float]:
+    """The plan's cost if every kernel took the lower, or the upper end of its interval."""
+    problem = plan.problem
+    low = high = plan.simulation.cost_us
+    for step in plan.schedule.steps:
+        if isinstance(step, Compute):
+            cost = problem.costs[step.op][step.device]
+            low -= cost.compute_us - cost.lo_us
+            high += cost.hi_us - cost.compute_us
+    return low, high
+
+
+def _optimistic(costs: Costs) -> Costs:
+    return {
+        symbol: cost
+        if cost.source in _MEASURED
+        else replace(cost, compute_us=max(cost.lo_us, 1e-3), lo_us=-1.0)
+        for symbol, cost in costs.items()
+    }
+
+
+def _uncertain_kernels(
+    planning: Planning, plan: Plan, costs: Costs, uncertain_ratio: float
+) -> list[str]:
+    """Kernels of the plan to measure, the most uncertain first; none when little is uncertain."""
+    uses: Counter[str] = Counter()
+    for step in plan.schedule.steps:
+        if isinstance(step, Compute):
+            uses[planning.kernel_of(step.op, step.device)] += 1
+    spread = {
+        symbol: (costs[symbol].hi_us - costs[symbol].lo_us) * count
+        for symbol, count in uses.items()
+        if costs[symbol].source not in _MEASURED
+    }
+    allowed = uncertain_ratio * sum(costs[symbol].compute_us * n for symbol, n in uses.items())
+    chosen: list[str] = []
+    left = sum(spread.values())
+    for symbol in sorted(spread, key=lambda name: -spread[name]):
+        if left <= allowed:
+            break
+        chosen.append(symbol)
+        left -= spread[symbol]
+    return chosen

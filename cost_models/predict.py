@@ -1,0 +1,77 @@
+"""Costs of kernels that nobody has measured."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import tvm_xengine.cost_models
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.cost_models.baselines import RooflinePredictor
+from tvm_xengine.cost_models.feature_table import table_of
+from tvm_xengine.cost_models.features import kernel_features
+from tvm_xengine.cost_models.model import Predictor
+from tvm_xengine.cost_models.model_file import ModelFile, read_model
+from tvm_xengine.problem import CostSource, OpCost
+
+TYPICAL_ROOFLINE = RooflinePredictor(
+    flops_per_us=2500.0,
+    bytes_per_us=5000.0,
+    overhead_us=0.5,
+    lane_exponent=0.7,
+    spread=1.5,
+)
+"""A core of some GHz; for devices that no model knows. Its interval is a factor of 4.5."""
+
+_SAME_FAMILY = {"AMD64": "x86_64", "arm64": "aarch64"}
+
+SHIPPED_MODEL = Path(str(files(tvm_xengine.cost_models))) / "cpu.costmodel"
+"""The model that comes with the package, trained on kernels of two x86-64 targets."""
+
+
+def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> dict[str, OpCost]:
+    """For each kernel's symbol what it should cost; nothing is compiled or run.
+
+    Kernels for targets that the model does not know, or all when there is no model, get a typical
+    roofline, and say so in their source.
+    """
+    distinct = list({kernel.symbol: kernel for kernel in kernels}.values())
+    known = [kernel for kernel in distinct if model is not None and knows(model, kernel)]
+    others = [kernel for kernel in distinct if model is None or not knows(model, kernel)]
+    costs: dict[str, OpCost] = {}
+    if model is not None:
+        costs |= _predict(known, model.predictor, CostSource.PREDICTED)
+    return costs | _predict(others, TYPICAL_ROOFLINE, CostSource.ROOFLINE)
+
+
+def knows(model: ModelFile, kernel: DeviceKernel) -> bool:
+    """Whether the model has learned from kernels of this kind of processor."""
+    return architecture_of(str(kernel.target)) in model.architectures
+
+
+def default_model() -> ModelFile | None:
+    """The model that comes with the package; None in a checkout that has none."""
+    return read_model(SHIPPED_MODEL) if SHIPPED_MODEL.exists() else None
+
+
+def _predict(
+    kernels: Sequence[DeviceKernel], predictor: Predictor, source: CostSource
+) -> dict[str, OpCost]:
+    if not kernels:
+        return {}
+    answer = predictor.predict(table_of([kernel_features(kernel) for kernel in kernels]))
+    rows = zip(kernels, answer.time_us, answer.lo_us, answer.hi_us, strict=True)
+    return {
+        kernel.symbol: OpCost(float(time), lo_us=float(lo), hi_us=float(hi), source=source)
+        for kernel, time, lo, hi in rows
+    }
+
+
+def architecture_of(target: str) -> str:
+    """The kind of a target (as JSON) and its processor family, this machine's where none is named."""
+    description = json.loads(target)
+    family = str(description.get("mtriple", platform.machine())).partition("-")[0]
+    return f"{description['kind']} {_SAME_FAMILY.get(family, family)}"
