@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-embedded lint format bench networks clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench networks clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -15,6 +15,9 @@ test-slow: .stamp-dev
 # Packages in C on emulated processors; a missing compiler or emulator is a visible skip.
 test-embedded: .stamp-dev
 	$(BIN)/python -m pytest tests/aot -m 'slow or not slow'
+
+oracle: .stamp-dev
+	$(BIN)/python -m pytest tests/solvers/test_oracle.py -m oracle
 
 bench: .stamp-dev
 	$(BIN)/python -m pytest benchmarks -s -m 'slow or not slow'

@@ -7,6 +7,7 @@ from tvm_xengine.schedule import Schedule
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.baselines.placed import keep_all
 from tvm_xengine.solvers.greedy import greedy_schedule
+from tvm_xengine.solvers.reach import cut_off
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import BudgetAdvice
 from tvm_xengine.solvers.working_set import working_sets
@@ -27,7 +28,8 @@ def advise(problem: Problem, request: Request) -> BudgetAdvice:
     ample = {name: max(size, _everything_bytes(problem)) for name, size in asked.items()}
     working: dict[str, int] | None = None
     low, high = 0.0, 1.0
-    for step in range(_STEPS):
+    cut = cut_off(problem)
+    for step in range(0 if cut else _STEPS):
         if request.elapsed_s > request.limits.time_limit_s + _GRACE_S:
             break
         ratio = high if step == 0 else (low + high) / 2
@@ -41,7 +43,7 @@ def advise(problem: Problem, request: Request) -> BudgetAdvice:
         high = ratio
         peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
         working = {name: max(asked[name], peak[name], problem.home_bytes[name]) for name in asked}
-    return BudgetAdvice(working, sets.least_bytes(), sets.binding())
+    return BudgetAdvice(working, sets.least_bytes(), cut or sets.binding())
 
 
 def _find(problem: Problem, request: Request) -> Schedule | None:

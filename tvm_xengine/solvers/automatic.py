@@ -11,6 +11,7 @@ from tvm_xengine.solvers.formulations import tight
 from tvm_xengine.solvers.incumbent import Incumbent
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.prover import is_closed
+from tvm_xengine.solvers.reach import cut_off
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 from tvm_xengine.solvers.working_set import working_sets
@@ -31,6 +32,9 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
     if sets.is_infeasible():
         proof = Proof(0.0, is_infeasible=True)
         return conclude(problem, request, None, proof, solver="auto", message=sets.binding())
+    if cut := cut_off(problem):
+        proof = Proof(0.0, is_infeasible=True)
+        return conclude(problem, request, None, proof, solver="auto", message=cut)
     best = Incumbent(problem, request)
     best.offer(request.start, "start")
     best.offer(keep_all(problem, request), "keep-all")

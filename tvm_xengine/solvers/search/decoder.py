@@ -514,7 +514,8 @@ def _measure_memory(g: Static, w: Work) -> float:
         if not g.device[d].is_ample or g.by_makespan:
             size = g.tensor[w.stay[k].tensor].size
             w.live[d, w.stay[k].start] += size
-            w.live[d, min(w.stay[k].end, steps) + 1] -= size
+            # What is there when the step begins is there during the first step at least.
+            w.live[d, min(max(w.stay[k].end, 0), steps) + 1] -= size
     excess = 0.0
     hot = 0
     for d in range(len(g.device)):

@@ -1,0 +1,100 @@
+"""What cannot be solved is refused, or proven impossible, with a reason; what dies is survived."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+
+from tests.solvers.chains import training_chain
+from tests.solvers.networks import chain, single
+from tests.strategies import problems
+from tvm_xengine.errors import InvalidProblemError
+from tvm_xengine.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.platform import Device, Link, Platform
+from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.reach import cut_off
+from tvm_xengine.solvers.result import Limits, Status
+from tvm_xengine.solvers.solve import solve
+
+
+def apart(links: tuple[Link, ...]) -> Problem:
+    """State on device a, an op that reads it and runs on device b only, and these links."""
+    graph = OpGraph(
+        (Tensor("w", 4, Role.PARAMETER), Tensor("y", 4)), (Op("f", "k", ("w",), ("y",)),), ("y",)
+    )
+    platform = Platform((Device("a", "llvm", 100), Device("b", "llvm", 100)), links)
+    return Problem(graph, platform, {"f": {"b": OpCost(1.0)}})
+
+
+@pytest.mark.parametrize("solver", ["auto", "tight", "greedy"])
+def test_devices_that_no_link_joins_are_named(solver: str) -> None:
+    result = solve(apart(()), solver, limits=Limits(time_limit_s=10.0))
+    assert result.schedule is None
+    assert result.advice is not None
+    assert result.advice.binding == (
+        "op f can run on ['b'], but w, which it reads, can only be on ['a'], and no links lead from"
+        " there"
+    )
+    assert result.advice.working_budget_bytes is None
+
+
+def test_a_link_the_wrong_way_does_not_help() -> None:
+    assert cut_off(apart((Link("b", "a", 1.0, 1.0),))) is not None
+    assert cut_off(apart((Link("a", "b", 1.0, 1.0),))) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_devices=3, max_ops=4))
+def test_what_is_cut_off_has_no_schedule(problem: Problem) -> None:
+    if cut_off(problem) is not None:
+        assert solve_exhaustively(problem).schedule is None
+
+
+@pytest.mark.parametrize("compute_us", [float("nan"), float("inf"), -1.0, 0.0])
+def test_costs_that_are_no_times_never_reach_a_solver(compute_us: float) -> None:
+    with pytest.raises(InvalidProblemError, match="compute_us must be finite and > 0"):
+        OpCost(compute_us)
+
+
+def test_killed_workers_do_not_kill_the_solve() -> None:
+    problem = single(chain(8), 0.5)
+    stop = threading.Event()
+
+    def kill_workers() -> None:
+        while not stop.wait(0.05):
+            listed = subprocess.run(
+                ["ps", "--ppid", str(os.getpid()), "-o", "pid=,args="],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for line in listed.stdout.splitlines():
+                pid, _, command = line.strip().partition(" ")
+                if "solvers.backends.worker" in command:
+                    os.kill(int(pid), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_workers)
+    killer.start()
+    started = time.perf_counter()
+    try:
+        result = solve(problem, limits=Limits(time_limit_s=4.0))
+    finally:
+        stop.set()
+        killer.join()
+    assert result.status is Status.FEASIBLE
+    assert result.schedule is not None
+    assert 0 < result.bound <= result.value  # type: ignore[operator]
+    assert time.perf_counter() - started < 60.0
+
+
+def test_a_value_within_the_gap_asked_for_is_not_called_optimal() -> None:
+    result = solve(training_chain(12, 60), limits=Limits(time_limit_s=10.0, gap_ratio=0.5))
+    assert result.gap is not None
+    assert (result.status is Status.OPTIMAL) == (result.gap <= 1e-6)
