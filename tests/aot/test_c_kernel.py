@@ -73,8 +73,8 @@ def same_bits(
 
     def draw(shape: tuple[int, ...], dtype: str) -> np.ndarray:
         if dtype.startswith("float"):
-            return np.abs(random.normal(size=shape)).astype(dtype)
-        return random.integers(0, 3, size=shape).astype(dtype)
+            return np.asarray(np.abs(random.normal(size=shape)), dtype)
+        return np.asarray(random.integers(0, 3, size=shape), dtype)
 
     inputs = [draw(spec.shape, spec.dtype) for spec in kernel.inputs]
     outputs = [np.zeros(spec.shape, spec.dtype) for spec in kernel.outputs]
@@ -92,7 +92,10 @@ def same_bits(
     return all(ours.tobytes() == other.numpy().tobytes() for ours, other in pairs)
 
 
-@pytest.mark.parametrize("network", ["attention", "ds_cnn"])
+@pytest.mark.parametrize(
+    "network",
+    ["attention", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ds_cnn", "lenet"))],
+)
 def test_every_kernel_of_a_training_step_computes_the_same_bits(
     network: str, tmp_path: Path
 ) -> None:

@@ -27,7 +27,6 @@ class ExportRequest:
     regions: str | None
     platform: Path | None
     backend: str
-    format: str
     optimize: str
     optimizer: str
     train_only: tuple[str, ...]
@@ -50,12 +49,6 @@ def add_export_arguments(command: argparse.ArgumentParser, size: Callable[[str],
         "--platform", type=Path, metavar="FILE", help="regions, links and energy from a TOML file"
     )
     command.add_argument("--backend", choices=["c", "llvm"], default="c", help="kernels as (c)")
-    command.add_argument(
-        "--format",
-        choices=["c", "tvm"],
-        default="c",
-        help="plain C, or a library for TVM's runtime (c)",
-    )
     command.add_argument("--optimize", choices=["speed", "size"], default="speed")
     command.add_argument("--optimizer", choices=["sgd", "momentum", "adam"], default="sgd")
     command.add_argument(
@@ -78,7 +71,6 @@ def export_request(options: argparse.Namespace) -> ExportRequest:
         regions=options.regions,
         platform=options.platform,
         backend=options.backend,
-        format=options.format,
         optimize=options.optimize,
         optimizer=options.optimizer,
         train_only=tuple(options.train_only),

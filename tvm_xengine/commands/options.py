@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from tvm_xengine.byte_sizes import parse_bytes
+from tvm_xengine.commands.costs_options import (
+    CostsRequest,
+    add_costs_arguments,
+    costs_request,
+)
 from tvm_xengine.commands.export_options import (
     ExportRequest,
     add_export_arguments,
@@ -76,6 +82,19 @@ class OutputOptions:
     plot: Path | None
 
 
+class CostChoice(Enum):
+    """Where the costs of kernels come from.
+
+    ``active`` starts from predictions and measures what the plan relies on; ``predicted`` and
+    ``roofline`` run nothing.
+    """
+
+    ACTIVE = "active"
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+    ROOFLINE = "roofline"
+
+
 @dataclass(frozen=True)
 class Request:
     """A parsed command line.
@@ -84,6 +103,8 @@ class Request:
     ----------
     cache
         File of measurements; None means the user's cache folder.
+    costs
+        Where the costs of kernels come from.
     """
 
     command: str
@@ -95,7 +116,9 @@ class Request:
     steps: int
     learning_rate: float
     ratios: tuple[float, ...]
+    costs: CostChoice = CostChoice.ACTIVE
     export: ExportRequest | None = None
+    costs_request: CostsRequest | None = None
 
 
 def parse(arguments: Sequence[str] | None) -> Request:
@@ -117,6 +140,13 @@ def parse(arguments: Sequence[str] | None) -> Request:
     add_export_arguments(export, _size)
     for command in (train, plan):
         _add_budget_ratio(command)
+        command.add_argument(
+            "--costs",
+            choices=[choice.value for choice in CostChoice],
+            default=CostChoice.ACTIVE.value,
+            help="where the costs of kernels come from (active: predicted, and measured where the"
+            " plan relies on them)",
+        )
     pareto.add_argument(
         "--ratios",
         type=_ratio,
@@ -128,7 +158,11 @@ def parse(arguments: Sequence[str] | None) -> Request:
     pareto.add_argument("--plot", type=Path, metavar="FILE", help="draw the front (.svg, .png)")
     train.add_argument("--steps", type=_positive_int, default=600, help="training steps (600)")
     train.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
+    costs = commands.add_parser("costs", help="measure kernels, learn from them, judge that")
+    add_costs_arguments(costs)
     options = parser.parse_args(arguments)
+    if options.command == "costs":
+        return _costs_only(costs_request(options))
     return Request(
         command=options.command,
         model=ModelOptions(
@@ -162,7 +196,23 @@ def parse(arguments: Sequence[str] | None) -> Request:
         steps=getattr(options, "steps", 1),
         learning_rate=getattr(options, "lr", 0.0),
         ratios=tuple(getattr(options, "ratios", ())),
+        costs=CostChoice(getattr(options, "costs", CostChoice.MEASURED.value)),
         export=export_request(options) if options.command == "export" else None,
+    )
+
+
+def _costs_only(request: CostsRequest) -> Request:
+    return Request(
+        command="costs",
+        model=ModelOptions(request.subject, "", request.batch_size, request.seed),
+        budget=BudgetOptions(request.platform, {}, None),
+        plan=PlanOptions(),
+        output=OutputOptions(request.json, None, None, None),
+        cache=request.cache,
+        steps=1,
+        learning_rate=0.0,
+        ratios=(),
+        costs_request=request,
     )
 
 

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from tvm_xengine.codegen.kernel_store import KernelStore
+from tvm_xengine.commands.costing import kernel_store
 from tvm_xengine.commands.options import Request
-from tvm_xengine.commands.prepare import PreparedStep, kernel_store, prepare, show_progress
+from tvm_xengine.commands.prepare import PreparedStep, prepare, summarize
+from tvm_xengine.commands.progress import show_progress
 from tvm_xengine.compiler import build_forward, build_step, plan_keep_everything
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import static_shape
@@ -21,7 +23,6 @@ from tvm_xengine.report.summary import (
     PlanSummary,
     RunSummary,
     as_document,
-    summarize_plan,
     write_json,
 )
 from tvm_xengine.report.tables import print_report
@@ -70,7 +71,7 @@ def run_train(request: Request, console: Console) -> None:
         max_rel_diff=None if comparison is None else comparison.max_rel_diff,
     )
     plan = _with_measurements(
-        summarize_plan(request.model.model, prepared.model.batch_size, prepared.plan),
+        summarize(request, prepared),
         planned,
         comparison,
     )

@@ -1,0 +1,144 @@
+"""Costs for what a request asks for: measured, predicted, or measured where it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rich.console import Console
+
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.kernel_store import KernelStore
+from tvm_xengine.commands.options import BudgetOptions, CostChoice, Request
+from tvm_xengine.commands.platforms import default_platform
+from tvm_xengine.commands.progress import show_progress
+from tvm_xengine.compiler import (
+    KernelCosts,
+    LoweredStep,
+    make_problem,
+    measured_costs,
+    with_measured_links,
+)
+from tvm_xengine.cost_models.active import ActivePlan, Costs, Planning, plan_actively
+from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
+from tvm_xengine.cost_models.predict import default_model, predict_costs
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
+from tvm_xengine.platform import Platform
+from tvm_xengine.platform_file import read_platform
+from tvm_xengine.problem import Problem
+from tvm_xengine.solvers.result import Objective
+
+_SKETCH_S = 10.0
+"""Longest solve in a round of the active loop."""
+
+
+def requested_platform(options: BudgetOptions) -> Platform:
+    """The platform that is meant, whose devices the budgets must name."""
+    platform = default_platform() if options.platform is None else read_platform(options.platform)
+    if unknown := [name for name in options.budgets if name not in platform.index]:
+        raise InvalidPlatformError(
+            f"--budget names {unknown}, but the platform has {list(platform.index)}"
+        )
+    return platform
+
+
+def kernel_store(request: Request) -> KernelStore:
+    """The compiled kernels that lie beside the measurements."""
+    return KernelStore((request.cache or default_cache_path()).parent / "kernels")
+
+
+def costed_problem(request: Request, lowered: LoweredStep, console: Console) -> Problem:
+    """The problem with the budgets that are asked for; what is measured is measured before."""
+    cache = _cache(request)
+    platform = with_measured_links(lowered.platform, cache)
+    with show_progress(console) as track:
+        costs: KernelCosts
+        if request.costs in (CostChoice.MEASURED, CostChoice.ACTIVE):
+            costs = measured_costs(
+                cache,
+                on_progress=track("measuring kernels"),
+                store=kernel_store(request),
+                on_compiled=track("compiling kernels"),
+            )
+        else:
+            model = default_model() if request.costs is CostChoice.PREDICTED else None
+            costs = lambda kernels: predict_costs(kernels, model)  # noqa: E731
+        problem = make_problem(lowered, platform, costs)
+    problem = problem.with_budgets(_budgets(problem, request.budget))
+    _check_energy(problem, request.plan.objective)
+    return problem
+
+
+def plan_for(request: Request, problem: Problem, console: Console) -> Plan:
+    """The plan, with the solver that is asked for."""
+    with console.status("solving") as status:
+        return plan_schedule(problem, request.plan, lambda text: status.update(f"solving: {text}"))
+
+
+def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Console) -> ActivePlan:
+    """The plan whose costs were measured where it relies on them."""
+    cache, store = _cache(request), kernel_store(request)
+    platform = with_measured_links(lowered.platform, cache)
+    kernels = {kernel.symbol: kernel for kernel in lowered.kernels.values()}
+    budgets: dict[str, int] = {}
+
+    def problem_with(costs: Costs) -> Problem:
+        problem = make_problem(lowered, platform, lambda _: costs)
+        if not budgets:
+            budgets.update(_budgets(problem, request.budget))
+        _check_energy(problem, request.plan.objective)
+        return problem.with_budgets(budgets)
+
+    def measure(wanted: Sequence[DeviceKernel]) -> Costs:
+        with show_progress(console) as track:
+            return measured_costs(
+                cache,
+                on_progress=track("measuring kernels"),
+                store=store,
+                on_compiled=track("compiling kernels"),
+            )(wanted)
+
+    def sketch(problem: Problem) -> Plan:
+        limit_s = min(_SKETCH_S, request.plan.limits.time_limit_s / 2)
+        limits = replace(
+            request.plan.limits, time_limit_s=limit_s, gap=max(0.01, request.plan.limits.gap)
+        )
+        quick = replace(request, plan=replace(request.plan, limits=limits))
+        return plan_for(quick, problem, console)
+
+    planning = Planning(
+        kernels=kernels,
+        kernel_of=lambda op, device: lowered.kernels[lowered.extraction.kernels[op], device].symbol,
+        problem_with=problem_with,
+        sketch=sketch,
+        plan=lambda problem: plan_for(request, problem, console),
+        measure=measure,
+    )
+    predicted = predict_costs(list(kernels.values()), default_model())
+    known = [
+        kernel
+        for kernel in kernels.values()
+        if cache.find(kernel.key, device_fingerprint(kernel.target)) is not None
+    ]
+    return plan_actively(planning, {**predicted, **(measure(known) if known else {})})
+
+
+def _cache(request: Request) -> MeasurementCache:
+    return MeasurementCache(request.cache or default_cache_path())
+
+
+def _budgets(problem: Problem, options: BudgetOptions) -> Mapping[str, int]:
+    budgets = dict(budgets_for_ratio(problem, options.ratio)) if options.ratio is not None else {}
+    return {**budgets, **options.budgets}
+
+
+def _check_energy(problem: Problem, objective: Objective) -> None:
+    if objective is not Objective.ENERGY:
+        return
+    if not any(cost.energy_uj for costs in problem.costs.values() for cost in costs.values()):
+        raise InvalidPlatformError(
+            "--objective energy needs to know what devices draw: give them power_w in the platform"
+            " file (and energy_nj_per_byte to the links)"
+        )

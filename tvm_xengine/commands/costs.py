@@ -1,0 +1,271 @@
+"""``tvm-xengine costs``: measure kernels, learn from them, judge what was learned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.kernel_store import KernelStore
+from tvm_xengine.commands.costs_options import CostsRequest
+from tvm_xengine.commands.platforms import default_platform
+from tvm_xengine.commands.progress import show_progress
+from tvm_xengine.compiler import LoweredStep, lower_step
+from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
+from tvm_xengine.cost_models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.card import make_card
+from tvm_xengine.cost_models.collect import CollectOptions, collect
+from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.evaluate import evaluate
+from tvm_xengine.cost_models.measure import measure_kernels
+from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
+from tvm_xengine.cost_models.metrics import Metrics, noise_floor
+from tvm_xengine.cost_models.model import CostModel
+from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
+from tvm_xengine.cost_models.predict import (
+    SHIPPED_MODEL,
+    architecture_of,
+    default_model,
+    predict_costs,
+)
+from tvm_xengine.cost_models.rpc_timer import RpcTimer
+from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries, timer_for
+from tvm_xengine.cost_models.timing import Effort
+from tvm_xengine.cost_models.transfer import evaluate_transfer
+from tvm_xengine.cost_models.variants import variants
+from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.frontends.load import load_model
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.platform_file import read_platform
+from tvm_xengine.problem import CostSource, OpCost
+from tvm_xengine.report.costs import NOISE, print_costs, print_facts, print_metrics
+from tvm_xengine.report.summary import write_json
+from tvm_xengine.training.build import build_training_step
+
+
+def run_costs(request: CostsRequest, console: Console) -> None:
+    """Do what the verb says; the JSON file holds what the table shows."""
+    document = _VERBS[request.verb](request, console)
+    if request.json is not None:
+        write_json(document, request.json)
+
+
+def _noise(request: CostsRequest, console: Console) -> dict[str, Any]:
+    """Measure the kernels of a network anew, and compare the rounds."""
+    platform = Platform(
+        tuple(Device(f"target{k}", target) for k, target in enumerate(request.targets))
+    )
+    step = _lowered(request, platform, console)
+    kernels = _distinct(step)
+    with TemporaryDirectory() as scratch, show_progress(console) as track:
+        cache = MeasurementCache(Path(scratch) / "measurements.jsonl")
+        measured = measure_kernels(
+            kernels,
+            cache,
+            effort=Effort(rounds=request.rounds),
+            on_progress=track("measuring kernels"),
+            timer=IsolatedTimer(passing_libraries(Path(scratch))),
+            on_compiled=track("compiling kernels"),
+        )
+    rounds = [tuple(map(min, m.rounds_us)) for m in measured.values()]
+    limits = {"all": 0.0, "above 20 us": 20.0, "above 500 us": 500.0}
+    rows = {}
+    for name, limit_us in limits.items():
+        kept = [r for r in rounds if r[0] >= limit_us]
+        if kept:
+            rows[name] = noise_floor(kept, [("all",)] * len(kept))
+    print_metrics(console, "first against last round", rows)
+    return {name: asdict(metrics) for name, metrics in rows.items()}
+
+
+def _collect(request: CostsRequest, console: Console) -> dict[str, Any]:
+    folder = DatasetFolder(_required(request.dataset))
+    options = CollectOptions(request.targets, request.kernels, Effort(rounds=request.rounds))
+    with show_progress(console) as track:
+        many = variants(request.networks or None, request.seed)
+        count = collect(folder, many, options, track("collecting kernels"))
+    console.print(f"{count} measured kernels in {folder.folder}")
+    return {"kernels": count, "families": list(folder.load().all_families())}
+
+
+def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
+    platform = _platform(request)
+    step = _lowered(request, platform, console)
+    cache_path = request.cache or default_cache_path()
+    cache = MeasurementCache(cache_path)
+    timer = (
+        RpcTimer(request.rpc)
+        if request.rpc is not None
+        else timer_for(KernelStore(cache_path.parent / "kernels"))
+    )
+    with show_progress(console) as track:
+        measured = measure_kernels(
+            _distinct(step),
+            cache,
+            effort=Effort(rounds=request.rounds),
+            on_progress=track("measuring kernels"),
+            timer=timer,
+            on_compiled=track("compiling kernels"),
+        )
+    costs = {
+        symbol: OpCost(m.compute_us, lo_us=m.lo_us, hi_us=m.hi_us, source=CostSource.MEASURED)
+        for symbol, m in measured.items()
+    }
+    return _report_costs(request, console, step, costs)
+
+
+def _train(request: CostsRequest, console: Console) -> dict[str, Any]:
+    data = DatasetFolder(_required(request.dataset)).load()
+    model = BoostedTrees(seed=request.seed)
+    with console.status("learning, and holding out one family after the other"):
+        predictor = model.fit(data)
+        card = make_card(model, data)
+    architectures = tuple(sorted({architecture_of(target) for target in set(data.targets)}))
+    write_model(ModelFile(predictor, architectures, card), _required(request.output))
+    print_facts(console, f"learned from {len(data)} kernels", _summary(card))
+    return card
+
+
+def _eval(request: CostsRequest, console: Console) -> dict[str, Any]:
+    data = DatasetFolder(_required(request.dataset)).load()
+    models: list[CostModel] = [BoostedTrees()]
+    if request.with_baselines:
+        models += [Roofline(), NearestNeighbours(), LogLinear()]
+    document: dict[str, Any] = {}
+    for split in request.splits:
+        rows: dict[str, Metrics] = {NOISE: noise_floor(data.rounds_us, data.families)}
+        for model in models:
+            with console.status(f"{split}: {model.name}"):
+                rows[model.name] = evaluate(model, data, split)
+        print_metrics(console, f"split by {split}", rows)
+        document[split] = {name: asdict(metrics) for name, metrics in rows.items()}
+    return document
+
+
+def _predict(request: CostsRequest, console: Console) -> dict[str, Any]:
+    step = _lowered(request, _platform(request), console)
+    model = default_model() if request.model is None else read_model(request.model)
+    return _report_costs(request, console, step, predict_costs(_distinct(step), model))
+
+
+def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
+    data = DatasetFolder(_required(request.dataset)).load()
+    document: dict[str, Any] = {}
+    for name in sorted(set(data.devices)):
+        source, target = _by_device(data, name)
+        if not len(source) or len(target) < 2 * max(request.measurements):
+            continue
+        rows = evaluate_transfer(BoostedTrees(), source, target, request.measurements)
+        title = f"to {target.targets[0]}"
+        print_metrics(console, title, rows)
+        document[title] = {row: asdict(metrics) for row, metrics in rows.items()}
+    if not document:
+        raise InvalidDatasetError(
+            f"{request.dataset}: expected two devices with at least"
+            f" {2 * max(request.measurements)} kernels each, found"
+            f" {dict(Counter(data.devices))}; collect more, or ask for fewer measurements"
+        )
+    return document
+
+
+def _inspect(request: CostsRequest, console: Console) -> dict[str, Any]:
+    path = Path(request.subject) if request.subject else SHIPPED_MODEL
+    if path.is_dir():
+        data = DatasetFolder(path).load()
+        facts: dict[str, Any] = {
+            "kernels": len(data),
+            "unstable kernels": int((data.noise_ratio > 0.1).sum()),
+            "targets": dict(Counter(data.targets)),
+            "families": {
+                f: sum(f in names for names in data.families) for f in data.all_families()
+            },
+            "shortest, median, longest us": [
+                float(f"{t:.4g}") for t in np.quantile(data.time_us, (0, 0.5, 1))
+            ],
+        }
+        print_facts(console, str(path), facts)
+        return facts
+    model = read_model(path)
+    facts = {"features": model.predictor.feature_set, "architectures": list(model.architectures)}
+    print_facts(console, path.name, facts | _summary(model.card))
+    return facts | dict(model.card)
+
+
+_VERBS: Mapping[str, Callable[[CostsRequest, Console], dict[str, Any]]] = {
+    "noise": _noise,
+    "collect": _collect,
+    "measure": _measure,
+    "train": _train,
+    "eval": _eval,
+    "predict": _predict,
+    "transfer": _transfer,
+    "inspect": _inspect,
+}
+
+
+def _report_costs(
+    request: CostsRequest, console: Console, step: LoweredStep, costs: Mapping[str, OpCost]
+) -> dict[str, Any]:
+    calls = Counter(step.extraction.kernels[op.name] for op in step.extraction.graph.ops)
+    rows = [
+        (name, device, calls[name], costs[kernel.symbol])
+        for (name, device), kernel in step.kernels.items()
+        if kernel.symbol in costs
+    ]
+    print_costs(console, f"kernels of {request.subject}", rows)
+    return {
+        "kernels": [
+            {
+                "kernel": name,
+                "device": device,
+                "calls": count,
+                **{key: getattr(cost, key) for key in ("compute_us", "lo_us", "hi_us")},
+                "source": cost.source.value,
+            }
+            for name, device, count, cost in rows
+        ]
+    }
+
+
+def _lowered(request: CostsRequest, platform: Platform, console: Console) -> LoweredStep:
+    model = load_model(request.subject, batch_size=request.batch_size)
+    training = build_training_step(model)
+    with show_progress(console) as track:
+        return lower_step(training.mod, platform, track("lowering kernels"))
+
+
+def _distinct(step: LoweredStep) -> list[DeviceKernel]:
+    return list({kernel.symbol: kernel for kernel in step.kernels.values()}.values())
+
+
+def _platform(request: CostsRequest) -> Platform:
+    return default_platform() if request.platform is None else read_platform(request.platform)
+
+
+def _by_device(data: Dataset, device: str) -> tuple[Dataset, Dataset]:
+    """The kernels of all other devices, and those of this one."""
+    rows = np.array([name == device for name in data.devices])
+    return data.take(np.flatnonzero(~rows)), data.take(np.flatnonzero(rows))
+
+
+def _summary(card: Mapping[str, Any]) -> dict[str, Any]:
+    errors = card.get("held_out_families", {})
+    return {
+        "kernels": card.get("kernels"),
+        "families": card.get("families"),
+        "median error on held-out families": errors.get("median_error_ratio"),
+        "Kendall on held-out families": errors.get("kendall"),
+        "median error of measuring again": card.get("noise_floor", {}).get("median_error_ratio"),
+    }
+
+
+def _required(path: Path | None) -> Path:
+    assert path is not None  # the parser requires it
+    return path

@@ -1,0 +1,16 @@
+"""The platform that is meant when none is named."""
+
+from __future__ import annotations
+
+from tvm_xengine.platform import Device, Link, Platform
+
+
+def default_platform() -> Platform:
+    """Two CPU devices: all cores with native features, and one thread of baseline x86-64."""
+    return Platform(
+        devices=(
+            Device("cpu", "llvm -mcpu=native -num-cores=native"),
+            Device("cpu_generic", "llvm -mcpu=x86-64"),
+        ),
+        links=(Link("cpu", "cpu_generic"), Link("cpu_generic", "cpu")),
+    )
