@@ -1,0 +1,78 @@
+"""LeNet learns the digits on an emulated Cortex-M7, and goes on on this machine."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.aot.examples import export, need_tools
+from tvm_xengine.aot.checkpoint import read_checkpoint
+from tvm_xengine.aot.emulation import EMULATORS, Build, build_program
+from tvm_xengine.aot.reference import host_step
+from tvm_xengine.frontends import zoo
+from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.data import load_digits
+from tvm_xengine.training.optimizers import SGD
+
+BATCH = 16
+
+
+def write_batches(path: Path, batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+    with path.open("wb") as file:
+        for images, labels in batches:
+            file.write(images.astype("<f4").tobytes() + labels.astype("<i8").tobytes())
+
+
+@pytest.mark.slow
+def test_an_epoch_on_a_cortex_m7_is_worth_one_here(tmp_path: Path) -> None:
+    need_tools("cortex-m7")
+    model = zoo.build("lenet", batch_size=BATCH)
+    data = load_digits((1, 28, 28))
+    steps = len(data.train_labels) // BATCH
+    batches = list(islice(data.batches(BATCH, seed=0), steps))
+    count = len(data.test_labels) // BATCH
+    tests = [
+        (data.test_images[k * BATCH :][:BATCH], data.test_labels[k * BATCH :][:BATCH])
+        for k in range(count)
+    ]
+    report = export(
+        model, tmp_path / "out", target="cortex-m7", regions="sram=3MiB", optimizer="momentum"
+    )
+    write_batches(tmp_path / "batches.bin", batches)
+    write_batches(tmp_path / "tests.bin", tests)
+    flags = (
+        f"-DSTEPS={steps}",
+        f"-DTEST_STEPS={count}",
+        f"-DBATCH={BATCH}",
+        "-DXE_SEMIHOSTING_FILES",
+    )
+    build = Build(Path(__file__).parent / "train_digits.c", flags)
+    build_program(report.directory, report.package, build, tmp_path / "firmware")
+    command = [*EMULATORS["cortex-m7"].command, str(tmp_path / "firmware")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    accuracy = int(done.stdout) / (count * BATCH)
+
+    training = build_training_step(model, optimizer=SGD(momentum=0.9))
+    here = host_step(training)
+    here.write(training.initial_state)
+    rate = np.asarray(0.01, "float32")
+    for images, labels in batches:
+        here.step({"x": images, "labels": labels, "lr": rate})
+    plan = json.loads((report.directory / "lenet_plan.json").read_text())
+    state, settings = read_checkpoint(tmp_path / "model.bin", plan)
+    assert settings == {"lr": pytest.approx(0.01)}
+    for name, value in here.read_state().items():
+        np.testing.assert_allclose(state[name], value, rtol=1e-2, atol=1e-3)
+    assert accuracy > 0.8
+
+    here.write(state)  # the checkpoint goes on here
+    losses = [
+        float(here.step({"x": images, "labels": labels, "lr": rate})["loss"])
+        for images, labels in batches
+    ]
+    assert np.mean(losses[-10:]) < np.mean(losses[:10])
