@@ -1,0 +1,114 @@
+"""Packages in C: bytes of memory and code, and instructions of one step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.aot.examples import MODELS, export, facts_mlp, need_tools
+from tvm_xengine.aot.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.frontends import zoo
+
+EXECUTORCH_MLP_BYTES, AIFES_MLP_BYTES = 10_992, 9_520
+"""Planned memory of 16-32-10, batch 8, SGD: ExecuTorch 1.5.1, and AIfES 2.2 (one sample at a time)."""
+
+
+def instructions(report: ExportReport, folder: Path) -> int:
+    """Of one training step, exact and repeatable."""
+    package = report.package
+    size = {field.name: int(np.prod(field.shape)) for field in package.train.inputs}
+    flags = [
+        f"-DNAME={package.name}",
+        f'-DHEADER="{package.name}.h"',
+        f"-DREGION_BYTES={package.macro}_SRAM_BYTES",
+        f"-DPLAN_HASH={package.macro}_PLAN_HASH",
+        f"-DINPUTS={size['x']}",
+        f"-DLABELS={size['labels']}",
+        "-DXE_COUNT_INSTRUCTIONS",
+        "-DXE_SEMIHOSTING_FILES",
+    ]
+    main = Path(__file__).parent / "count_instructions.c"
+    build_program(report.directory, package, Build(main, flags), folder / "count")
+    done = run_program(folder / "count", package.target, "-icount", "shift=0")
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def passes_its_selftest(report: ExportReport, folder: Path) -> bool:
+    build = selftest_build(report.directory, report.package)
+    build_program(report.directory, report.package, build, folder / "selftest")
+    return run_program(folder / "selftest", report.package.target).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", MODELS)
+def test_memory_code_and_instructions(network: str, tmp_path: Path) -> None:
+    """With the project's schedules, with loops as written, and through LLVM."""
+    need_tools("cortex-m7")
+    counts = {}
+    for optimize, backend in (("speed", "c"), ("size", "c"), ("speed", "llvm")):
+        report = export(
+            MODELS[network](),
+            tmp_path / f"{optimize}-{backend}",
+            target="cortex-m7",
+            regions="sram=3MiB",
+            optimize=optimize,
+            backend=backend,
+        )
+        assert report.code is not None
+        counts[optimize, backend] = instructions(report, tmp_path)
+        row = {
+            "network": network,
+            "optimize": optimize,
+            "backend": backend,
+            "region_bytes": report.package.regions["sram"],
+            "state_bytes": report.package.state_bytes,
+            "code_bytes": report.code.text_bytes,
+            "stack_bytes": report.code.stack_bytes,
+            "instructions": counts[optimize, backend],
+        }
+        print(json.dumps(row))
+    assert counts["speed", "llvm"] < counts["size", "c"]
+
+
+@pytest.mark.slow
+def test_resnet8_in_half_the_memory(tmp_path: Path) -> None:
+    need_tools("cortex-m7")
+    model = zoo.build("resnet8", batch_size=1)
+    ample = export(model, tmp_path / "ample", target="cortex-m7", optimize="size")
+    kept = ample.package.kept_bytes["sram"]
+    half = kept + (ample.keep_everything_bytes - kept) // 2
+    report = export(
+        model,
+        tmp_path / "half",
+        target="cortex-m7",
+        optimize="size",
+        regions=f"sram={half}",
+        time_limit_s=60,
+    )
+    plan = report.training.function.plan
+    added = plan.simulation.cost_us / ample.training.function.plan.simulation.cost_us - 1
+    print(
+        f"resnet8: arena beside the state {report.package.regions['sram'] - kept} of"
+        f" {ample.keep_everything_bytes - kept} bytes, {plan.schedule.recomputed_ops} ops recomputed,"
+        f" +{added:.0%} estimated time, {instructions(report, tmp_path)} instructions"
+        f" against {instructions(ample, tmp_path)}"
+    )
+    assert report.package.regions["sram"] <= half
+    assert passes_its_selftest(report, tmp_path)
+
+
+@pytest.mark.slow
+def test_perceptron_beside_peers(tmp_path: Path) -> None:
+    need_tools("cortex-m4")
+    report = export(facts_mlp(), tmp_path / "mlp", target="cortex-m4", optimize="size")
+    total = report.package.regions["sram"] + sum(f.size_bytes for f in report.package.train.inputs)
+    print(
+        f"perceptron: {total} bytes with the batch; ExecuTorch {EXECUTORCH_MLP_BYTES},"
+        f" AIfES {AIFES_MLP_BYTES}; {instructions(report, tmp_path)} instructions"
+    )
+    assert total < EXECUTORCH_MLP_BYTES
