@@ -245,7 +245,8 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
 
     The excess is 0 where every budget holds; otherwise it grows with the largest excess and
     with the number of steps beyond a budget, relative to the budgets. Both are infinite
-    where the decisions cannot be carried out.
+    where the decisions cannot be carried out. All state is at home before the first step,
+    whatever is decided: whether it fits there is for the caller to check, once.
     """
     infinite = (np.inf, np.inf)
     n_ops, touches = len(x.order), len(g.touch)
@@ -514,8 +515,7 @@ def _measure_memory(g: Static, w: Work) -> float:
         if not g.device[d].is_ample or g.by_makespan:
             size = g.tensor[w.stay[k].tensor].size
             w.live[d, w.stay[k].start] += size
-            # What is there when the step begins is there during the first step at least.
-            w.live[d, min(max(w.stay[k].end, 0), steps) + 1] -= size
+            w.live[d, min(w.stay[k].end, steps) + 1] -= size
     excess = 0.0
     hot = 0
     for d in range(len(g.device)):
