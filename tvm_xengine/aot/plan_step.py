@@ -169,19 +169,29 @@ def plan_evaluation(
     fixed = {**_fixed_places(found, "eval_"), **_known(found, trained)}
     start = dict(trained.state_end_bytes)
     problem = _problem(lowered, machine, fixed)
-    # At least a byte, because a budget of nothing is no budget; the op that does not fit is named.
-    rest = {
-        device.name: max(device.budget_bytes - start[device.name], 1)
-        for device in problem.platform.devices
-    }
-    problem = problem.with_budgets(rest)
-    first = machine.first
-    plan = plan_keep_everything(problem, first)
-    if plan.arenas.arena_bytes[first] > rest[first]:
-        plan = _plan(problem, options, None)
+    plan = _plan_in_rest(problem, trained, machine.first, options)
     (output,) = _results(lowered)
     program = make_program(lowered, plan, fixed, {"output": output}, start)
     return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, model.state))
+
+
+def _plan_in_rest(
+    problem: Problem, trained: PlannedTraining, first: str, options: PlanOptions
+) -> Plan:
+    """The evaluation beside the state: in the bytes of the training step, or else in all there are."""
+    start = trained.state_end_bytes
+    taken = trained.function.program.region_bytes
+    keep = plan_keep_everything(problem, first)
+    for limit in (taken, {d.name: d.budget_bytes for d in problem.platform.devices}):
+        # At least a byte, because a budget of nothing is no budget.
+        rest = {name: max(size - start[name], 1) for name, size in limit.items()}
+        if keep.arenas.arena_bytes[first] <= rest[first]:
+            return keep
+        try:
+            return _plan(problem.with_budgets(rest), options, None)
+        except NoScheduleError as error:
+            refused = error
+    raise refused
 
 
 def _fixed_places(roles: Mapping[str, Role], prefix: str) -> dict[str, Place]:

@@ -1,0 +1,77 @@
+"""``tvm-xengine export`` as a user meets it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.aot.examples import need_tools
+
+MLP = ("export", "mlp", "--batch", "1", "--time-limit", "5")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tvm_xengine", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> None:
+    need_tools("cortex-m4")
+    out = tmp_path / "out"
+    order = (*MLP, "--target", "cortex-m4", "--arena-bytes", "256KiB", "-o", str(out))
+    done = run(*order, "--check")
+    assert done.returncode == 0, done.stderr
+    assert "self-test passed: 20 steps on cortex-m4" in done.stdout
+    written = {path.name for path in out.iterdir()}
+    files = "mlp.h mlp.c mlp_kernels.h mlp_kernels.c mlp_data.c mlp_plan.json mlp_selftest.c mlp.mk"
+    assert {*files.split(), "CMakeLists.txt", "README.md"} <= written
+    plan = json.loads((out / "mlp_plan.json").read_text())
+    assert plan["regions"]["sram"]["bytes"] <= 256 * 1024
+    (out / "mine.txt").write_text("precious")
+    refused = run(*order)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    assert (out / "mine.txt").read_text() == "precious"
+    subprocess.run(
+        ["make", "-f", "mlp.mk", "./mlp_selftest", "MLP_CC=gcc", "MLP_CFLAGS=-std=c11 -O1"],
+        cwd=out,
+        check=True,
+        capture_output=True,
+    )
+    assert subprocess.run([str(out / "mlp_selftest")]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "cortex-m99", "--arena-bytes", "1MiB"), "unknown target 'cortex-m99'"),
+        (("--target", "host"), "say how much memory"),
+        (("--target", "host", "--regions", "sram=lots"), "cannot read the region"),
+        (("--target", "host", "--regions", "flash=1MiB"), "besides flash"),
+        (("--target", "host", "--regions", "Fast RAM=1MiB"), "C identifier"),
+    ],
+)
+def test_bad_orders_are_refused_in_a_sentence(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    done = run(*MLP, *arguments, "-o", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path) -> None:
+    order = (*MLP, "--target", "cortex-m4", "--arena-bytes", "1MiB", "-o", str(tmp_path / "out"))
+    done = run(*order, "--check", PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "apt-get install gcc-arm-none-eabi" in done.stderr
+    assert not list(tmp_path.iterdir())
