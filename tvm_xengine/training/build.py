@@ -132,12 +132,13 @@ def assemble_step(
 
 def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
     """The live ops of a forward function in the form that is differentiated."""
-    for param in forward.params:
-        if not is_static(param.ty):
-            raise UnsupportedModelError(
-                f"{param.name} has the dynamic type {param.ty}; every dimension must be a number"
-            )
+    if dynamic := [param for param in forward.params if not is_static(param.ty)]:
+        places = ", ".join(f"{param.name}: {param.ty}" for param in dynamic)
+        raise UnsupportedModelError(
+            f"the model has dynamic shapes ({places}); every dimension must be a number"
+        )
     source = read_forward_ops(forward).live()
+    _check_ops(source)
     if len(source.outputs) != 1:
         raise UnsupportedModelError(
             f"the model returns {len(source.outputs)} tensors, a loss is made of one; "
@@ -150,6 +151,23 @@ def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
     if recipe.precision is not None:
         source = in_mixed_precision(expand_composites(source), recipe.precision.dtype)
     return simplified(source)
+
+
+def _check_ops(source: ForwardOps) -> None:
+    """Every op must be one of Relax and have results of known shape."""
+    if kernels := [op for op in source.ops if op.op.startswith("relax.call_")]:
+        places = ", ".join(f"{op.call.args[0]} (in {op.name})" for op in kernels)
+        raise MissingGradientError(
+            f"{len(kernels)} ops of the model are kernels or external functions, which have no"
+            f" gradient: {places}; write them with operators of Relax"
+        )
+    results = ((op, result) for op in source.ops for result in op.results)
+    if dynamic := [(op, result) for op, result in results if not is_static(result.ty)]:
+        places = ", ".join(f"{op.op} (in {op.name}) makes {result.ty}" for op, result in dynamic)
+        raise UnsupportedModelError(
+            f"shapes of the model are known at run time only: {places}; "
+            "every dimension must be a number"
+        )
 
 
 def _used_state(source: ForwardOps, num_inputs: int) -> list[relax.Var]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-from tvm_xengine.errors import MissingGradientError
+from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.gradients.rules import RULES, WITHOUT_GRADIENT
@@ -99,11 +99,19 @@ def emit_forward(
         What the parameters of the forward function are in the training step.
     trainable
         Parameters that need a gradient.
+
+    Raises
+    ------
+    MissingGradientError
+        Names every op without a gradient rule on the way from a trained parameter.
+    UnsupportedModelError
+        Says of every op that has a rule why the rule does not cover it.
     """
     active = active_variables(source, trainable)
     check_differentiable(source, active)
     made = dict(values)
     linearized: list[Linearized] = []
+    unsupported: list[str] = []
     for index, op in enumerate(source.ops):
         operands = tuple(
             made.get(read, read) if isinstance(read, relax.Var) else read for read in op.operands
@@ -111,9 +119,16 @@ def emit_forward(
         needs = tuple(read in active for read in op.operands)
         random = None if randomness is None else randomness.key(index)
         site = Site(op, operands, needs, random)
-        emitted = RULES[op.op](emitter, site) if op.op in RULES else _without_rule(emitter, site)
+        try:
+            rule = RULES.get(op.op, _without_rule)
+            emitted = rule(emitter, site)
+        except UnsupportedModelError as error:
+            unsupported.append(str(error))
+            emitted = _without_rule(emitter, site)
         linearized.append(emitted)
         made.update(zip(op.results, emitted.outputs, strict=True))
+    if unsupported:
+        raise UnsupportedModelError("; ".join(unsupported))
     outputs = tuple(made.get(output, output) for output in source.outputs)
     updates = tuple(pair for one in linearized for pair in one.updates)
     return Tape(outputs, updates, source, tuple(linearized), frozenset(active))
