@@ -41,4 +41,4 @@ def worst_gradient_error(
         np.abs(found[name] - gradient).max() / max(np.abs(gradient).max(), floor)
         for name, gradient in wanted.items()
     ]
-    return max(abs(loss - float(expected)) / abs(float(expected)), *errors)
+    return max(abs(loss - expected.item()) / abs(expected.item()), *errors)

@@ -52,15 +52,15 @@ def import_model(
     prepared.CopyFrom(model)
     graph = prepared.graph
     opset = next((o.version for o in prepared.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if unknown := _unknown_nodes(graph):
+        raise UnsupportedModelError(
+            f"{name}: {len(unknown)} ops of the graph are unknown: {', '.join(unknown)}"
+        )
     bind_batch(name, prepared, batch_size)
     materialise_filled_weights(graph)
     set_norm_modes(graph, train=train_norms)
     values = _values(graph)
     importer = _Importer()
-    if unknown := importer.unknown_nodes(graph):
-        raise UnsupportedModelError(
-            f"{name}: {len(unknown)} ops of the graph are unknown: {', '.join(unknown)}"
-        )
     complaints = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(complaints):
@@ -103,16 +103,6 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.bb = NamingBlockBuilder()
         self.place = "the graph"
 
-    def unknown_nodes(self, graph: onnx.GraphProto) -> list[str]:
-        """The nodes that have no importer: operator and layer of each."""
-        known = {name for name, convert in _get_convert_map().items() if convert is not None}
-        known |= {"Constant", "If"}
-        return [
-            f"{node.op_type} (in {_layer(node.name or node.output[0], node.op_type)})"
-            for node in graph.node
-            if node.op_type not in known
-        ]
-
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, object], opset: int
     ) -> relax.Expr:
@@ -129,6 +119,17 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         if isinstance(value, relax.Call | relax.TupleGetItem):
             return self.bb.emit(value)
         return value
+
+
+def _unknown_nodes(graph: onnx.GraphProto) -> list[str]:
+    """The nodes that have no importer: operator and layer of each."""
+    known = {name for name, convert in _get_convert_map().items() if convert is not None}
+    known |= {"Constant", "If"}
+    return [
+        f"{node.op_type} (in {_layer(node.name or node.output[0], node.op_type)})"
+        for node in graph.node
+        if node.op_type not in known
+    ]
 
 
 def _layer(node: str, op_name: str) -> str:
