@@ -30,6 +30,17 @@ class Net(nn.Module):
         return self.fc(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
 
 
+class Flat(nn.Module):
+    """Two layers without norms, all of whose parameters are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(1, 2, 3), nn.Linear(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.tanh(self.conv(x)).mean((2, 3)))
+
+
 IMAGE = torch.randn(2, 1, 5, 5)
 
 
