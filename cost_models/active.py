@@ -36,7 +36,7 @@ class ActiveLimits:
 
     rounds: int = 6
     uncertain_ratio: float = 0.02
-    kernels_ratio: float = 1 / 3
+    kernels_ratio: float = 1.0
     time_s: float = 600.0
 
 
@@ -70,8 +70,8 @@ class Planning:
         Symbol of the kernel of an op on a device.
     problem_with
         The problem with these costs.
-    plan
-        The planner.
+    sketch, plan
+        A fast planner for the rounds, and a thorough one for the end.
     measure
         Measures kernels.
     """
@@ -79,6 +79,7 @@ class Planning:
     kernels: Mapping[str, DeviceKernel]
     kernel_of: Callable[[str, str], str]
     problem_with: Callable[[Costs], Problem]
+    sketch: Callable[[Problem], Plan]
     plan: Callable[[Problem], Plan]
     measure: Callable[[Sequence[DeviceKernel]], Costs]
 
@@ -104,7 +105,7 @@ def plan_actively(
     most = max(1, int(limits.kernels_ratio * len(planning.kernels)))
     rounds = 0
     while rounds < limits.rounds and time.monotonic() - start_s < limits.time_s:
-        plan = planning.plan(planning.problem_with(_optimistic(costs)))
+        plan = planning.sketch(planning.problem_with(_optimistic(costs)))
         wanted = _uncertain_kernels(planning, plan, costs, limits.uncertain_ratio)
         room = most - sum(cost.source is CostSource.MEASURED for cost in costs.values())
         if not wanted or room <= 0:
@@ -114,18 +115,6 @@ def plan_actively(
     final = planning.plan(planning.problem_with(costs))
     known = sum(cost.source in _MEASURED for cost in costs.values())
     return ActivePlan(final, known, len(planning.kernels), rounds)
-
-
-def interval_us(plan: Plan) -> tuple[float, float]:
-    """The plan's cost if every kernel took the lower, or the upper end of its interval."""
-    problem = plan.problem
-    low = high = plan.simulation.cost_us
-    for step in plan.schedule.steps:
-        if isinstance(step, Compute):
-            cost = problem.costs[step.op][step.device]
-            low -= cost.compute_us - cost.lo_us
-            high += cost.hi_us - cost.compute_us
-    return low, high
 
 
 def _optimistic(costs: Costs) -> Costs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees, BoostedTreesPredictor
 from tvm_xengine.cost_models.dataset import Dataset
 from tvm_xengine.cost_models.feature_table import FeatureTable
-from tvm_xengine.cost_models.model import Prediction
+from tvm_xengine.cost_models.metrics import Metrics, metrics_of
+from tvm_xengine.cost_models.model import Prediction, Predictor
 
 _IS_NEW = "is_new_device"
 
@@ -38,6 +40,35 @@ def transfer(model: BoostedTrees, source: Dataset, few: Dataset) -> TransferredP
     )
     pooled = _pool(source, few)
     return TransferredPredictor(model.fit_point(pooled.take(rows)))
+
+
+def evaluate_transfer(
+    model: BoostedTrees, source: Dataset, target: Dataset, counts: Sequence[int]
+) -> dict[str, Metrics]:
+    """Errors on a new device for some numbers of measurements, chosen actively and at random.
+
+    The kernels of every second hash are judged and never chosen.
+    """
+    judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
+    pool, test = target.take(np.flatnonzero(~judged)), target.take(np.flatnonzero(judged))
+    known = model.fit_point(source)
+    rate, disagreement = known.rates(pool.table)
+    expected_us = pool.table.work * np.exp(rate)
+    rng = np.random.default_rng(model.seed)
+    rows = {"no measurement": _judge(known, test)}
+    for count in counts:
+        chosen = choose_kernels(pool.table, expected_us, disagreement, count)
+        drawn = rng.choice(len(pool), size=min(count, len(pool)), replace=False)
+        rows[f"{count} chosen"] = _judge(transfer(model, source, pool.take(chosen)), test)
+        rows[f"{count} at random"] = _judge(transfer(model, source, pool.take(drawn)), test)
+    rows["all measured"] = _judge(model.fit_point(pool), test)
+    return rows
+
+
+def _judge(predictor: Predictor, test: Dataset) -> Metrics:
+    answer = predictor.predict(test.table)
+    interval = (answer.lo_us, answer.hi_us)
+    return metrics_of(test.time_us, answer.time_us, test.families, interval)
 
 
 def choose_kernels(

@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from tvm_xengine.commands.pareto import run_pareto
 
             run_pareto(request, console)
+        elif request.costs_request is not None:
+            from tvm_xengine.commands.costs import run_costs
+
+            run_costs(request.costs_request, console)
         elif request.command == "export":
             from tvm_xengine.commands.export import run_export
 

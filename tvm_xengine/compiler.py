@@ -55,6 +55,11 @@ class LoweredStep:
     platform: Platform
     kernels: Mapping[tuple[str, str], DeviceKernel]
 
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The different kernels."""
+        return frozenset(kernel.symbol for kernel in self.kernels.values())
+
 
 def lower_step(
     mod: tvm.IRModule,

@@ -103,7 +103,9 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
     def sketch(problem: Problem) -> Plan:
         limit_s = min(_SKETCH_S, request.plan.limits.time_limit_s / 2)
         limits = replace(
-            request.plan.limits, time_limit_s=limit_s, gap=max(0.01, request.plan.limits.gap)
+            request.plan.limits,
+            time_limit_s=limit_s,
+            gap_ratio=max(0.01, request.plan.limits.gap_ratio),
         )
         quick = replace(request, plan=replace(request.plan, limits=limits))
         return plan_for(quick, problem, console)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tvm_xengine.arena import plan_arenas
 from tvm_xengine.atomic_write import write_atomically
 from tvm_xengine.planner import Plan, keep_everything
+from tvm_xengine.report.intervals import cost_interval_us, cost_sources
 from tvm_xengine.schedule import Compute
 from tvm_xengine.simulate import simulate
 
@@ -58,6 +59,11 @@ class PlanSummary:
     recomputed_ops: int
     transfers: int
     step_us_predicted: float
+    step_us_lo: float
+    step_us_hi: float
+    measured_kernels: int
+    all_kernels: int
+    cost_sources: Mapping[str, int]
     keep_all: KeepAllSummary | None
     devices: tuple[DeviceSummary, ...]
 
@@ -75,9 +81,18 @@ class RunSummary:
     max_rel_diff: float | None
 
 
-def summarize_plan(model: str, batch: int, plan: Plan) -> PlanSummary:
-    """The summary of a plan, the keep-everything step on its home device beside it."""
+def summarize_plan(
+    model: str, batch: int, plan: Plan, *, measured_kernels: int, all_kernels: int
+) -> PlanSummary:
+    """The summary of a plan, the keep-everything step on its home device beside it.
+
+    Parameters
+    ----------
+    measured_kernels, all_kernels
+        How many kernels were measured for the plan, and how many there are.
+    """
     problem, result = plan.problem, plan.result
+    low_us, high_us = cost_interval_us(problem, plan.schedule)
     computed = [step for step in plan.schedule.steps if isinstance(step, Compute)]
     return PlanSummary(
         model=model,
@@ -98,6 +113,11 @@ def summarize_plan(model: str, batch: int, plan: Plan) -> PlanSummary:
         transfers=plan.schedule.transfers,
         # The runtime executes one step after the other: the sum is what it takes.
         step_us_predicted=plan.simulation.cost_us,
+        step_us_lo=low_us,
+        step_us_hi=high_us,
+        measured_kernels=measured_kernels,
+        all_kernels=all_kernels,
+        cost_sources=cost_sources(problem, plan.schedule),
         keep_all=_keep_all(plan),
         devices=tuple(
             DeviceSummary(

@@ -64,6 +64,12 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
     table.add_row("transfers", str(plan.transfers))
     measured = "" if run is None else f", measured {format_us(run.step_us_measured)}"
     table.add_row("step time", f"predicted {format_us(plan.step_us_predicted)}{measured}")
+    sources = ", ".join(f"{count} {name}" for name, count in sorted(plan.cost_sources.items()))
+    table.add_row(
+        "",
+        f"{format_us(plan.step_us_lo)} to {format_us(plan.step_us_hi)}; costs of computations:"
+        f" {sources}; {plan.measured_kernels} of {plan.all_kernels} kernels measured",
+    )
     if plan.keep_all is not None:
         keep = plan.keep_all
         kept = (

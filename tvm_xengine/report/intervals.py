@@ -1,0 +1,33 @@
+"""How sure the predicted time of a schedule is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Compute, Schedule
+from tvm_xengine.simulate import simulate
+
+
+def cost_interval_us(problem: Problem, schedule: Schedule) -> tuple[float, float]:
+    """The cost if every kernel took the lower, or the upper end of its interval.
+
+    Errors of different kernels cancel in part, so the truth lies well inside more often than not.
+    """
+    low = high = simulate(problem, schedule).cost_us
+    for step in schedule.steps:
+        if isinstance(step, Compute):
+            cost = problem.costs[step.op][step.device]
+            low -= cost.compute_us - cost.lo_us
+            high += cost.hi_us - cost.compute_us
+    return low, high
+
+
+def cost_sources(problem: Problem, schedule: Schedule) -> Mapping[str, int]:
+    """How many computations of the schedule have costs of each source."""
+    return Counter(
+        problem.costs[step.op][step.device].source.value
+        for step in schedule.steps
+        if isinstance(step, Compute)
+    )
