@@ -51,7 +51,7 @@ def main() -> int:
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             failed.append(f"{name}: {stage}")
         print(f"    {time.monotonic() - start_s:.0f} s", flush=True)
-        write_table(ROOT / "README.md", list(known.values()), _figures())
+        write_table(ROOT / "README.md", list(known.values()), figures())
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
@@ -68,7 +68,7 @@ def _append(row: Mapping[str, object]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def _figures() -> dict[str, dict[str, dict[str, Any]]]:
+def figures() -> dict[str, dict[str, dict[str, Any]]]:
     """The last row of each stage, by network."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for row in _rows():
