@@ -27,7 +27,11 @@ def search_and_prove(best: Incumbent) -> tuple[Proof, str]:
     guide = Guide(problem, request.objective, lambda schedule: best.offer(schedule, "relaxation"))
     prover = Prover(problem, request, best.snapshot, best.offer, guide.take)
     try:
-        best.offer(greedy_schedule(problem, objective=request.objective), "greedy")
+        greedy_schedule(
+            problem,
+            objective=request.objective,
+            on_schedule=lambda schedule, value: best.offer(schedule, "greedy", value),
+        )
         _Beside(prover, guide, best).run()
     except KeyboardInterrupt:
         request.say("interrupted; this is the best so far")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,12 @@ _DEAR_RATIO = 1.25
 """From this multiple of the cheapest possible on, more than one way to weigh is tried."""
 
 
-def greedy_schedule(problem: Problem, *, objective: Objective = Objective.COST) -> Schedule | None:
+def greedy_schedule(
+    problem: Problem,
+    *,
+    objective: Objective = Objective.COST,
+    on_schedule: Callable[[Schedule, float], None] | None = None,
+) -> Schedule | None:
     """A schedule within the budgets that the referee accepts, or None when none was found.
 
     Keeps everything where it fits. Otherwise the ops run in the order of the graph, and
@@ -40,13 +45,18 @@ def greedy_schedule(problem: Problem, *, objective: Objective = Objective.COST) 
     recomputed, or moved to another device. Several placements and several ways to weigh are
     tried, from lax to frugal; the best result under `objective` wins (makespan is weighed as
     cost while running).
+
+    Parameters
+    ----------
+    on_schedule
+        Called with each schedule that is better than those before, and its value.
     """
     if any(
         problem.home_bytes[device.name] > device.budget_bytes for device in problem.platform.devices
     ):
         return None  # the state does not even fit before the first step
     arrays = arrays_of(problem)
-    best = _Best(arrays, objective)
+    best = _Best(arrays, objective, on_schedule)
     orders = [arrays]
     for weights in (*_LAX, *_FRUGAL):
         for ordered in orders:
@@ -62,9 +72,15 @@ def greedy_schedule(problem: Problem, *, objective: Objective = Objective.COST) 
 class _Best:
     """The best schedule so far."""
 
-    def __init__(self, arrays: Arrays, objective: Objective) -> None:
+    def __init__(
+        self,
+        arrays: Arrays,
+        objective: Objective,
+        on_schedule: Callable[[Schedule, float], None] | None,
+    ) -> None:
         self.problem = arrays.problem
         self.objective = objective
+        self.on_schedule = on_schedule
         self.schedule: Schedule | None = None
         self.value = np.inf
         self.cheapest = float(arrays.op_price(objective)[arrays.needed_ops].min(axis=1).sum())
@@ -76,6 +92,8 @@ class _Best:
             simulation = accepted(self.problem, schedule)
             if simulation is not None and self.objective.of(simulation) < self.value:
                 self.value, self.schedule = self.objective.of(simulation), schedule
+                if self.on_schedule is not None and schedule is not None:
+                    self.on_schedule(schedule, self.value)
 
 
 def accepted(problem: Problem, schedule: Schedule | None) -> Simulation | None:
