@@ -9,6 +9,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.training.kernels.positions import unravel
+
 
 def max_pool_forward(
     data: te.Tensor,
@@ -28,7 +30,7 @@ def max_pool_forward(
     lowest = tvm.tirx.min_value(data.dtype)
 
     def value(n: Var, c: Var, *q: Var) -> Expr:
-        k = _unravel(window, pool_size)
+        k = unravel(window, pool_size)
         at = [q[a] * strides[a] + k[a] * dilation[a] - padding[a] for a in range(len(q))]
         inside = _inside(at, space)
         return tvm.tirx.if_then_else(inside, data(n, c, *at), lowest)
@@ -169,14 +171,6 @@ def _inside(at: Sequence[Expr], space: Sequence[int]) -> Expr:
     return tvm.tirx.all(
         *(bound for p, extent in zip(at, space, strict=True) for bound in (p >= 0, p < extent))
     )
-
-
-def _unravel(flat: Expr, shape: Sequence[int]) -> list[Expr]:
-    position: list[Expr] = []
-    for extent in reversed(shape):
-        position.insert(0, tvm.tirx.floormod(flat, extent))
-        flat = tvm.tirx.floordiv(flat, extent)
-    return position
 
 
 def _ravel(position: Sequence[Expr], shape: Sequence[int]) -> Expr:
