@@ -70,7 +70,9 @@ def metrics_of(
         within_10_ratio=float((error <= 0.1).mean()),
         within_25_ratio=float((error <= 0.25).mean()),
         long_within_25_ratio=float((error[is_long] <= 0.25).mean()) if is_long.any() else np.nan,
-        kendall=float(kendalltau(measured_us, predicted_us).statistic),
+        kendall=float(kendalltau(measured_us, predicted_us).statistic)
+        if len(error) > 1
+        else np.nan,
         weighted_error_ratio=float(np.abs(predicted_us - measured_us).sum() / measured_us.sum()),
         median_total_ratio=float(np.median(totals)),
         worst_total_ratio=float(max(totals)),

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.cost_models.synthetic import synthetic
+from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
+from tvm_xengine.cost_models.boosted_trees import BoostedTrees, family_folds
+from tvm_xengine.cost_models.evaluate import SPLITS, evaluate
+from tvm_xengine.cost_models.metrics import metrics_of, noise_floor
+from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
+from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer
+from tvm_xengine.errors import InvalidDatasetError
+
+QUICK = BoostedTrees(members=3, trees=80, learning_rate=0.2, depth=5)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synthetic(600)
+
+
+@pytest.fixture(scope="module")
+def predictor(data):
+    return QUICK.fit(data)
+
+
+def test_trees_learn_the_law_and_beat_the_simple_models(data):
+    errors = {
+        model.name: evaluate(model, data, "family").median_error_ratio
+        for model in (QUICK, Roofline(), LogLinear(), NearestNeighbours())
+    }
+    assert errors["boosted trees"] < 0.06
+    assert errors["boosted trees"] == min(errors.values())
+
+
+def test_a_rate_extrapolates_to_larger_kernels(data):
+    assert evaluate(QUICK, data, "size").median_error_ratio < 0.06
+
+
+def test_intervals_hold_four_out_of_five_kernels_of_unseen_families(data):
+    assert 0.7 <= evaluate(QUICK, data, "family").coverage_ratio <= 0.95
+
+
+def test_equal_seeds_predict_equally(data, predictor):
+    again = QUICK.fit(data)
+    np.testing.assert_array_equal(
+        predictor.predict(data.table).time_us, again.predict(data.table).time_us
+    )
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_no_kernel_is_learned_and_judged(data, split):
+    for train, test in SPLITS[split](data):
+        assert not set(train) & set(test)
+        if split == "family":
+            learned = {family for row in train for family in data.families[row]}
+            assert not any(learned.intersection(data.families[row]) for row in test)
+
+
+def test_a_kernel_of_two_families_is_never_learned_when_one_of_them_is_judged(data):
+    shared = replace(data, families=(("family0", "family1"), *data.families[1:]))
+    for train, test in family_folds(shared):
+        judged = {family for row in test for family in shared.families[row]}
+        if judged & {"family0", "family1"}:
+            assert 0 not in train
+
+
+def test_a_model_file_predicts_what_was_written(tmp_path, data, predictor):
+    path = tmp_path / "cpu.costmodel"
+    write_model(ModelFile(predictor, ("llvm x86_64",), {"kernels": len(data)}), path)
+    read = read_model(path)
+    assert read.architectures == ("llvm x86_64",)
+    assert read.card["kernels"] == len(data)
+    for name in ("time_us", "lo_us", "hi_us"):
+        np.testing.assert_array_equal(
+            getattr(predictor.predict(data.table), name),
+            getattr(read.predictor.predict(data.table), name),
+        )
+
+
+def test_a_model_of_other_features_is_refused(tmp_path, data, predictor):
+    path = tmp_path / "old.costmodel"
+    write_model(ModelFile(replace(predictor, feature_set="tir-v0"), ("llvm x86_64",)), path)
+    with pytest.raises(InvalidDatasetError, match=r"found schema 1 on tir-v0; train it again"):
+        read_model(path)
+    with pytest.raises(InvalidDatasetError, match="train it again"):
+        predictor.predict(replace(data.table, names=(*data.table.names[:-1], "other")))
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path):
+    (tmp_path / "x").write_text("hello")
+    for path in (tmp_path / "x", tmp_path / "missing"):
+        with pytest.raises(InvalidDatasetError, match="expected a cost model"):
+            read_model(path)
+
+
+def test_labels_that_are_no_times_are_refused(data):
+    times = data.time_us.copy()
+    times[3] = np.nan
+    with pytest.raises(InvalidDatasetError, match="kernel3"):
+        QUICK.fit(replace(data, time_us=times))
+
+
+def test_metrics_are_what_they_say():
+    measured = np.array([10.0, 100.0, 1000.0])
+    predicted = np.array([11.0, 80.0, 1000.0])
+    families = [("a",), ("a",), ("b",)]
+    metrics = metrics_of(measured, predicted, families, (0.95 * predicted, 1.05 * predicted))
+    assert metrics.mean_error_ratio == pytest.approx((0.1 + 0.2 + 0) / 3)
+    assert metrics.median_error_ratio == pytest.approx(0.1)
+    assert metrics.long_within_25_ratio == 1
+    assert metrics.kendall == 1
+    assert metrics.weighted_error_ratio == pytest.approx(21 / 1110)
+    assert metrics.worst_total_ratio == pytest.approx(19 / 110)
+    assert metrics.coverage_ratio == pytest.approx(1 / 3)
+
+
+def test_the_noise_floor_compares_first_and_last_round():
+    floor = noise_floor([(10.0, 5.0, 11.0), (7.0,)], [("a",), ("a",)])
+    assert floor.kernels == 1
+    assert floor.median_error_ratio == pytest.approx(1 / 11)
+
+
+def test_few_measurements_on_a_new_device_help(data):
+    target = synthetic(400, seed=1, slowdown=4.0)
+    rows = evaluate_transfer(QUICK, data, target, (20, 100))
+    assert rows["no measurement"].median_error_ratio > 0.5
+    assert rows["20 chosen"].median_error_ratio < 0.3
+    assert rows["100 chosen"].median_error_ratio < 0.12
+
+
+def test_chosen_kernels_differ(data, predictor):
+    rate, disagreement = predictor.rates(data.table)
+    chosen = choose_kernels(data.table, np.exp(rate) * data.table.work, disagreement, 40)
+    assert len(set(chosen)) == 40
+    drawn = np.random.default_rng(0).choice(len(data), 40, replace=False)
+    assert nearest_pair(data.table.values[chosen]) > nearest_pair(data.table.values[drawn])
+
+
+def nearest_pair(points):
+    scaled = points / np.maximum(points.std(axis=0), 1e-9)
+    distances = np.linalg.norm(scaled[:, None] - scaled[None], axis=-1)
+    return np.mean(np.sort(distances, axis=1)[:, 1])
+
+
+def test_predictors_need_no_compiler():
+    script = (
+        "import sys\n"
+        "import tvm_xengine.cost_models.boosted_trees, tvm_xengine.cost_models.baselines\n"
+        "import tvm_xengine.cost_models.model_file, tvm_xengine.cost_models.transfer\n"
+        "import tvm_xengine.cost_models.evaluate, tvm_xengine.cost_models.dataset\n"
+        "sys.exit('tvm' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
