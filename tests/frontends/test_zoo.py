@@ -38,7 +38,7 @@ def test_zoo_networks_have_the_gradients_of_the_torch_networks(name):
     (batch,) = batches(run.step, subject, network.vocabulary, 1)
     run(*(part.numpy() for part in batch))
     expected = run_torch(subject, [batch]).gradients
-    assert gradient_error(run.gradients(), expected, least_share=1e-6) < 1e-9
+    assert gradient_error(run.gradients(), expected, least_share=1e-6) < 1e-7
 
 
 def test_hyphens_count_as_underscores():
