@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -49,6 +50,7 @@ def _with_forward_repeated(plan: Plan) -> Plan:
     return replace(plan, schedule=schedule, simulation=simulate(problem, schedule), arenas=arenas)
 
 
+@pytest.mark.slow
 def test_repeating_the_forward_pass_gives_the_same_bits_and_one_update_of_the_statistics() -> None:
     torch.manual_seed(0)
     module, x = Network().train(), torch.randn(4, 2, 6, 6)
