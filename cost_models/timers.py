@@ -27,6 +27,8 @@ from tvm_xengine.errors import MeasurementError
 
 _KERNELS_PER_LIBRARY = 16
 _START_S = 300.0
+_IDLE_S = 60
+"""A process that nobody asks for so long ends, also when the one that started it was killed."""
 
 
 class Timer(Protocol):
@@ -146,7 +148,7 @@ class IsolatedTimer:
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Call the kernel in the other process."""
         if self._executor is None:
-            self._executor = ProcessPoolExecutor(1)
+            self._executor = ProcessPoolExecutor(1, timeout=_IDLE_S)
             # Loading the compiler may take longer than a kernel may hang.
             self._executor.submit(_load_compiler).result(timeout=_START_S)
         path = self._paths[kernel.symbol]

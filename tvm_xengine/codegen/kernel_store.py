@@ -34,6 +34,9 @@ _FEW_KERNELS = 6
 
 _UNUSED_DAYS = 30
 
+_IDLE_S = 60
+"""Workers without work for so long end, also when the process that started them was killed."""
+
 
 def default_store_path() -> Path:
     """``kernels`` in the user's cache folder (``$XDG_CACHE_HOME/tvm_xengine``)."""
@@ -106,7 +109,7 @@ class KernelStore:
             return
         # The largest first, so that no worker is left with one of them at the end.
         largest_first = sorted(kernels, key=_size, reverse=True)
-        executor = ProcessPoolExecutor(workers)
+        executor = ProcessPoolExecutor(workers, timeout=_IDLE_S)
         try:
             futures = {
                 executor.submit(_write_library, kernel, self.path(kernel.symbol)): kernel

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from tests.solvers.networks import pair, residual
+from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
+from tvm_xengine.planner import PlanOptions, plan_schedule
+from tvm_xengine.problem import CostSource, OpCost, Problem
+from tvm_xengine.report.intervals import cost_interval_us, cost_sources
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.result import Limits
+
+
+@dataclass(frozen=True)
+class Fake:
+    """Stands for a prepared kernel."""
+
+    symbol: str
+
+
+class Laboratory:
+    """A problem whose true costs are known, and predictions that are wrong by up to a factor."""
+
+    def __init__(self, seed: int, factor: float) -> None:
+        self.true = pair(residual(4), 0.6, slow=1.5, link_gb_s=5.0, seed=seed)
+        rng = np.random.default_rng(seed)
+        self.measured: list[str] = []
+        self.kernels = {}
+        self.predicted = {}
+        for op, costs in self.true.costs.items():
+            for device, cost in costs.items():
+                wrong = cost.compute_us * np.exp(rng.uniform(-1, 1) * np.log(factor))
+                symbol = f"{op}@{device}"
+                self.kernels[symbol] = Fake(symbol)
+                self.predicted[symbol] = OpCost(
+                    wrong,
+                    cost.workspace_bytes,
+                    lo_us=wrong / factor,
+                    hi_us=wrong * factor,
+                    source=CostSource.PREDICTED,
+                )
+
+    def true_cost(self, symbol: str) -> OpCost:
+        op, device = symbol.split("@")
+        cost = self.true.costs[op][device]
+        return replace(cost, source=CostSource.MEASURED)
+
+    def planning(self) -> Planning:
+        def measure(kernels):
+            self.measured += [kernel.symbol for kernel in kernels]
+            return {kernel.symbol: self.true_cost(kernel.symbol) for kernel in kernels}
+
+        def problem_with(costs) -> Problem:
+            table = {
+                op: {device: costs[f"{op}@{device}"] for device in by_device}
+                for op, by_device in self.true.costs.items()
+            }
+            return replace(self.true, costs=table)
+
+        def plan(problem):
+            return plan_schedule(problem, PlanOptions(solver="greedy", limits=Limits(5.0)))
+
+        return Planning(
+            self.kernels, lambda op, device: f"{op}@{device}", problem_with, plan, plan, measure
+        )
+
+    def really_us(self, plan) -> float:
+        return simulate(self.true, plan.schedule).cost_us
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_measuring_what_the_plan_relies_on_is_nearly_as_good_as_measuring_all(seed):
+    laboratory = Laboratory(seed, factor=2.0)
+    planning = laboratory.planning()
+    found = plan_actively(planning, laboratory.predicted)
+    best = planning.plan(laboratory.true)
+    assert laboratory.really_us(found.plan) <= 1.05 * laboratory.really_us(best)
+    assert len(laboratory.measured) < len(laboratory.kernels)
+    assert len(set(laboratory.measured)) == len(laboratory.measured)
+    assert found.measured_kernels == len(laboratory.measured)
+    low, high = cost_interval_us(found.plan.problem, found.plan.schedule)
+    cost_us = found.plan.simulation.cost_us
+    assert low <= cost_us <= high
+    assert high - low <= 0.1 * cost_us
+    assert set(cost_sources(found.plan.problem, found.plan.schedule)) <= {"measured", "predicted"}
+
+
+def test_certain_predictions_are_not_measured():
+    laboratory = Laboratory(0, factor=1.001)
+    found = plan_actively(laboratory.planning(), laboratory.predicted)
+    assert not laboratory.measured
+    assert found.rounds == 0
+
+
+def test_no_more_than_the_allowed_share_is_measured():
+    laboratory = Laboratory(0, factor=3.0)
+    limits = ActiveLimits(kernels_ratio=0.25)
+    plan_actively(laboratory.planning(), laboratory.predicted, limits)
+    assert 0 < len(laboratory.measured) <= 0.25 * len(laboratory.kernels)
