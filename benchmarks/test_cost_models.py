@@ -1,0 +1,156 @@
+"""How well do cost models predict kernels, and does it matter for the schedule?
+
+Reads the dataset folder that ``XENGINE_DATASET`` names (made by ``tvm-xengine costs collect``) and
+prints its tables with the noise floor beside them. Nothing is asserted: the numbers go into
+benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from tvm_xengine.commands.platforms import default_platform
+from tvm_xengine.compiler import lower_step, make_problem, measured_costs, with_measured_links
+from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
+from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
+from tvm_xengine.cost_models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.evaluate import SPLITS, evaluate
+from tvm_xengine.cost_models.feature_table import table_of
+from tvm_xengine.cost_models.features import kernel_features
+from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
+from tvm_xengine.cost_models.metrics import noise_floor
+from tvm_xengine.cost_models.model import Predictor
+from tvm_xengine.cost_models.transfer import evaluate_transfer
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.frontends.load import load_model
+from tvm_xengine.planner import PlanOptions, budgets_for_ratio, plan_schedule
+from tvm_xengine.problem import CostSource, OpCost
+from tvm_xengine.report.costs import NOISE, print_metrics
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.result import Limits
+from tvm_xengine.training.build import build_training_step
+
+pytestmark = pytest.mark.slow
+
+NETWORKS = ("lenet", "resnet8", "ds_cnn", "gpt_nano", "unet")
+RATIOS = (0.7, 0.5)
+LIMITS = PlanOptions(limits=Limits(10.0, 0.002))
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    folder = os.environ.get("XENGINE_DATASET")
+    if not folder:
+        pytest.skip("XENGINE_DATASET names no dataset folder")
+    return DatasetFolder(Path(folder)).load()
+
+
+@pytest.fixture(scope="module")
+def console() -> Console:
+    return Console(width=150)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_prediction_errors(data: Dataset, console: Console, split: str) -> None:
+    rows = {NOISE: noise_floor(data.rounds_us, data.families)}
+    for model in (BoostedTrees(), Roofline(), NearestNeighbours(), LogLinear()):
+        rows[model.name] = evaluate(model, data, split)
+    print_metrics(console, f"{len(data)} kernels, split by {split}", rows)
+
+
+def test_transfer_to_the_other_device(data: Dataset, console: Console) -> None:
+    for device in sorted(set(data.devices)):
+        mine = np.array([name == device for name in data.devices])
+        source, target = data.take(np.flatnonzero(~mine)), data.take(np.flatnonzero(mine))
+        if len(source) and len(target) >= 200:
+            rows = evaluate_transfer(BoostedTrees(), source, target, (20, 50, 100, 250))
+            print_metrics(console, f"to {target.targets[0]}", rows)
+
+
+def test_schedule_regret(data: Dataset, console: Console) -> None:
+    """Plans made with predictions, judged by the measured costs of every kernel."""
+    table = Table(
+        title="extra time of a schedule planned with ..., over one planned with measurements"
+    )
+    columns = ("trees", "roofline", "flops", "active trees", "measured kernels")
+    for column in ("network", "budget ratio", *columns):
+        table.add_column(column, justify="right")
+    totals: dict[str, list[float]] = {column: [] for column in columns}
+    for network in NETWORKS:
+        for ratio, regrets in _regrets(network, data):
+            for column, value in regrets.items():
+                totals[column].append(value)
+            table.add_row(
+                network, f"{ratio}", *(f"{100 * regrets[column]:.1f} %" for column in columns)
+            )
+    table.add_row("mean", "", *(f"{100 * np.mean(totals[column]):.1f} %" for column in columns))
+    console.print(table)
+
+
+def _regrets(network: str, data: Dataset):
+    family = network.rstrip("0123456789")
+    others = data.take([k for k, names in enumerate(data.families) if family not in names])
+    cache = MeasurementCache(default_cache_path())
+    platform = with_measured_links(default_platform(), cache)
+    step = lower_step(build_training_step(load_model(network, batch_size=8)).mod, platform)
+    true = make_problem(step, platform, measured_costs(cache))
+    kernels = {kernel.symbol: kernel for kernel in step.kernels.values()}
+    symbols = list(kernels)
+    features = table_of([kernel_features(kernels[symbol]) for symbol in symbols])
+
+    def predicted(predictor: Predictor) -> dict[str, OpCost]:
+        answer = predictor.predict(features)
+        rows = zip(symbols, answer.time_us, answer.lo_us, answer.hi_us, strict=True)
+        return {
+            symbol: OpCost(float(t), lo_us=float(lo), hi_us=float(hi), source=CostSource.PREDICTED)
+            for symbol, t, lo, hi in rows
+        }
+
+    flops = {
+        symbol: OpCost(float(work))
+        for symbol, work in zip(symbols, 1 + features.flops, strict=True)
+    }
+    trees = predicted(BoostedTrees().fit(others))
+    roofline = predicted(Roofline().fit(others))
+    for ratio in RATIOS:
+        budgets = budgets_for_ratio(true, ratio)
+        judge = true.with_budgets(budgets)
+
+        def problem_with(costs, budgets=budgets):
+            return make_problem(step, platform, lambda _: costs).with_budgets(budgets)
+
+        def really_us(plan, judge=judge):
+            return simulate(judge, plan.schedule).cost_us
+
+        def measure(wanted):
+            costs = measured_costs(cache)(wanted)
+            return {s: replace(cost, source=CostSource.MEASURED) for s, cost in costs.items()}
+
+        planning = Planning(
+            kernels,
+            lambda op, device: step.kernels[step.extraction.kernels[op], device].symbol,
+            problem_with,
+            lambda problem: plan_schedule(problem, LIMITS),
+            lambda problem: plan_schedule(problem, LIMITS),
+            measure,
+        )
+        try:
+            best_us = really_us(plan_schedule(judge, LIMITS))
+            active = plan_actively(planning, trees, ActiveLimits(kernels_ratio=1 / 3))
+            regrets = {
+                name: really_us(plan_schedule(problem_with(costs), LIMITS)) / best_us - 1
+                for name, costs in (("trees", trees), ("roofline", roofline), ("flops", flops))
+            }
+        except NoScheduleError:
+            continue
+        regrets["active trees"] = really_us(active.plan) / best_us - 1
+        regrets["measured kernels"] = active.measured_kernels / active.all_kernels
+        yield ratio, regrets
