@@ -286,6 +286,28 @@ def upsample_nearest(
     return _resize(builder, x, size, scales, "nearest_neighbor", "asymmetric")
 
 
+def upsample_nearest_exact(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    size: Sequence[int] | None,
+    scales: Sequence[float] | None,
+) -> relax.Expr:
+    """The pixel at floor((q + 0.5) * in / out)."""
+    return _resize(builder, x, size, scales, "nearest_neighbor", "tf_half_pixel_for_nn")
+
+
+def upsample_cubic(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    size: Sequence[int] | None,
+    align_corners: bool,
+    scales: Sequence[float] | None,
+) -> relax.Expr:
+    """Bicubic interpolation with the spline coefficient -0.75."""
+    coordinates = "align_corners" if align_corners else "half_pixel"
+    return _resize(builder, x, size, scales, "cubic", coordinates)
+
+
 def upsample_linear(
     builder: relax.BlockBuilder,
     x: relax.Expr,
@@ -380,11 +402,15 @@ def _resize(
     method: str,
     coordinates: str,
 ) -> relax.Expr:
-    space = static_shape(x.ty)[2:]
+    batch, channels, *space = static_shape(x.ty)
     if size is None:
         size = [int(extent * scale) for extent, scale in zip(space, scales or (), strict=True)]
+    if scales and coordinates != "align_corners":
+        _check_scales(space, size, scales)
     if len(space) == 1:
-        raise UnsupportedModelError("resizing of one axis is not supported")
+        flat = relax.op.reshape(x, (batch, channels, 1, *space))
+        made = _resize(builder, builder.emit(flat), [1, *size], None, method, coordinates)
+        return builder.emit(relax.op.reshape(made, (batch, channels, *size)))
     resize = relax.op.image.resize2d if len(space) == 2 else relax.op.image.resize3d
     return builder.emit(
         resize(
@@ -396,6 +422,16 @@ def _resize(
             rounding_method="floor" if method == "nearest_neighbor" else "round",
         )
     )
+
+
+def _check_scales(space: Sequence[int], size: Sequence[int], scales: Sequence[float]) -> None:
+    """PyTorch takes coordinates from the factors; Relax only knows the sizes."""
+    for extent, new_extent, scale in zip(space, size, scales, strict=True):
+        if abs(extent * scale - new_extent) > 1e-6 * new_extent:
+            raise UnsupportedModelError(
+                f"{extent} elements times {scale} are not a whole number; resize to a size, or "
+                "with recompute_scale_factor=True"
+            )
 
 
 def _per_axis(values: Sequence[int], rank: int) -> list[int]:
@@ -439,9 +475,11 @@ CONVERTERS: dict[str, Converter] = {
     "scaled_dot_product_attention.default": attention,
     "select.int": select,
     "std.correction": std,
+    **{f"_upsample_nearest_exact{rank}d.vec": upsample_nearest_exact for rank in (1, 2, 3)},
+    **{f"upsample_nearest{rank}d.vec": upsample_nearest for rank in (1, 2, 3)},
+    "upsample_bicubic2d.vec": upsample_cubic,
     "upsample_bilinear2d.vec": upsample_linear,
-    "upsample_nearest2d.vec": upsample_nearest,
-    "upsample_nearest3d.vec": upsample_nearest,
+    "upsample_linear1d.vec": upsample_linear,
     "upsample_trilinear3d.vec": upsample_linear,
     "var.correction": var,
 }
