@@ -18,7 +18,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         [sys.executable, "-m", "tvm_xengine", *arguments],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, **environment},
     )
 

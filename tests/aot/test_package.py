@@ -217,9 +217,7 @@ def test_plan_never_lets_live_buffers_overlap(report: ExportReport) -> None:
 def test_regions_share_the_work(tmp_path: Path) -> None:
     """An SRAM that cannot hold everything, and a larger memory beside it."""
     need_tools("host")
-    report = export(
-        attention(), tmp_path / "two", regions="sram=8KiB,psram=64KiB", optimizer="momentum"
-    )
+    report = export(attention(), tmp_path / "two", regions="sram=8KiB,psram=64KiB", time_limit_s=3)
     steps = json.loads((report.directory / "attention_plan.json").read_text())["train_step"][
         "steps"
     ]
@@ -236,7 +234,9 @@ def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
     ample = export(attention(), tmp_path / "ample")
     state = ample.package.kept_bytes["sram"]
     rest = ample.keep_everything_bytes - state
-    tight = export(attention(), tmp_path / "tight", regions=f"sram={state + int(0.75 * rest)}")
+    tight = export(
+        attention(), tmp_path / "tight", regions=f"sram={state + int(0.75 * rest)}", time_limit_s=3
+    )
     plan = tight.training.function.plan.schedule
     driver = (tight.directory / "attention.c").read_text()
     assert driver.count("computed again") == plan.recomputed_ops > 0

@@ -46,9 +46,10 @@ def make_fragment(package: Package) -> str:
 {macro}_CC ?= {package.target.compiler}
 {macro}_CFLAGS ?= {flags}
 {macro}_SOURCES := $(addprefix $({macro}_DIR),{" ".join(library_sources(package))})
-{macro}_OBJECTS := $(patsubst %.c,%.o,$({macro}_SOURCES))
+{macro}_COMPILED := $(patsubst %.c,%.o,$(filter %.c,$({macro}_SOURCES)))
+{macro}_OBJECTS := $({macro}_COMPILED) $(filter %.o,$({macro}_SOURCES))
 
-$({macro}_DIR){name}%.o: $({macro}_DIR){name}%.c
+$({macro}_COMPILED): %.o: %.c
 \t$({macro}_CC) $({macro}_CFLAGS) -I$({macro}_DIR) -c $< -o $@
 
 $({macro}_DIR){name}_selftest: $({macro}_DIR){name}_selftest.c $({macro}_OBJECTS)
