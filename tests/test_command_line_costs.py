@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cost_models.synthetic import synthetic
+from tvm_xengine.__main__ import main
+from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.measurements import Measurement
+from tvm_xengine.cost_models.model_file import read_model
+
+LLVM = '{"kind":"llvm","mtriple":"x86_64-linux-gnu"}'
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """A dataset folder of two devices."""
+    folder = DatasetFolder(tmp_path / "kernels")
+    for slowdown in (1.0, 3.0):
+        data = synthetic(120, seed=int(slowdown), slowdown=slowdown, families=3)
+        for k, kernel in enumerate(data.kernels):
+            row = KernelRecord(
+                *(kernel, data.devices[k], LLVM, data.names[k], data.families[k], ""),
+                *(data.table.feature_set, tuple(data.table.values[k])),
+                *(data.table.work[k], data.table.flops[k], data.table.moved_bytes[k], 0),
+            )
+            folder.add(row, data.table.names)
+            time_us = float(data.time_us[k])
+            folder.measurements.add(
+                Measurement(
+                    *(kernel, data.devices[k], data.names[k], time_us, time_us, time_us * 1.03),
+                    *("thread", ((time_us,), (time_us * 1.03,))),
+                )
+            )
+    return tmp_path / "kernels"
+
+
+def test_a_model_is_trained_inspected_and_judged(dataset, tmp_path, capsys):
+    model, report = tmp_path / "my.costmodel", tmp_path / "report.json"
+    assert main(["costs", "train", "--dataset", str(dataset), "-o", str(model)]) == 0
+    assert read_model(model).architectures == ("llvm x86_64",)
+    assert main(["costs", "inspect", str(model), "--json", str(report)]) == 0
+    assert json.loads(report.read_text())["kernels"] == 240
+    assert main(["costs", "inspect", str(dataset)]) == 0
+    assert "family0: 80" in capsys.readouterr().out
+    arguments = ["costs", "eval", "--dataset", str(dataset), "--baselines", "--json", str(report)]
+    assert main(arguments) == 0
+    rows = json.loads(report.read_text())["family"]
+    assert set(rows) >= {"measured again", "boosted trees", "roofline"}
+    assert rows["boosted trees"]["kernels"] == 240
+
+
+def test_transfer_reports_each_number_of_measurements(dataset, tmp_path):
+    report = tmp_path / "report.json"
+    arguments = ["costs", "transfer", "--dataset", str(dataset), "--measurements", "10", "30"]
+    assert main([*arguments, "--json", str(report)]) == 0
+    (rows, *_) = json.loads(report.read_text()).values()
+    assert {"no measurement", "10 chosen", "30 at random"} <= set(rows)
+    assert main(["costs", "transfer", "--dataset", str(dataset), "--measurements", "900"]) == 2
+
+
+def test_kernels_are_collected_and_a_second_run_goes_on(tmp_path, capsys):
+    folder = tmp_path / "new"
+    arguments = ["costs", "collect", "--dataset", str(folder), "--networks", "mlp"]
+    arguments += ["--targets", "llvm -mcpu=x86-64", "--rounds", "1", "--kernels"]
+    assert main([*arguments, "3"]) == 0
+    count = len(DatasetFolder(folder).load())
+    assert count >= 3
+    lines = (folder / "measurements.jsonl").read_text()
+    assert main([*arguments, "3"]) == 0
+    assert (folder / "measurements.jsonl").read_text() == lines
+    assert f"{count} measured kernels" in capsys.readouterr().out
+
+
+def test_costs_are_predicted_without_running_anything(tmp_path):
+    report = tmp_path / "report.json"
+    assert main(["costs", "predict", "mlp", "--json", str(report)]) == 0
+    kernels = json.loads(report.read_text())["kernels"]
+    assert {row["device"] for row in kernels} == {"cpu", "cpu_generic"}
+    assert all(0 <= row["lo_us"] <= row["compute_us"] <= row["hi_us"] for row in kernels)
+    assert {row["source"] for row in kernels} <= {"predicted", "roofline"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["eval", "--dataset", "missing"], "costs collect"),
+        (["inspect", "missing.costmodel"], "expected a cost model"),
+        (["predict", "mlp", "--cost-model", "missing.costmodel"], "expected a cost model"),
+        (["measure", "mlp", "--rpc", "127.0.0.1:1"], "expected a TVM RPC server"),
+        (["predict", "no-such-network"], "nor in the zoo"),
+    ],
+)
+def test_bad_input_is_a_sentence(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["costs", *arguments]) == 2
+    assert message in capsys.readouterr().err
