@@ -88,7 +88,7 @@ def test_resnet8_in_half_the_memory(tmp_path: Path) -> None:
         target="cortex-m7",
         optimize="size",
         regions=f"sram={half}",
-        time_limit_s=60,
+        time_limit_s=240,
     )
     plan = report.training.function.plan
     added = plan.simulation.cost_us / ample.training.function.plan.simulation.cost_us - 1
