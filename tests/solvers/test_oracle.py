@@ -33,10 +33,10 @@ def oracle(examples: int) -> settings:
 
 
 @pytest.mark.parametrize("objective", [Objective.COST, Objective.ENERGY])
-@oracle(300)
+@oracle(200)
 @given(problem=problems(max_ops=6, max_devices=2))
 def test_search_finds_what_exhaustive_search_finds(objective: Objective, problem: Problem) -> None:
-    exact = solve_exhaustively(problem, objective=objective, limits=Limits(10.0))
+    exact = solve_exhaustively(problem, objective=objective, limits=Limits(5.0))
     if exact.status not in (Status.OPTIMAL, Status.INFEASIBLE):
         return
     found = search(problem, objective=objective, evaluations=_EVALUATIONS)
@@ -45,7 +45,7 @@ def test_search_finds_what_exhaustive_search_finds(objective: Objective, problem
         assert objective.of(simulate(problem, found)) == pytest.approx(exact.value)
 
 
-@oracle(150)
+@oracle(100)
 @given(problem=problems(max_ops=10, max_devices=3, max_state=4))
 def test_search_is_never_worse_than_the_exact_model(problem: Problem) -> None:
     exact = solve(problem, "tight", limits=Limits(20.0))
@@ -55,10 +55,10 @@ def test_search_is_never_worse_than_the_exact_model(problem: Problem) -> None:
         assert simulate(problem, found).cost_us <= exact.value * (1 + 1e-6)
 
 
-@oracle(60)
+@oracle(40)
 @given(problem=problems(max_ops=8, max_devices=3))
 def test_auto_keeps_its_promises(problem: Problem) -> None:
-    result = solve(problem, limits=Limits(10.0))
+    result = solve(problem, limits=Limits(5.0))
     exact = solve(problem, "tight", limits=Limits(20.0))
     if result.status is Status.INFEASIBLE:
         assert exact.value is None
