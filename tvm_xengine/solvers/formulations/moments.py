@@ -10,7 +10,8 @@ schedule only this is kept:
     copy[k,ab,j]   in {0,1}  j is copied from a to b in period k (at least once)
     keep[k,d,j]    in {0,1}  j is on d during the first run of m_k
 
-With  base[k,d,j] = run[k,d,producer] + keep[k-1,d,j] + at[k-1,d] (for results of m_{k-1}):
+With  base[k,d,j] = run[k,d,producer] + keep[k-1,d,j] + at[k-1,d] (for results of m_{k-1}; minus at[k-1,d]
+for the state that m_{k-1} overwrites):
 
     sum over the periods in which i may first run, over d, of run[k,d,i] >= 1
     copy[k,ab,j] <= base[k,a,j] (+ copies into a where there are three devices or more)
@@ -195,7 +196,11 @@ class _Draft:
             if producer >= 0 and self.moment_of.get(producer) == k - 1:
                 terms.append(int(self.at[k - 1, d]))
         constant = 1.0 if k == 0 and self.p.home[j] == d else 0.0
-        return [(column, 1.0) for column in terms if column >= 0], constant
+        there = [(column, 1.0) for column in terms if column >= 0]
+        updater = int(self.p.updated_by[j])
+        if k > 0 and self.moment_of.get(updater) == k - 1 and self.at[k - 1, d] >= 0:
+            there.append((int(self.at[k - 1, d]), -1.0))  # the moment has overwritten it there
+        return there, constant
 
     def arrives(self, k: int, d: int, j: int, *, but_from: int = _ABSENT) -> _Terms:
         """Terms of the copies of tensor j to device d in period k."""

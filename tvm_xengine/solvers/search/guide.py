@@ -30,13 +30,26 @@ _Bits = NDArray[np.int64]
 _MOST_HINTS = 2
 
 
-def decisions_of_moments(arrays: Arrays, model: MomentModel, x: NDArray[np.float64]) -> Decisions:
+def decisions_of_moments(
+    arrays: Arrays,
+    model: MomentModel,
+    x: NDArray[np.float64],
+    *,
+    holds_what_returns: bool = False,
+) -> Decisions:
     """Decisions that follow the solution `x` of a relaxation as far as it says anything.
 
     Ops run in the order of their periods and, within a period, of the graph, each where it
     first runs in the solution. A tensor is held through a gap on the devices that keep it at
     every moment in the gap, and dropped where there is none. Gaps without a moment, of which
     the relaxation says nothing, are held.
+
+    Parameters
+    ----------
+    holds_what_returns
+        Hold all through the gap, too, what the solution drops and brings back before the gap
+        ends. It may do so ahead of an update after which that is impossible, which decisions
+        cannot express.
     """
     indexed = model.indexed
     graph = arrays.problem.graph
@@ -72,8 +85,10 @@ def decisions_of_moments(arrays: Arrays, model: MomentModel, x: NDArray[np.float
         for n, (begin, gap) in enumerate(own):
             end = own[n + 1][0] if n + 1 < len(own) else len(order)
             inside = np.flatnonzero((moment_place > begin) & (moment_place < end))
-            if len(inside):
-                _decide(result, gap, kept[inside, j], 1 << _made_on(arrays, result, gap))
+            bits = kept[inside, j]
+            returns = len(inside) and np.bitwise_and.reduce(bits) == 0 and bits[-1] != 0
+            if len(inside) and not (returns and holds_what_returns):
+                _decide(result, gap, bits, 1 << _made_on(arrays, result, gap))
     return result
 
 
@@ -150,6 +165,9 @@ class Guide:
         arrays = self._arrays
         decisions = decisions_of_moments(arrays, model, x)
         value, excess = decode(self._static, decisions, self._work)
+        if not np.isfinite(value):
+            decisions = decisions_of_moments(arrays, model, x, holds_what_returns=True)
+            value, excess = decode(self._static, decisions, self._work)
         if not np.isfinite(value):
             return None
         if excess == 0.0:

@@ -1,0 +1,80 @@
+"""What relaxations tell the search: decisions that can be carried out, and where memory is short."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from tests.solvers.networks import chain, pair, single
+from tests.strategies import problems
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Schedule
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
+from tvm_xengine.solvers.backends.highs import solve_program
+from tvm_xengine.solvers.formulations.moments import (
+    MomentModel,
+    formulate_moments,
+    periods_in_given_order,
+)
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.search.guide import Guide
+
+
+def relaxed(problem: Problem, every: int = 1) -> tuple[MomentModel, Answer]:
+    """The relaxation with one op in `every` a moment, and its answer."""
+    indexed = index_problem(problem, Objective.COST)
+    moments = range(0, indexed.op_count, every)
+    model = formulate_moments(indexed, periods_in_given_order(indexed, moments))
+    answer = solve_program(model.program, BackendOptions(20.0), lambda _: None)
+    assert isinstance(answer, Answer)
+    return model, answer
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [single(chain(5), 0.6), pair(chain(4), 0.5, slow=3.0, link_gb_s=5.0)],
+    ids=["one device", "two devices"],
+)
+def test_a_relaxation_with_every_op_a_moment_is_carried_out_near_its_bound(
+    problem: Problem,
+) -> None:
+    found: list[Schedule] = []
+    guide = Guide(problem, Objective.COST, found.append)
+    model, answer = relaxed(problem)
+    assert answer.x is not None
+    assert answer.value is not None
+    pressure = guide.take(model, answer.x)
+    assert pressure is not None
+    assert guide.has_hint
+    assert pressure.max() <= 1.5
+    if found:
+        value = simulate(problem, found[0]).cost_us
+        assert answer.bound - 1e-6 <= value <= 1.2 * answer.value
+
+
+def test_without_moments_in_the_middle_the_excess_is_found_there() -> None:
+    problem = single(chain(5), 0.5)
+    guide = Guide(problem, Objective.COST, lambda _: None)
+    model, answer = relaxed(problem, every=1000)  # only the first op is a moment
+    assert answer.x is not None
+    pressure = guide.take(model, answer.x)
+    assert pressure is not None
+    assert pressure.argmax() > 0
+    assert pressure.max() > 1.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(max_devices=3))
+def test_what_a_relaxation_leads_to_is_valid_and_not_below_its_bound(problem: Problem) -> None:
+    found: list[Schedule] = []
+    guide = Guide(problem, Objective.COST, found.append)
+    model, answer = relaxed(problem)
+    if answer.x is None or any(
+        problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices
+    ):
+        return
+    guide.take(model, answer.x)
+    for schedule in found:
+        assert simulate(problem, schedule).cost_us >= answer.bound - 1e-6
