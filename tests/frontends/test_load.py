@@ -168,9 +168,14 @@ def test_several_outputs_are_refused_until_one_is_chosen() -> None:
 
 @pytest.mark.parametrize("name", zoo.NETWORKS)
 def test_equal_seeds_build_equal_networks(name: str) -> None:
-    first, second = (zoo.build(name, batch_size=2, size=16, seed=3) for _ in range(2))
+    first, second = (zoo.build(name, batch_size=2, size=32, seed=3) for _ in range(2))
     for key, value in first.state.items():
         np.testing.assert_array_equal(value, second.state[key])
+
+
+def test_a_size_too_small_for_a_network_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"vgg16: size 8 .* usual size is 32"):
+        zoo.build("vgg16", size=8)
 
 
 def test_ops_without_derivative_that_cut_off_the_parameters_are_named(tmp_path):

@@ -26,8 +26,9 @@ def cost_interval_us(problem: Problem, schedule: Schedule) -> tuple[float, float
 
 def cost_sources(problem: Problem, schedule: Schedule) -> Mapping[str, int]:
     """How many computations of the schedule have costs of each source."""
-    return Counter(
+    sources = Counter(
         problem.costs[step.op][step.device].source.value
         for step in schedule.steps
         if isinstance(step, Compute)
     )
+    return dict(sources)

@@ -53,6 +53,11 @@ def build(
         the network.
     num_classes
         Number of classes, or of different tokens; None takes the usual one of the network.
+
+    Raises
+    ------
+    UnsupportedModelError
+        When the zoo has no such network, or the network cannot have that size.
     """
     spec = spec_called(name)
     classes = spec.num_classes if num_classes is None else num_classes
@@ -66,7 +71,13 @@ def build(
         x = layers.input("x", shape, "int64" if spec.reads_tokens else "float32")
         return spec.body(layers, x, classes)
 
-    return build_network(name, seed, body, spec.weights)
+    try:
+        return build_network(name, seed, body, spec.weights)
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise UnsupportedModelError(
+            f"{name}: size {size} leaves nothing for its last layers; its usual size is"
+            f" {spec.input_shape[-1]}"
+        ) from error
 
 
 def spec_called(name: str) -> NetworkSpec:
