@@ -102,19 +102,37 @@ def plan_actively(
     limits = limits or ActiveLimits()
     start_s = time.monotonic()
     costs = dict(predicted)
-    most = max(1, int(limits.kernels_ratio * len(planning.kernels)))
     rounds = 0
-    while rounds < limits.rounds and time.monotonic() - start_s < limits.time_s:
-        plan = planning.sketch(planning.problem_with(_optimistic(costs)))
-        wanted = _uncertain_kernels(planning, plan, costs, limits.uncertain_ratio)
-        room = most - sum(cost.source is CostSource.MEASURED for cost in costs.values())
-        if not wanted or room <= 0:
+
+    def may_go_on() -> bool:
+        return time.monotonic() - start_s < limits.time_s
+
+    for _ in range(limits.rounds):
+        sketch = planning.sketch(planning.problem_with(_optimistic(costs)))
+        if not may_go_on() or not _measure_more(planning, sketch, costs, limits):
             break
-        costs |= planning.measure([planning.kernels[symbol] for symbol in wanted[:room]])
         rounds += 1
-    final = planning.plan(planning.problem_with(costs))
+    plan = planning.plan(planning.problem_with(costs))
+    # Where the rounds ended early, the last plan may rely on kernels that no sketch has used.
+    for _ in range(limits.rounds):
+        if not may_go_on() or not _measure_more(planning, plan, costs, limits):
+            break
+        rounds += 1
+        plan = planning.plan(planning.problem_with(costs))
     known = sum(cost.source in _MEASURED for cost in costs.values())
-    return ActivePlan(final, known, len(planning.kernels), rounds)
+    return ActivePlan(plan, known, len(planning.kernels), rounds)
+
+
+def _measure_more(
+    planning: Planning, plan: Plan, costs: dict[str, OpCost], limits: ActiveLimits
+) -> bool:
+    """Measure what makes the plan uncertain, into `costs`; False when nothing is left to do."""
+    most = max(1, int(limits.kernels_ratio * len(planning.kernels)))
+    room = most - sum(cost.source is CostSource.MEASURED for cost in costs.values())
+    wanted = _uncertain_kernels(planning, plan, costs, limits.uncertain_ratio)[: max(0, room)]
+    if wanted:
+        costs.update(planning.measure([planning.kernels[symbol] for symbol in wanted]))
+    return bool(wanted)
 
 
 def _optimistic(costs: Costs) -> Costs:

@@ -64,6 +64,17 @@ def _average_pool(attributes: Attributes, x):
     return total / share
 
 
+def _constant_of_shape(attributes: Attributes, shape):
+    value = (
+        numpy_helper.to_array(attributes["value"]) if "value" in attributes else np.zeros(1, "f4")
+    )
+    return torch.full([int(extent) for extent in shape], value.item()).to(_tensor_type(value))
+
+
+def _tensor_type(value):
+    return torch.from_numpy(np.array(value)).dtype
+
+
 def _gemm(attributes: Attributes, a, b, c):
     a = a.T if attributes.get("transA", 0) else a
     b = b.T if attributes.get("transB", 0) else b
@@ -109,6 +120,7 @@ OPERATORS: dict[str, Operator] = {
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
     "Concat": lambda attributes, *parts: torch.cat(parts, attributes["axis"]),
+    "ConstantOfShape": _constant_of_shape,
     "Conv": _conv,
     "Dropout": lambda _, x: x,
     "Gemm": _gemm,
