@@ -15,8 +15,8 @@ GRADIENT_BAR = 1e-4
 FIVE_STEPS_BAR = 1e-3
 DIRECTIONAL_BAR = 1e-4
 INCONCLUSIVE = {"inception_v2": 1e-2}
-"""Differences of the loss cross too many kinks of ReLUs there (measured 2e-3); its gradients must then agree with
-those of the second opinion to rounding."""
+"""Differences of the loss cross too many kinks of ReLUs there (measured 2e-3); its gradients must
+then agree with those of the second opinion to rounding."""
 
 
 def require(network: Network) -> None:
