@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 from pathlib import Path
 
@@ -11,17 +9,17 @@ import tvm
 from tvm.target import Target
 from tvm.target.codegen import llvm_version_major
 
-from tvm_xengine.codegen.version import code_version
+from tvm_xengine.codegen.version import code_version, digest
 
 
 def device_fingerprint(target: Target) -> str:
     """Return a key for a target on this machine with this code generator."""
-    return _digest({"target": str(target), "code": code_version()} | _machine())
+    return digest({"target": str(target), "code": code_version()} | _machine())
 
 
 def link_fingerprint(src: str, dst: str) -> str:
     """Return a key for copies between two kinds of device memory on this machine."""
-    return _digest({"src": src, "dst": dst} | _machine())
+    return digest({"src": src, "dst": dst} | _machine())
 
 
 def _machine() -> dict[str, str]:
@@ -31,10 +29,6 @@ def _machine() -> dict[str, str]:
         "tvm": tvm.__version__,
         "llvm": str(llvm_version_major()),
     }
-
-
-def _digest(facts: dict[str, str]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _cpu_model() -> str:
@@ -48,4 +42,4 @@ def _cpu_model() -> str:
 def remote_fingerprint(target: Target, address: str) -> str:
     """The same for boards behind an RPC address, whose processor is not known here."""
     facts = _machine() | {"cpu": f"behind {address}"}
-    return _digest({"target": str(target), "code": code_version()} | facts)
+    return digest({"target": str(target), "code": code_version()} | facts)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.codegen.kernel_store import OnProgress
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measurements import (
@@ -56,7 +56,7 @@ def measure_kernels(
     timer = timer or TimerHere()
     sessions = [
         session
-        for kernel in {kernel.symbol: kernel for kernel in kernels}.values()
+        for kernel in distinct_kernels(kernels)
         if (session := _session(kernel, timer.device(kernel.target), cache)) is not None
     ]
     missing = [one for one in sessions if one.missing_rounds(effort) > 0]

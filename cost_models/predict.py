@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import tvm_xengine.cost_models
-from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.cost_models.baselines import RooflinePredictor
 from tvm_xengine.cost_models.feature_table import table_of
 from tvm_xengine.cost_models.features import kernel_features
@@ -38,7 +38,7 @@ def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> d
     Kernels for targets that the model does not know, or all when there is no model, get a typical
     roofline, and say so in their source.
     """
-    distinct = list({kernel.symbol: kernel for kernel in kernels}.values())
+    distinct = distinct_kernels(kernels)
     known = [kernel for kernel in distinct if model is not None and knows(model, kernel)]
     others = [kernel for kernel in distinct if model is None or not knows(model, kernel)]
     costs: dict[str, OpCost] = {}

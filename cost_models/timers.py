@@ -14,7 +14,12 @@ from tvm.target import Target
 
 from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
+from tvm_xengine.codegen.kernel_store import (
+    KernelStore,
+    OnProgress,
+    group_by_target,
+    load_kernels,
+)
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.timing import (
     Effort,
@@ -50,8 +55,8 @@ class Timer(Protocol):
         """Give back what was taken."""
 
 
-class TimerHere:
-    """Times kernels in this process, which a kernel that crashes takes with it."""
+class _OnThisMachine:
+    """What all timers here have in common."""
 
     def device(self, target: Target) -> str:
         """This machine."""
@@ -59,7 +64,11 @@ class TimerHere:
 
     def clock(self, kernel: DeviceKernel) -> str:
         """Several threads have only the wall clock in common."""
-        return clock_here(kernel)
+        return "wall" if uses_threads(kernel) else "thread"
+
+
+class TimerHere(_OnThisMachine):
+    """Times kernels in this process, which a kernel that crashes takes with it."""
 
     def __init__(self) -> None:
         self._modules: Mapping[str, tvm.runtime.Module] = {}
@@ -105,11 +114,8 @@ def passing_libraries(folder: Path) -> Libraries:
     def compile_all(
         kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None
     ) -> dict[str, Path]:
-        by_target: dict[str, list[DeviceKernel]] = {}
-        for kernel in kernels:
-            by_target.setdefault(str(kernel.target), []).append(kernel)
         paths: dict[str, Path] = {}
-        for group in by_target.values():
+        for group in group_by_target(kernels):
             for start in range(0, len(group), _KERNELS_PER_LIBRARY):
                 chunk = group[start : start + _KERNELS_PER_LIBRARY]
                 path = folder / f"{chunk[0].symbol}.so"
@@ -122,7 +128,7 @@ def passing_libraries(folder: Path) -> Libraries:
     return compile_all
 
 
-class IsolatedTimer:
+class IsolatedTimer(_OnThisMachine):
     """Times kernels in a process of their own, which may crash or hang.
 
     After that a new process goes on with the next kernel.
@@ -132,14 +138,6 @@ class IsolatedTimer:
         self._libraries = libraries
         self._paths: dict[str, Path] = {}
         self._executor: ProcessPoolExecutor | None = None
-
-    def device(self, target: Target) -> str:
-        """This machine."""
-        return device_fingerprint(target)
-
-    def clock(self, kernel: DeviceKernel) -> str:
-        """Several threads have only the wall clock in common."""
-        return clock_here(kernel)
 
     def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
         """Compile into libraries."""
@@ -171,11 +169,6 @@ class IsolatedTimer:
         if self._executor is not None:
             self._executor.shutdown(wait=True, kill_workers=True)
         self._executor = None
-
-
-def clock_here(kernel: DeviceKernel) -> str:
-    """The clock for a kernel in this process."""
-    return "wall" if uses_threads(kernel) else "thread"
 
 
 def timer_for(store: KernelStore | None) -> Timer:

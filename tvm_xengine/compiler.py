@@ -9,7 +9,7 @@ import tvm
 
 from tvm_xengine.arena import plan_arenas
 from tvm_xengine.byte_sizes import round_up
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels, prepare_kernel
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
@@ -138,7 +138,7 @@ def measured_costs(
             for kernel in kernels
             if cache.find(kernel.key, device_fingerprint(kernel.target)) is not None
         }
-        distinct = list({kernel.symbol: kernel for kernel in kernels}.values())
+        distinct = distinct_kernels(kernels)
         measured = measure_kernels(
             distinct,
             cache,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 
 import tvm
@@ -88,8 +87,3 @@ def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
     sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(sch)
     return sch.mod["main"]
-
-
-def distinct_kernels(kernels: Sequence[DeviceKernel]) -> list[DeviceKernel]:
-    """`kernels` without repeats, in their order."""
-    return list({kernel.symbol: kernel for kernel in kernels}.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import tvm
@@ -72,6 +72,11 @@ class DeviceKernel:
 
 Scheduler = Callable[[tirx.PrimFunc, Target], tirx.PrimFunc]
 """Gives a kernel loops that suit a target."""
+
+
+def distinct_kernels(kernels: Iterable[DeviceKernel]) -> list[DeviceKernel]:
+    """`kernels` without repeats, in their order."""
+    return list({kernel.symbol: kernel for kernel in kernels}.values())
 
 
 def prepare_kernel(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -21,8 +19,9 @@ from tvm.support import cc
 from tvm.target.codegen import llvm_version_major
 
 from tvm_xengine.codegen.compile import compile_kernels
-from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.codegen.version import code_version
+from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.codegen.targets import usable_cores
+from tvm_xengine.codegen.version import code_version, digest
 from tvm_xengine.errors import CompilationError
 
 _logger = logging.getLogger(__name__)
@@ -36,12 +35,6 @@ _UNUSED_DAYS = 30
 
 _IDLE_S = 60
 """Workers without work for so long end, also when the process that started them was killed."""
-
-
-def default_store_path() -> Path:
-    """``kernels`` in the user's cache folder (``$XDG_CACHE_HOME/tvm_xengine``)."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "tvm_xengine" / "kernels"
 
 
 class KernelStore:
@@ -62,7 +55,7 @@ class KernelStore:
 
     def __init__(self, directory: Path, *, max_workers: int | None = None) -> None:
         self._directory = directory / _toolchain_key()
-        self._max_workers = max_workers or len(os.sched_getaffinity(0))
+        self._max_workers = max_workers or usable_cores()
 
     def load(
         self, kernels: Iterable[DeviceKernel], on_progress: OnProgress | None = None
@@ -158,14 +151,19 @@ def load_kernels(
     """
     if store is not None:
         return store.load(kernels, on_progress)
-    by_target: dict[str, list[DeviceKernel]] = {}
-    for kernel in {kernel.symbol: kernel for kernel in kernels}.values():
-        by_target.setdefault(str(kernel.target), []).append(kernel)
     modules = {}
-    for group in by_target.values():
+    for group in group_by_target(distinct_kernels(kernels)):
         module = compile_kernels(group, group[0].target)
         modules.update({kernel.symbol: module for kernel in group})
     return modules
+
+
+def group_by_target(kernels: Iterable[DeviceKernel]) -> list[list[DeviceKernel]]:
+    """The kernels of each target, which one module can hold."""
+    groups: dict[str, list[DeviceKernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(str(kernel.target), []).append(kernel)
+    return list(groups.values())
 
 
 def _write_library(kernel: DeviceKernel, path: Path) -> None:
@@ -195,7 +193,7 @@ def _toolchain_key() -> str:
         "ffi": tvm_ffi.__version__,
         "llvm": str(llvm_version_major()),
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(facts)
 
 
 def _delete_unused(parent: Path, keep: Path) -> None:

@@ -100,13 +100,14 @@ def _parse(text: str) -> dict[str, object]:
 
 def _core_count(value: object) -> int:
     if value == "native":
-        return _usable_cores()
+        return usable_cores()
     if isinstance(value, int) and value >= 1:
         return value
     raise InvalidPlatformError(f"num-cores must be a number >= 1 or native, got {value!r}")
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

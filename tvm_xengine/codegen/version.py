@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import tvm_xengine.codegen
 import tvm_xengine.passes
+
+
+def digest(facts: Mapping[str, str]) -> str:
+    """A short key for named facts."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache
@@ -17,10 +24,10 @@ def code_version() -> str:
     Times measured with an older version must not be taken for those of this one, and a number
     to be raised by hand would be forgotten.
     """
-    digest = hashlib.sha256()
+    sources = hashlib.sha256()
     for package in (tvm_xengine.codegen, tvm_xengine.passes):
         folder = Path(str(package.__file__)).parent
         for path in sorted(folder.rglob("*.py")):
-            digest.update(path.relative_to(folder).as_posix().encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+            sources.update(path.relative_to(folder).as_posix().encode())
+            sources.update(path.read_bytes())
+    return sources.hexdigest()[:16]
