@@ -3,12 +3,15 @@
 import torch
 from torch import nn
 
+from tests.networks.torchvision_models import torchvision_models
+
 
 class Bert(nn.Module):
     """BERT-base (Devlin et al. 2019) with a classifier of the whole text."""
 
     def __init__(self, *, classes: int = 2) -> None:
         super().__init__()
+        torchvision_models()  # which transformers imports
         from transformers import BertConfig, BertForSequenceClassification
 
         self.model = BertForSequenceClassification(BertConfig(num_labels=classes))
@@ -22,6 +25,7 @@ class GPT2(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        torchvision_models()  # which transformers imports
         from transformers import GPT2Config, GPT2LMHeadModel
 
         self.model = GPT2LMHeadModel(GPT2Config(use_cache=False))
