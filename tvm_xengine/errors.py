@@ -12,6 +12,7 @@ XEngineError
 ├── SolverUnavailableError   the chosen solver cannot run here
 ├── InvalidDatasetError      measurements or a cost model file cannot be used
 ├── CompilationError         a kernel could not be compiled to machine code
+├── LibraryError             a vendor's library is missing, or refuses what it is given
 ├── ExportError              a package cannot be written where it was asked for
 └── MeasurementError         a kernel or link could not be measured
 """
@@ -61,6 +62,10 @@ class SolverUnavailableError(XEngineError):
 
 class InvalidDatasetError(XEngineError):
     """Measurements or a cost model file cannot be used."""
+
+
+class LibraryError(XEngineError):
+    """A vendor's library is missing, or refuses what it is given."""
 
 
 class CompilationError(XEngineError):
