@@ -20,6 +20,7 @@ from tvm_xengine.planner import PlanOptions
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
+from tvm_xengine.training.short_storage import ShortStorage
 
 OPTIMIZERS: Mapping[str, Optimizer] = {
     "sgd": SGD(),
@@ -90,6 +91,7 @@ def export(
     backend: str = "c",
     optimize: str = "speed",
     time_limit_s: float = 10.0,
+    storage: ShortStorage | None = None,
 ) -> ExportReport:
     """The package of `model` in `directory`."""
     training = build_training_step(model, optimizer=OPTIMIZERS[optimizer], trainable=trainable)
@@ -99,6 +101,7 @@ def export(
         backend=Backend(backend),
         optimize=Optimize(optimize),
         plan=PlanOptions(limits=Limits(time_limit_s)),
+        storage=storage,
     )
     return export_step(model, training, options, directory)
 

@@ -28,7 +28,7 @@ from tvm_xengine.aot.plan_step import (
     plan_training,
 )
 from tvm_xengine.aot.project_files import cmake_lists, library_sources, make_fragment, readme
-from tvm_xengine.aot.reference import Expected, expected_results
+from tvm_xengine.aot.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.regions import FLASH, Region, regions_platform, writable_platform
 from tvm_xengine.aot.selftest import selftest_source
 from tvm_xengine.aot.sources import data_source, kernels_header, kernels_source
@@ -40,6 +40,7 @@ from tvm_xengine.extract import tensor_bytes
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planner import PlanOptions
 from tvm_xengine.platform import Platform
+from tvm_xengine.training.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.training.step import TrainingStep
 
 OnProgress = Callable[[str], None]
@@ -62,6 +63,8 @@ class ExportOptions:
         Steps of the self-test.
     platform
         The regions once more as devices, with links and energy; None takes usual links.
+    storage
+        What is stored as float16; None stores everything as it is computed.
     """
 
     target: str
@@ -72,6 +75,7 @@ class ExportOptions:
     learning_rate: float = 0.01
     selftest_steps: int = 20
     platform: Platform | None = None
+    storage: ShortStorage | None = None
 
 
 @dataclass(frozen=True)
@@ -130,14 +134,17 @@ def export_step(
     alignment = _ALIGNMENT_BYTES[options.backend]
     machine = _machine(target, options, code, alignment)
     on_progress("planning the training step")
-    train = plan_training(training, machine, options.optimize, options.plan, on_progress)
+    storage = options.storage
+    stored = training if storage is None else with_short_storage(training, storage)
+    train = plan_training(stored, machine, options.optimize, options.plan, on_progress)
     on_progress("planning the evaluation")
-    evaluate = plan_evaluation(model, train, machine, options.optimize, options.plan)
-    package = _package(model, training, train, evaluate, machine, options)
+    evaluate = plan_evaluation(model, train, machine, options.optimize, options.plan, storage)
+    package = _package(model, stored, train, evaluate, machine, options)
     _check_flash(package, options.regions)
     on_progress("computing the expected losses")
     inputs = batch_inputs(package)
-    expected = expected_results(model, training, inputs, package.hyper, options.selftest_steps)
+    trial = Trial(inputs, package.hyper, options.selftest_steps)
+    expected = expected_results(model, training, trial, options.optimize, storage)
     report: list[CodeSize | None] = []
 
     def write(folder: Path) -> None:

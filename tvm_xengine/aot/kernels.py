@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from enum import Enum
 
 import tvm
 from tvm import s_tir, tirx
+from tvm.s_tir.schedule import SBlockRV, ScheduleError
 from tvm.target import Target
 
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.codegen.schedules.inline import inline_elementwise
+from tvm_xengine.codegen.schedules.inline import (
+    inline_elementwise,
+    is_reduction,
+    leaf_blocks,
+)
 from tvm_xengine.compiler import LoweredStep
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.extract import extract_graph
+from tvm_xengine.extract import extract_graph, tensor_bytes
+from tvm_xengine.passes.fuse_updates import FuseUpdates
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.platform import Platform
 
@@ -29,7 +36,9 @@ class Optimize(Enum):
     """What kernels are scheduled for."""
 
     SIZE = "size"  # the least scratch memory, then loops as they were written
-    SPEED = "speed"  # the project's schedules: packed, unrolled
+    SPEED = (
+        "speed"  # the project's schedules: packed, unrolled; less where they take too much scratch
+    )
 
 
 def code_target(target: EmbeddedTarget, backend: Backend) -> Target:
@@ -64,7 +73,8 @@ def lower_for_target(
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
     """
-    lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
+    passes = [LowerToKernels(func_name), FuseUpdates(func_name)]
+    lowered = tvm.transform.Sequential(passes)(mod)
     extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
     kernels: dict[tuple[str, str], DeviceKernel] = {}
     for name in dict.fromkeys(extraction.kernels.values()):
@@ -76,14 +86,34 @@ def lower_for_target(
 
 def _prepare(func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize) -> DeviceKernel:
     fast = prepare_kernel(func, target, name)
-    if optimize is Optimize.SPEED:
+    if optimize is Optimize.SPEED and fast.workspace_bytes <= _operand_bytes(fast):
         return fast
     plain = prepare_kernel(func, target, name, schedule=_inlined)
     # Loops as written may keep whole intermediates; then the packed kernel is the smaller one.
     return min([plain, fast], key=lambda kernel: kernel.workspace_bytes)
 
 
+def _operand_bytes(kernel: DeviceKernel) -> int:
+    return sum(tensor_bytes(s.shape, s.dtype) for s in (*kernel.inputs, *kernel.outputs))
+
+
 def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
+    """Loops as written, each value made inside the loops of what reads it where that can be."""
     sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(sch)
+    for block in leaf_blocks(sch):
+        _finish_sums_at_once(sch, block)
     return sch.mod["main"]
+
+
+def _finish_sums_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    """Move what alone reads the sums of `block`, element by element, into its outer loops."""
+    readers = sch.get_consumers(block)
+    if not is_reduction(sch, block) or len(readers) != 1 or is_reduction(sch, readers[0]):
+        return
+    axes = sch.get(block).iter_vars
+    outer = [axis.iter_type == tirx.IterVar.DataPar for axis in axes].count(True)
+    loops = sch.get_loops(block)
+    with contextlib.suppress(ScheduleError):
+        if outer and len(loops) == len(axes):
+            sch.reverse_compute_at(readers[0], loops[outer - 1])

@@ -25,7 +25,7 @@ from tvm_xengine.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.problem import CostSource, OpCost, Problem
 from tvm_xengine.solvers.working_set import working_sets
-from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.training.step import TRAIN_STEP, TrainingStep
 
 Array = NDArray[np.generic]
@@ -94,6 +94,10 @@ class PlannedTraining:
     state_end_bytes: Mapping[str, int]
     keep_everything_bytes: int
 
+    def is_short(self, name: str) -> bool:
+        """Whether a state tensor is kept as float16."""
+        return self.function.plan.problem.graph.tensor[name].dtype == "float16"
+
 
 def plan_training(
     training: TrainingStep,
@@ -141,29 +145,19 @@ def plan_evaluation(
     machine: Machine,
     optimize: Optimize,
     options: PlanOptions,
+    storage: ShortStorage | None = None,
 ) -> PlannedFunction:
     """The forward function in inference mode, planned in what the state leaves of the regions.
 
-    It reads the state where the training step keeps it.
+    It reads the state where the training step keeps it, and stores in float16 what `storage` says.
 
     Raises
     ------
     NoScheduleError
         If it does not fit.
     """
-    mod = evaluation_module(model)
-    main = mod["main"]
-    count = len(model.input_names)
-    names = [param.name for param in main.params]
-    roles = {name: Role.BATCH if at < count else Role.CONSTANT for at, name in enumerate(names)}
-    mod["main"] = main.with_attrs(
-        {
-            "tvm_xengine.roles": [roles[name].value for name in names],
-            "tvm_xengine.num_results": 1,
-            "tvm_xengine.results": ["output"],
-            "tvm_xengine.updates": [],
-        }
-    )
+    short = [name for name in trained.state if trained.is_short(name)]
+    mod, constants = short_evaluation(model, storage, short)
     lowered = lower_for_target(mod, machine.platform, machine.code, optimize, "main")
     found = {tensor.name: tensor.role for tensor in lowered.extraction.graph.bases}
     fixed = {**_fixed_places(found, "eval_"), **_known(found, trained)}
@@ -172,7 +166,8 @@ def plan_evaluation(
     plan = _plan_in_rest(problem, trained, machine.first, options)
     (output,) = _results(lowered)
     program = make_program(lowered, plan, fixed, {"output": output}, start)
-    return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, model.state))
+    values = {**model.state, **constants}
+    return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, values))
 
 
 def _plan_in_rest(

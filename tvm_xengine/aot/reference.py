@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
+import tvm
 
 from tvm_xengine.aot.batches import BatchInput, seeded_batches
+from tvm_xengine.aot.kernels import Optimize, lower_for_target
+from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.compiler import (
+    LoweredStep,
     build_forward,
     build_step,
     lower_step,
@@ -21,10 +25,13 @@ from tvm_xengine.graph import Role
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.problem import OpCost
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.training.evaluation import evaluation_module
-from tvm_xengine.training.step import TrainingStep
-
-Array = NDArray[np.generic]
+from tvm_xengine.training.short_storage import (
+    ShortStorage,
+    short_evaluation,
+    short_parameters,
+    with_short_storage,
+)
+from tvm_xengine.training.step import TRAIN_STEP, TrainingStep
 
 _PLATFORM = Platform((Device("cpu", "llvm -mcpu=native"),))
 
@@ -39,43 +46,108 @@ class Expected:
         Of every step.
     output
         Of the evaluation of the last batch after the last step, flat.
+    storage_error
+        Largest difference of a loss from the same run with everything in float32, relative to one
+        plus its size; None where nothing is stored short.
     """
 
     losses: tuple[float, ...]
     output: tuple[float, ...]
+    storage_error: float | None = None
 
 
 def host_step(training: TrainingStep) -> StepExecutable:
     """The training step on this machine, everything kept."""
-    step = lower_step(training.mod, _PLATFORM)
+    return _kept(lower_step(training.mod, _PLATFORM))
+
+
+def host_step_with_loops_of_c(training: TrainingStep, optimize: Optimize) -> StepExecutable:
+    """The same with the loops of a package in C, and without fused multiply-add where LLVM can.
+
+    Which of two neighbours a value is rounded to then is what the package rounds it to.
+    """
+    plain = resolve_target("llvm")
+    own = plain.with_host(plain)
+    c = tvm.target.Target({"kind": "c"})
+    step = lower_for_target(training.mod, _PLATFORM, c, optimize, TRAIN_STEP)
+    kernels = {
+        key: replace(kernel, func=kernel.func.with_attr("target", own), target=plain)
+        for key, kernel in step.kernels.items()
+    }
+    return _kept(replace(step, kernels=kernels))
+
+
+def _kept(step: LoweredStep) -> StepExecutable:
     problem = make_problem(
         step, _PLATFORM, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels}
     )
     return build_step(step, plan_keep_everything(problem, "cpu"))
 
 
+@dataclass(frozen=True)
+class Trial:
+    """The run that a self-test repeats.
+
+    Attributes
+    ----------
+    settings
+        Value of each setting, such as the learning rate.
+    """
+
+    inputs: Sequence[BatchInput]
+    settings: Mapping[str, float]
+    steps: int
+
+
 def expected_results(
     model: ForwardModel,
     training: TrainingStep,
-    inputs: Sequence[BatchInput],
-    settings: Mapping[str, float],
-    steps: int,
+    trial: Trial,
+    optimize: Optimize,
+    storage: ShortStorage | None = None,
 ) -> Expected:
-    """Losses of `steps` steps on seeded batches, and the output after them."""
-    executable = host_step(training)
+    """Losses of a run on seeded batches, and the output after it.
+
+    Parameters
+    ----------
+    training
+        Of `model`, everything in float32.
+    storage
+        What is stored as float16.
+    """
+    wide = host_step(training)
+    losses = _losses(wide, training, trial)
+    if storage is None:
+        return Expected(losses, _output(model, wide, trial, None, ()))
+    narrow = with_short_storage(training, storage)
+    executable = host_step_with_loops_of_c(narrow, optimize)
+    rounded = _losses(executable, narrow, trial)
+    error = max(abs(a - b) / (1 + abs(b)) for a, b in zip(rounded, losses, strict=True))
+    names = short_parameters(training, storage)
+    return Expected(rounded, _output(model, executable, trial, storage, names), error)
+
+
+def _losses(executable: StepExecutable, training: TrainingStep, trial: Trial) -> tuple[float, ...]:
     executable.poison()
     executable.write(training.initial_state)
-    hyper = {name: np.float32(value) for name, value in settings.items()}
-    losses = []
-    batches = seeded_batches(inputs)
-    batch: Mapping[str, Array] = {}
-    for _ in range(steps):
-        batch = next(batches)
-        results = executable.step({**batch, **{k: np.asarray(v) for k, v in hyper.items()}})
-        losses.append(float(results["loss"]))
-    forward = build_forward(evaluation_module(model), len(model.input_names), _PLATFORM)
-    state = {**model.state, **executable.read_state()}
+    hyper = {name: np.asarray(value, "float32") for name, value in trial.settings.items()}
+    batches = islice(seeded_batches(trial.inputs), trial.steps)
+    return tuple(float(executable.step({**batch, **hyper})["loss"]) for batch in batches)
+
+
+def _output(
+    model: ForwardModel,
+    trained: StepExecutable,
+    trial: Trial,
+    storage: ShortStorage | None,
+    short: Sequence[str],
+) -> tuple[float, ...]:
+    """What the evaluation makes of the last batch."""
+    (batch,) = islice(seeded_batches(trial.inputs), trial.steps - 1, trial.steps)
+    mod, constants = short_evaluation(model, storage, short)
+    forward = build_forward(mod, len(model.input_names), _PLATFORM)
+    state = {**model.state, **constants, **trained.read_state()}
     forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
     given = {name: batch[name] for name in model.input_names}
     output = np.asarray(forward.step(given)["output"], np.float64)
-    return Expected(tuple(losses), tuple(output.reshape(-1).tolist()))
+    return tuple(output.reshape(-1).tolist())

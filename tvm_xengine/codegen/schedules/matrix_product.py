@@ -29,6 +29,7 @@ from tvm_xengine.codegen.schedules.loops import (
 )
 from tvm_xengine.codegen.schedules.phases import split_contraction
 from tvm_xengine.codegen.targets import core_count, cpu_features, vector_bytes
+from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR
 
 _TileBody = Callable[[ir.Expr, ir.Expr], tirx.Stmt]
 _LoopBody = Callable[[ir.Expr], tirx.Stmt]
@@ -71,13 +72,17 @@ class Tiling:
         return math.prod(self.depth_extents)
 
 
-def choose_tiling(contraction: Contraction, target: Target, io_bytes: int) -> Tiling:
+def choose_tiling(
+    contraction: Contraction, target: Target, io_bytes: int, *, most_depth: int = _DEPTH_BLOCK
+) -> Tiling:
     """Return sizes that keep the sums in registers and the panels in the caches.
 
     Parameters
     ----------
     io_bytes
         Size of all inputs and outputs, which the workspace should not exceed.
+    most_depth
+        Terms of each sum that may be added at a time.
     """
     itemsize = 8 if contraction.dtype == "float64" else 4
     lanes = max(vector_bytes(target) // itemsize, 1)
@@ -86,7 +91,7 @@ def choose_tiling(contraction: Contraction, target: Target, io_bytes: int) -> Ti
     sums = 26 if cpu_features(target) & {"avx512f", "neon"} else 12
     row_tile = _row_tile(rows, sums // vectors)
     column_tile = lanes * vectors
-    depth_extents = _depth_extents(contraction.depth, _DEPTH_BLOCK)
+    depth_extents = _depth_extents(contraction.depth, most_depth)
     panels = -(-columns // column_tile)
     block_bytes = min(_COLUMN_BLOCK_BYTES, io_bytes // _COLUMN_BLOCK_SHARE)
     cached = block_bytes // (itemsize * column_tile * math.prod(depth_extents))
@@ -126,14 +131,27 @@ def write_matrix_product(
     """Return `func`, which is `contraction`, with loops for a CPU."""
     io_bytes = sum(_size_bytes(param) for param in func.params)
     phases = split_contraction(contraction)
-    body = sequence([_write(phase, target, io_bytes) for phase in phases])
+    in_parts = _may_be_stored_in_parts(func, contraction)
+    body = sequence([_write(phase, target, io_bytes, in_parts) for phase in phases])
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _write(contraction: Contraction, target: Target, io_bytes: int) -> tirx.Stmt:
-    if size(contraction.depth) == 0:
+def _may_be_stored_in_parts(func: tirx.PrimFunc, contraction: Contraction) -> bool:
+    """Whether the output can hold sums that are not complete.
+
+    It cannot where it has another type, or lies over an input that is still to be read.
+    """
+    dtype = str(contraction.output.ty.dtype.dtype)
+    return dtype == contraction.dtype and INPLACE_ATTR not in func.attrs
+
+
+def _write(contraction: Contraction, target: Target, io_bytes: int, in_parts: bool) -> tirx.Stmt:
+    depth = size(contraction.depth)
+    if depth == 0:
         return _write_empty_sum(contraction)
-    return _Writer(contraction, choose_tiling(contraction, target, io_bytes)).write()
+    most = _DEPTH_BLOCK if in_parts else depth
+    tiling = choose_tiling(contraction, target, io_bytes, most_depth=most)
+    return _Writer(contraction, tiling).write()
 
 
 def _size_bytes(param: ir.Var) -> int:

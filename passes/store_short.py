@@ -1,0 +1,267 @@
+"""Keep large forward tensors and chosen parameters in float16."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import tvm
+from tvm import ir, relax, tirx
+
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.extract import static_shape, tensor_bytes
+from tvm_xengine.passes.dataflow import single_block
+from tvm_xengine.passes.kernel_calls import (
+    KernelCall,
+    is_view,
+    kernel_call,
+    returned_fields,
+)
+from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR
+from tvm_xengine.passes.merged_kernel import merged_kernel
+
+_SHORT, _LONG = "float16", "float32"
+
+
+@tvm.transform.module_pass(opt_level=0, name="StoreShort")
+class StoreShort:
+    """Store tensors in 16 bits; every kernel still computes in float32.
+
+    .. code-block:: python
+
+        h = R.call_tir(conv2d, (x, w), R.Tensor(..., "float32"))
+        dw = R.call_tir(conv_weight_gradient, (h, dy), ...)
+
+    becomes
+
+    .. code-block:: python
+
+        h = R.call_tir(conv2d_short, (x, w), R.Tensor(..., "float16"))
+        dw = R.call_tir(conv_weight_gradient_short, (h, dy), ...)
+
+    in which ``conv2d_short`` rounds what it stores and ``conv_weight_gradient_short`` widens what
+    it loads. Short are the float32 results of kernels that the function's results depend on (so
+    no gradient is), from `least_bytes` on, and the parameters called `parameters` with their new
+    values. Runs after `LowerToKernels`; what is already short stays as it is.
+
+    Parameters
+    ----------
+    least_bytes
+        Size in float32 from which a tensor is worth rounding.
+    """
+
+    def __init__(
+        self,
+        func_name: str,
+        *,
+        parameters: Collection[str] = (),
+        least_bytes: int = 1024,
+    ) -> None:
+        self.func_name = func_name
+        self.parameters = frozenset(parameters)
+        self.least_bytes = least_bytes
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        func = mod[self.func_name]
+        chosen = _forward_tensors(func, self.least_bytes)
+        chosen |= _parameters(func, self.parameters)
+        if not chosen:
+            return mod
+        writer = _Writer(mod.clone(), chosen)
+        return writer.write(self.func_name)
+
+
+def _parameters(func: relax.Function, names: frozenset[str]) -> set[relax.Var]:
+    """The parameters of those names, and what the function returns as their new values."""
+    found = {param.name: param for param in func.params}
+    if unknown := sorted(names - found.keys()):
+        raise UnsupportedModuleError(
+            f"the function has no parameters {unknown}; it has {', '.join(found)}"
+        )
+    chosen = {found[name] for name in names if _is_long(found[name].ty)}
+    fields = returned_fields(func)
+    attrs = func.attrs
+    updates = [int(k) for k in attrs["tvm_xengine.updates"]]
+    for field, position in zip(fields[len(fields) - len(updates) :], updates, strict=True):
+        if func.params[position] in chosen and isinstance(field, relax.Var):
+            chosen.add(field)
+    return chosen
+
+
+def _forward_tensors(func: relax.Function, least_bytes: int) -> set[relax.Var]:
+    """What the results depend on: the float32 tensors of a kernel that are large enough."""
+    bindings = single_block(func).bindings
+    results = int(func.attrs["tvm_xengine.num_results"])
+    fields = returned_fields(func)
+    needed = {field for field in fields[:results] if isinstance(field, relax.Var)}
+    returned = {field for field in fields if isinstance(field, relax.Var)}
+    chosen: set[relax.Var] = set()
+    made = {binding.var: binding.value for binding in bindings}
+    for position, binding in reversed(list(enumerate(bindings))):
+        if binding.var not in needed:
+            continue
+        value = binding.value
+        call = kernel_call(position, binding)
+        if call is not None:
+            needed |= {arg for arg in call.args if isinstance(arg, relax.Var)}
+        elif is_view(value):
+            needed.add(value.args[0])
+        elif isinstance(value, relax.TupleGetItem):
+            needed.add(value.tuple_value)
+        elif isinstance(value, relax.Var):
+            needed.add(value)
+        is_made = call is not None or (
+            isinstance(value, relax.TupleGetItem) and value.tuple_value in made
+        )
+        if is_made and binding.var not in returned and _is_large(binding.var, least_bytes):
+            chosen.add(binding.var)
+    return chosen
+
+
+def _is_large(var: relax.Var, least_bytes: int) -> bool:
+    return _is_long(var.ty) and tensor_bytes(*static_shape(var.name, var.ty)) >= least_bytes
+
+
+def _shortened(ty: relax.TensorType) -> relax.TensorType:
+    return relax.TensorType(ty.shape, _SHORT)
+
+
+def _is_long(ty: relax.Type) -> bool:
+    return isinstance(ty, relax.TensorType) and str(ty.dtype) == _LONG
+
+
+class _Writer:
+    """Writes a function anew with some of its variables in the short type."""
+
+    def __init__(self, mod: tvm.IRModule, chosen: set[relax.Var]) -> None:
+        self.mod = mod
+        self.chosen = chosen
+        self.builder = relax.BlockBuilder(mod)
+        self.kernels: dict[tuple[object, ...], ir.GlobalVar] = {}
+        self.new: dict[relax.Var, relax.Var] = {}
+
+    def write(self, func_name: str) -> tvm.IRModule:
+        func = self.mod[func_name]
+        params = [self._param(param) for param in func.params]
+        bindings = list(single_block(func).bindings)
+        items = _items(bindings)
+        written = []
+        for position, binding in enumerate(bindings):
+            call = kernel_call(position, binding)
+            if call is None:
+                value = self._renamed(binding.value)
+                ty = self._type(binding.var, binding.value)
+            else:
+                value, ty = self._call(call, items.get(binding.var, {}))
+            var = type(binding.var)(binding.var.name, ty)
+            self.new[binding.var] = var
+            written.append(relax.VarBinding(var, value))
+        body = self._renamed(func.body.body)
+        block = relax.SeqExpr([relax.DataflowBlock(written)], body)
+        mod = self.builder.get()
+        mod[func_name] = relax.Function(params, block, body.ty, func.is_pure, func.attrs)
+        return relax.transform.Normalize()(mod)
+
+    def _param(self, param: relax.Var) -> relax.Var:
+        if param not in self.chosen:
+            return param
+        self.new[param] = relax.Var(param.name, _shortened(param.ty))
+        return self.new[param]
+
+    def _type(self, var: relax.Var, value: relax.Expr) -> relax.Type:
+        """The new type of a view, an item or a second name."""
+        source = value.args[0] if is_view(value) else value
+        if isinstance(source, relax.TupleGetItem):
+            return self.new[source.tuple_value].ty.fields[source.index]
+        if isinstance(source, relax.Tuple):
+            return relax.TupleType([self._renamed(field).ty for field in source.fields])
+        if isinstance(var.ty, relax.TensorType) and isinstance(source, relax.Var):
+            return relax.TensorType(var.ty.shape, self._renamed(source).ty.dtype)
+        return self._renamed(source).ty
+
+    def _renamed(self, value: relax.Expr) -> relax.Expr:
+        if isinstance(value, relax.Var):
+            return self.new.get(value, value)
+        if isinstance(value, relax.Tuple):
+            return relax.Tuple([self._renamed(field) for field in value.fields])
+        if isinstance(value, relax.TupleGetItem):
+            return relax.TupleGetItem(self._renamed(value.tuple_value), value.index)
+        if is_view(value):
+            return relax.op.reshape(self._renamed(value.args[0]), value.args[1])
+        return value
+
+    def _call(
+        self, call: KernelCall, items: Mapping[int, relax.Var]
+    ) -> tuple[relax.Expr, relax.Type]:
+        """The call with short operands and results, and the type of what it makes."""
+        args = [self._renamed(arg) for arg in call.args]
+        widened = [a.ty.dtype != old.ty.dtype for a, old in zip(args, call.args, strict=True)]
+        single = not isinstance(call.var.ty, relax.TupleType)
+        made = {0: call.var} if single else items
+        rounded = [made.get(k) in self.chosen for k in range(len(call.outputs))]
+        types = [
+            _shortened(ty) if is_short else ty
+            for ty, is_short in zip(call.outputs, rounded, strict=True)
+        ]
+        kernel = call.kernel
+        if any(widened) or any(rounded):
+            kernel = self._kernel(call, [arg.ty for arg in args], widened, rounded)
+        result = types[0] if single else relax.TupleType(types)
+        return relax.call_tir(kernel, relax.Tuple(args), types[0] if single else types), result
+
+    def _kernel(
+        self,
+        call: KernelCall,
+        inputs: Sequence[relax.Type],
+        widened: Sequence[bool],
+        rounded: Sequence[bool],
+    ) -> ir.GlobalVar:
+        key = (call.kernel.name_hint, *widened, *rounded)
+        if key in self.kernels:
+            return self.kernels[key]
+        old: tirx.PrimFunc = self.mod[call.kernel]
+        outputs = list(call.outputs)
+
+        def body(
+            inner: relax.BlockBuilder,
+            called: Mapping[str, ir.GlobalVar],
+            given: Sequence[relax.Var],
+        ) -> relax.Expr:
+            wide = [
+                inner.emit(relax.op.astype(value, _LONG)) if is_short else value
+                for value, is_short in zip(given, widened, strict=True)
+            ]
+            types = outputs[0] if len(outputs) == 1 else outputs
+            made = inner.emit(relax.call_tir(called["kernel"], relax.Tuple(wide), types))
+            fields = [made]
+            if isinstance(made.ty, relax.TupleType):
+                fields = [inner.emit(relax.TupleGetItem(made, k)) for k in range(len(outputs))]
+            fields = [
+                inner.emit(relax.op.astype(field, _SHORT)) if is_short else field
+                for field, is_short in zip(fields, rounded, strict=True)
+            ]
+            return relax.Tuple(fields) if isinstance(made.ty, relax.TupleType) else fields[0]
+
+        attrs = old.attrs
+        pairs = [int(k) for k in attrs.get(INPLACE_ATTR, ())] if attrs else []
+        inplace = _still_inplace(pairs, widened, rounded)
+        func = merged_kernel({"kernel": old}, inputs, body, inplace)
+        self.kernels[key] = self.builder.add_func(func, f"{call.kernel.name_hint}_short")
+        return self.kernels[key]
+
+
+def _still_inplace(
+    pairs: Sequence[int], widened: Sequence[bool], rounded: Sequence[bool]
+) -> list[int]:
+    """The pairs (output, input) whose types still agree."""
+    kept = zip(pairs[::2], pairs[1::2], strict=True)
+    return [k for pair in kept if rounded[pair[0]] == widened[pair[1]] for k in pair]
+
+
+def _items(bindings: Sequence[relax.Binding]) -> Mapping[relax.Var, Mapping[int, relax.Var]]:
+    """For each tuple the variables that its items are bound to."""
+    items: dict[relax.Var, dict[int, relax.Var]] = {}
+    for binding in bindings:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem):
+            items.setdefault(value.tuple_value, {})[value.index] = binding.var
+    return items
