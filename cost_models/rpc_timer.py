@@ -60,7 +60,12 @@ class RpcTimer:
             self._modules[path] = self._session.load_module(path.name)
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
-        """Run the kernel on the board."""
+        """Run the kernel on the board, where there is no library."""
+        if kernel.library is not None:
+            raise MeasurementError(
+                f"kernel {kernel.name} calls {kernel.source}, which boards do not have; name only"
+                ' "tir" in the kernels of the device'
+            )
         module = self._modules[self._paths[kernel.symbol]]
         device = self._session.cpu()
         try:

@@ -29,6 +29,7 @@ from tvm_xengine.cost_models.timing import (
     uses_threads,
 )
 from tvm_xengine.errors import MeasurementError
+from tvm_xengine.libraries.onednn.library import load_onednn
 
 _KERNELS_PER_LIBRARY = 16
 _START_S = 300.0
@@ -183,4 +184,6 @@ def _load_compiler() -> str:
 
 
 def _time_library_us(path: Path, call: KernelCall, effort: Effort) -> tuple[float, ...]:
+    if call.library is not None:
+        load_onednn()  # before the code that calls it
     return time_kernel_us(call, tvm.runtime.load_module(str(path))[call.symbol], effort)

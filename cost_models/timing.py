@@ -13,6 +13,8 @@ import tvm
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.codegen.inplace import InplacePair
 from tvm_xengine.errors import MeasurementError
+from tvm_xengine.libraries.context import KernelContext
+from tvm_xengine.libraries.library_call import LibraryCall
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class KernelCall:
     ----------
     is_threaded
         Timed by the wall clock, because its work is done on several threads.
+    library
+        What a library computes in it.
     """
 
     symbol: str
@@ -62,6 +66,7 @@ class KernelCall:
     workspace_bytes: int
     inplace: tuple[InplacePair, ...]
     is_threaded: bool
+    library: LibraryCall | None = None
 
 
 def call_of(kernel: DeviceKernel) -> KernelCall:
@@ -74,6 +79,7 @@ def call_of(kernel: DeviceKernel) -> KernelCall:
         kernel.workspace_bytes,
         kernel.inplace,
         uses_threads(kernel),
+        kernel.library,
     )
 
 
@@ -96,6 +102,9 @@ def time_kernel_us(
         When the kernel does not run.
     """
     arguments = example_arguments(call)
+    context = None if call.library is None else KernelContext(call.library)
+    if context is not None:
+        arguments.append(context.tensor)
     clock = time.perf_counter_ns if call.is_threaded else time.thread_time_ns
     try:
         function(*arguments)
@@ -124,7 +133,10 @@ def _batch_us(
 def example_arguments(
     call: KernelCall, device: tvm.runtime.Device | None = None
 ) -> list[tvm.runtime.Tensor]:
-    """Tensors that a compiled kernel can be called with, in the order it takes them."""
+    """Tensors that a compiled kernel can be called with, in the order it takes them.
+
+    The context of a library's kernel is not among them.
+    """
     rng = np.random.default_rng(0)
     inputs = [tvm.runtime.tensor(_some_values(spec, rng), device) for spec in call.inputs]
     outputs = [

@@ -20,6 +20,9 @@ from tvm_xengine.schedule import Compute, Free, Schedule, Transfer
 VIEWS_ATTR = "tvm_xengine.views"
 """Function attribute (JSON): the arena view behind each parameter, as `views_of` reads it."""
 
+CONTEXTS_ATTR = "tvm_xengine.contexts"
+"""Function attribute (JSON): symbols of the kernels whose contexts follow the views."""
+
 INTERFACE_ATTR = "tvm_xengine.interface"
 """Function attribute (JSON): a `StepInterface`."""
 
@@ -76,7 +79,8 @@ class BindArenas:
                 h_on_gpu = R.to_vdevice(h, gpu)
                 ...
 
-    becomes a function whose parameters are views into the arenas, and which allocates nothing
+    becomes a function whose parameters are views into the arenas (and the contexts of kernels that
+    call a library), and which allocates nothing
 
     .. code-block:: python
 
@@ -119,6 +123,7 @@ class BindArenas:
             name: value for name, value in func.attrs.items() if name != "tvm_xengine.constants"
         }
         attrs[VIEWS_ATTR] = json.dumps([asdict(view) for view in binder.params])
+        attrs[CONTEXTS_ATTR] = json.dumps(list(binder.contexts))
         attrs[INTERFACE_ATTR] = json.dumps(asdict(binder.interface(func)))
         return tvm.IRModule(
             {tvm.ir.GlobalVar(self.func_name): bound.with_attrs(attrs)},
@@ -130,6 +135,11 @@ def views_of(func: relax.Function) -> tuple[ArenaView, ...]:
     """The arena view behind each parameter of a function that `BindArenas` has made."""
     rows = json.loads(str(func.attrs[VIEWS_ATTR]))
     return tuple(ArenaView(**{**row, "shape": tuple(row["shape"])}) for row in rows)
+
+
+def contexts_of(func: relax.Function) -> tuple[str, ...]:
+    """Symbols of the kernels whose contexts a bound function takes after its views."""
+    return tuple(str(symbol) for symbol in json.loads(str(func.attrs[CONTEXTS_ATTR])))
 
 
 def interface_of(func: relax.Function) -> StepInterface:
@@ -158,6 +168,7 @@ class _Binder:
         self.arenas = arenas
         self.kernels = kernels
         self.params: dict[ArenaView, relax.Var] = {}
+        self.contexts: dict[str, relax.Var] = {}
         self.place: dict[relax.Var, _Place] = {}
         self.places: dict[relax.Var, tuple[_Place, ...]] = {}
         self.calls: list[relax.Call] = []
@@ -236,6 +247,8 @@ class _Binder:
             arguments.append(
                 self._view(place, relax.TensorType((kernel.workspace_bytes,), "uint8"))
             )
+        if kernel.library is not None:
+            arguments.append(self._context(kernel.symbol))
         self._emit(kernel.symbol, arguments)
         if isinstance(var.ty, relax.TupleType):
             self.places[var] = places
@@ -253,13 +266,20 @@ class _Binder:
             self.params[view] = relax.Var(name, relax.TensorType(view.shape, view.dtype))
         return self.params[view]
 
+    def _context(self, symbol: str) -> relax.Var:
+        if symbol not in self.contexts:
+            name = f"context_{len(self.contexts)}"
+            self.contexts[symbol] = relax.Var(name, relax.TensorType(None, "int64", ndim=1))
+        return self.contexts[symbol]
+
     def _arena_view(self, place: _Place, ty: relax.TensorType) -> ArenaView:
         shape, dtype = static_shape("a view", ty)
         return ArenaView(place.device, place.offset_bytes, shape, dtype)
 
     def _function(self) -> relax.Function:
         builder = relax.BlockBuilder()
-        with builder.function("bound", list(self.params.values()), pure=False):
+        params = [*self.params.values(), *self.contexts.values()]
+        with builder.function("bound", params, pure=False):
             for call in self.calls:
                 builder.emit(call)
             builder.emit_func_output(relax.Tuple([]))

@@ -8,9 +8,11 @@ from tvm import ir, relax, tirx
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.dataflow import single_block
 from tvm_xengine.passes.express_views_as_reshape import ExpressViewsAsReshape
+from tvm_xengine.passes.fuse_keeping_parts import FuseKeepingParts
 from tvm_xengine.passes.inline_scalar_constants import InlineScalarConstants
 from tvm_xengine.passes.lift_constants import LiftConstants
 from tvm_xengine.passes.name_bindings_by_kernel import NameBindingsByKernel
+from tvm_xengine.passes.name_kernels import named_legalizations
 
 INPLACE_ATTR = "tvm_xengine.inplace"
 """Kernel attribute ``[k, j, ...]``: output k may be written over input j."""
@@ -63,7 +65,7 @@ class LowerToKernels:
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination([name]),
             ExpressViewsAsReshape(name),
-            relax.transform.LegalizeOps(skip_ops=["relax.reshape"]),
+            relax.transform.LegalizeOps(named_legalizations(), ["relax.reshape"]),
             InlineScalarConstants(name),
             LiftConstants(name),
         ]
@@ -72,7 +74,7 @@ class LowerToKernels:
                 _KeepApart(),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FuseOps(),
-                relax.transform.FuseTIR(),
+                FuseKeepingParts(),
             ]
         passes += [NameBindingsByKernel(name), relax.transform.DeadCodeElimination([name])]
         lowered = tvm.transform.Sequential(passes)(mod)

@@ -9,7 +9,7 @@ import tvm
 
 from tvm_xengine.arena import plan_arenas
 from tvm_xengine.byte_sizes import round_up
-from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels, prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
@@ -20,6 +20,8 @@ from tvm_xengine.cost_models.timers import timer_for
 from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.extract import Extraction, extract_graph
 from tvm_xengine.graph import Role
+from tvm_xengine.libraries.context import KernelContext
+from tvm_xengine.libraries.sources import available_sources, prepare_from
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.passes.bind_arenas import BindArenas
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
@@ -74,6 +76,8 @@ def lower_step(
     ------
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
+    InvalidPlatformError
+        If a device names kernel sources that nobody knows, or only such as are missing here.
     """
     lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
     extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
@@ -81,8 +85,9 @@ def lower_step(
     kernels: dict[tuple[str, str], DeviceKernel] = {}
     for device in platform.computing:
         target = resolve_target(device.target or "")
+        sources = available_sources(device.kernels, target, device.name)
         for name in names:
-            kernels[name, device.name] = prepare_kernel(lowered[name], target, name)
+            kernels[name, device.name] = prepare_from(sources, lowered[name], target, name)
             if on_progress is not None:
                 on_progress(len(kernels), len(names) * len(platform.computing), name)
     return LoweredStep(lowered, func_name, extraction, platform, kernels)
@@ -248,8 +253,16 @@ def build_step(
         for s in plan.schedule.steps
         if isinstance(s, Compute)
     )
-    modules = load_kernels((step.kernels[key] for key in used), store, on_compiled)
+    kernels = {kernel.symbol: kernel for kernel in (step.kernels[key] for key in used)}
+    modules = load_kernels(kernels.values(), store, on_compiled)
     libraries = list(dict.fromkeys(modules.values()))
+    contexts = {
+        symbol: KernelContext(kernel.library)
+        for symbol, kernel in kernels.items()
+        if kernel.library is not None
+    }
     bind = BindArenas(plan.problem, plan.schedule, plan.arenas, step.kernels, step.func_name)
     bound = tvm.transform.Sequential([bind])(apply_plan(step, plan))
-    return StepExecutable(bound, libraries, plan.problem.platform, step.func_name)
+    return StepExecutable(
+        bound, libraries, plan.problem.platform, step.func_name, contexts=contexts
+    )

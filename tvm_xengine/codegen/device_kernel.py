@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from tvm_xengine.codegen.kernel_hash import kernel_hash
 from tvm_xengine.codegen.lowering import lower_to_explicit_memory
 from tvm_xengine.codegen.schedules.rules import schedule_kernel
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.libraries.library_call import LibraryCall
 from tvm_xengine.passes.explicit_workspace import workspace_bytes
 
 _logger = logging.getLogger(__name__)
@@ -29,6 +31,11 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a compact tensor."""
+        return math.prod(self.shape) * int(tvm.DataType(self.dtype).itemsize)
+
 
 @dataclass(frozen=True)
 class DeviceKernel:
@@ -36,7 +43,8 @@ class DeviceKernel:
 
     The compiled function takes ``(inputs..., outputs...)``, and the workspace behind them when
     `workspace_bytes` is not 0, as tensors of zero byte offset that start at a multiple of 64. It
-    allocates nothing. The two tensors of an in-place pair must be the same tensor.
+    allocates nothing. The two tensors of an in-place pair must be the same tensor. A kernel that
+    calls a library takes its context last (:mod:`tvm_xengine.libraries.context`).
 
     Attributes
     ----------
@@ -56,6 +64,8 @@ class DeviceKernel:
         Outputs that lie in the memory of an input.
     is_parallel
         Whether the kernel runs on several threads.
+    library
+        What a library computes in it, None where all of it is generated.
     """
 
     func: tirx.PrimFunc
@@ -68,6 +78,12 @@ class DeviceKernel:
     workspace_bytes: int
     inplace: tuple[InplacePair, ...]
     is_parallel: bool
+    library: LibraryCall | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the kernel comes from, as a device's kernels name it."""
+        return "tir" if self.library is None else self.library.source
 
 
 Scheduler = Callable[[tirx.PrimFunc, Target], tirx.PrimFunc]
@@ -105,9 +121,9 @@ def prepare_kernel(
     """
     outputs = num_outputs(func)
     key = kernel_hash(func)
-    symbol = f"kernel_{key}_{_short_hash(str(target))}"
+    symbol = kernel_symbol(key, target)
     lowered = _lower_scheduled(func, symbol, target, schedule)
-    specs = tuple(_spec(param) for param in func.params)
+    specs = tensor_specs(func)
     return DeviceKernel(
         func=lowered,
         symbol=symbol,
@@ -153,6 +169,16 @@ def num_outputs(func: tirx.PrimFunc) -> int:
             f"to {[name for name, is_written in zip(names, written, strict=True) if is_written]}"
         )
     return count
+
+
+def kernel_symbol(key: str, target: Target) -> str:
+    """Name of the compiled function of a kernel for a target."""
+    return f"kernel_{key}_{_short_hash(str(target))}"
+
+
+def tensor_specs(func: tirx.PrimFunc) -> tuple[TensorSpec, ...]:
+    """What the parameters of a kernel are."""
+    return tuple(_spec(param) for param in func.params)
 
 
 def _spec(param: ir.Var) -> TensorSpec:

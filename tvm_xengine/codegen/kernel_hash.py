@@ -5,7 +5,9 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-_NOT_PART_OF_A_KERNEL = ("global_symbol", "op_pattern", "target")
+from tvm_xengine.libraries.parts import PARTS_ATTR
+
+_NOT_PART_OF_A_KERNEL = ("global_symbol", "op_pattern", "target", PARTS_ATTR)
 
 
 def kernel_hash(kernel: tirx.PrimFunc) -> str:

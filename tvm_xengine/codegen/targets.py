@@ -66,6 +66,14 @@ def core_count(target: Target) -> int:
     return int(target.attrs.get("num-cores", 1))
 
 
+def thread_count(target: Target) -> int:
+    """Number of threads that kernels of `target` get in this process.
+
+    The pool of TVM's runtime may be smaller than the target says (``TVM_NUM_THREADS``).
+    """
+    return max(1, min(core_count(target), int(tvm.get_global_func("runtime.NumThreads")())))
+
+
 def vector_bytes(target: Target) -> int:
     """Width of the target's vector registers, 4 when it has none that we know."""
     features = cpu_features(target)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import tvm_xengine.codegen
+import tvm_xengine.libraries
 import tvm_xengine.passes
 
 
@@ -25,7 +26,7 @@ def code_version() -> str:
     to be raised by hand would be forgotten.
     """
     sources = hashlib.sha256()
-    for package in (tvm_xengine.codegen, tvm_xengine.passes):
+    for package in (tvm_xengine.codegen, tvm_xengine.libraries, tvm_xengine.passes):
         folder = Path(str(package.__file__)).parent
         for path in sorted(folder.rglob("*.py")):
             sources.update(path.relative_to(folder).as_posix().encode())

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from tvm_xengine.graph import Role
-from tvm_xengine.passes.bind_arenas import StepInterface, interface_of, views_of
+from tvm_xengine.libraries.context import KernelContext
+from tvm_xengine.passes.bind_arenas import (
+    StepInterface,
+    contexts_of,
+    interface_of,
+    views_of,
+)
 from tvm_xengine.platform import Platform
 from tvm_xengine.runtime.storage import POISON, Arena, allocate_arenas
 
@@ -27,6 +33,8 @@ class StepExecutable:
         The compiled kernels it calls, one module for each target.
     platform
         The devices of the arenas.
+    contexts
+        By the symbols of the kernels that call a library.
     guard_bytes
         Additional bytes behind every arena, to detect stray writes.
     """
@@ -38,6 +46,7 @@ class StepExecutable:
         platform: Platform,
         func_name: str = "train_step",
         *,
+        contexts: Mapping[str, KernelContext] | None = None,
         guard_bytes: int = 0,
     ) -> None:
         func = bound[func_name]
@@ -55,7 +64,9 @@ class StepExecutable:
         }
         # The module itself: handing over the executable would link all its kernels once more.
         self._vm = relax.VirtualMachine(_link(bound, libraries).mod, tvm.cpu())
+        self._contexts = [(contexts or {})[symbol] for symbol in contexts_of(func)]
         arguments = [self.arenas[view.device].view(view) for view in views_of(func)]
+        arguments += [context.tensor for context in self._contexts]
         self._run = partial(self._vm[func_name], *arguments)
 
     def names(self, *roles: Role) -> tuple[str, ...]:

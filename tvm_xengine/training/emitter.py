@@ -10,13 +10,12 @@ from tvm import relax, te
 
 from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.frontends.naming_builder import UniqueNames
+from tvm_xengine.libraries.parts import name_attributes
 from tvm_xengine.training.kernels.inplace import overwritten_pairs
 
 Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
 Kernel = Callable[..., "te.Tensor | list[te.Tensor] | tvm.tirx.PrimFunc"]
 
-KERNEL_ATTR = "tvm_xengine.kernel"
-OPTIONS_ATTR = "tvm_xengine.options"
 INPLACE_ATTR = "tvm_xengine.inplace"
 _OPAQUE_PATTERN = 8
 
@@ -121,8 +120,7 @@ def _prim_func(
         # Indices as wide as those of Relax's own kernels, so that FuseTIR can merge the two.
         func = te.create_prim_func([*inputs, *outputs], index_dtype_override="int64")
         func = func.without_attr("global_symbol")
-    func = func.with_attr(KERNEL_ATTR, kernel.__name__)
-    func = func.with_attr(OPTIONS_ATTR, {name: _plain(value) for name, value in options.items()})
+    func = func.with_attrs(name_attributes(kernel.__name__, **options))
     if pairs := overwritten_pairs(kernel):
         flat = [position for pair in pairs for position in pair]
         func = func.with_attr(INPLACE_ATTR, flat).without_attr("tirx.noalias")
@@ -137,7 +135,3 @@ def _input_names(kernel: Kernel, count: int) -> list[str]:
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             names.append(parameter.name)
     return names[:count]
-
-
-def _plain(value: Option) -> object:
-    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,1 @@
+"""Kernels that a vendor's library computes, prepared and called like those generated here."""

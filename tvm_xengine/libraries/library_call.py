@@ -1,0 +1,53 @@
+"""What a kernel of a library computes, so that any process can set it up again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+OptionValue = int | float | bool | str | None | tuple["OptionValue", ...]
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """An operation of float32 tensors that a library has.
+
+    Attributes
+    ----------
+    operation
+        Name of the training kernel it stands for, such as ``conv_weight_gradient``.
+    options
+        That kernel's options, sorted by name.
+    shapes
+        Of the inputs, then of the output. With `bias` the last input is added to the result.
+    bias, relu
+        What the library does to the result on its way out.
+    threads
+        Number of threads it may use.
+    source
+        Name of the library, as a device's kernels name it.
+    """
+
+    operation: str
+    options: tuple[tuple[str, OptionValue], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    threads: int
+    bias: bool = False
+    relu: bool = False
+    source: str = "onednn"
+
+    @property
+    def option(self) -> Mapping[str, OptionValue]:
+        """The options by name."""
+        return dict(self.options)
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """An option that is a list of numbers."""
+        value = self.option[name]
+        if not isinstance(value, tuple):
+            raise ValueError(f"{self.operation}: {name} must be a tuple, got {value!r}")
+        return tuple(int(str(part)) for part in value)
+
+    def int(self, name: str) -> int:
+        """An option that is a number."""
+        return int(str(self.option[name]))

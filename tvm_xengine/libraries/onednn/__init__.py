@@ -1,0 +1,1 @@
+"""Intel's oneDNN on CPUs, through its C API."""

@@ -1,0 +1,43 @@
+"""Which operations oneDNN takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tvm_xengine.libraries.library_call import LibraryCall
+from tvm_xengine.libraries.onednn.convolution import (
+    conv_data_gradient,
+    conv_weight_gradient,
+    convolution,
+)
+from tvm_xengine.libraries.onednn.library import OnednnLibrary
+from tvm_xengine.libraries.onednn.matmul import (
+    batch_matmul,
+    linear,
+    linear_data_gradient,
+    linear_weight_gradient,
+)
+from tvm_xengine.libraries.onednn.program import Program
+
+Describe = Callable[[LibraryCall, OnednnLibrary], Program | None]
+"""Makes the program of a call, None where oneDNN cannot or should not compute it."""
+
+OPERATIONS: Mapping[str, Describe] = {
+    "convolution": convolution,
+    "conv_data_gradient": conv_data_gradient,
+    "conv_weight_gradient": conv_weight_gradient,
+    "linear": linear,
+    "linear_data_gradient": linear_data_gradient,
+    "linear_weight_gradient": linear_weight_gradient,
+    "batch_matmul": batch_matmul,
+}
+"""By the name of the training kernel."""
+
+ENDS_WITH_BIAS_AND_RELU = frozenset({"convolution", "linear", "batch_matmul"})
+"""Operations that add a bias and clip at zero as they write their result."""
+
+
+def describe(call: LibraryCall, library: OnednnLibrary) -> Program | None:
+    """The program of a call, with layouts and memory as its number of threads wants them."""
+    with library.threads(call.threads):
+        return OPERATIONS[call.operation](call, library)
