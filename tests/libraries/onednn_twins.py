@@ -1,0 +1,80 @@
+"""The same kernel from oneDNN and from generated code, run on the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, tirx
+
+from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.libraries.context import KernelContext
+from tvm_xengine.libraries.onednn.prepare import prepare_onednn_kernel
+from tvm_xengine.libraries.sources import why_not
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.training.emitter import Emitter
+
+NATIVE = resolve_target("llvm -mcpu=native")
+
+needs_onednn = pytest.mark.skipif(
+    why_not("onednn", NATIVE) is not None, reason=str(why_not("onednn", NATIVE))
+)
+
+Body = Callable[[Emitter, list[relax.Var]], relax.Expr]
+
+
+def kernels_of(
+    body: Body, shapes: Sequence[tuple[int, ...]], dtype: str = "float32"
+) -> list[tirx.PrimFunc]:
+    """The kernels of a function of tensors, in the order they are called."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"p{k}", relax.TensorType(s, dtype)) for k, s in enumerate(shapes)]
+    emitter = Emitter(builder)
+    for param in params:
+        emitter.reserve(param.name)
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(body(emitter, params))
+        builder.emit_func_output(result)
+    mod = tvm.transform.Sequential([LowerToKernels("main")])(builder.get())
+    calls = [binding.value for binding in mod["main"].body.blocks[0].bindings]
+    return [mod[call.args[0]] for call in calls if call.op.name == "relax.call_tir"]
+
+
+def kernel_of(
+    body: Body, shapes: Sequence[tuple[int, ...]], dtype: str = "float32"
+) -> tirx.PrimFunc:
+    """The only kernel of a function."""
+    (kernel,) = kernels_of(body, shapes, dtype)
+    return kernel
+
+
+def run(kernel: DeviceKernel, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """The output of a kernel; what it must write itself is poisoned, and so is what lies behind."""
+    compiled = compile_kernels([kernel], kernel.target)[kernel.symbol]
+    (spec,) = kernel.outputs
+    output = np.full(spec.shape, np.nan, spec.dtype)
+    tensors = [tvm.runtime.tensor(array) for array in (*inputs, output)]
+    made = tensors[-1]
+    if kernel.workspace_bytes:
+        tensors.append(tvm.runtime.tensor(np.full(kernel.workspace_bytes, 0xFF, "uint8")))
+    context = None if kernel.library is None else KernelContext(kernel.library)
+    compiled(*tensors, *([] if context is None else [context.tensor]))
+    return np.asarray(made.numpy())
+
+
+def assert_twins_agree(func: tirx.PrimFunc, *, seed: int = 0) -> DeviceKernel:
+    """Run a kernel from both sources, and return the library's."""
+    library = prepare_onednn_kernel(func, NATIVE, "library")
+    assert library is not None, "oneDNN does not take this kernel"
+    generated = prepare_kernel(func, NATIVE, "generated")
+    rng = np.random.default_rng(seed)
+    inputs = [rng.uniform(-1, 1, spec.shape).astype(spec.dtype) for spec in generated.inputs]
+    expected, found = run(generated, inputs), run(library, inputs)
+    scale = max(np.abs(expected).max(initial=0.0), 1e-3)
+    assert np.abs(found - expected).max(initial=0.0) <= 1e-5 * scale
+    return library

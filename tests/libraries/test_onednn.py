@@ -1,0 +1,225 @@
+"""Kernels of oneDNN compute what generated kernels compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+from tests.libraries.onednn_twins import (
+    NATIVE,
+    assert_twins_agree,
+    kernel_of,
+    needs_onednn,
+)
+from tvm_xengine.libraries.onednn.prepare import prepare_onednn_kernel
+from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
+from tvm_xengine.training.kernels.linear import (
+    batch_matmul,
+    linear,
+    linear_data_gradient,
+    linear_weight_gradient,
+)
+
+pytestmark = needs_onednn
+
+SLOW = settings(max_examples=8, deadline=None)
+CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Shapes and attributes that fit together."""
+
+    data: tuple[int, ...]
+    weight: tuple[int, ...]
+    output: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @property
+    def options(self) -> dict[str, tuple[int, ...] | int]:
+        return {
+            "strides": self.strides,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+        }
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Convolution:
+    """Any rank, stride, padding on either side, dilation and number of groups."""
+    rank = draw(st.integers(1, 3))
+    kernel = draw(st.tuples(*[st.integers(1, 3)] * rank))
+    strides = draw(st.tuples(*[st.integers(1, 2)] * rank))
+    dilation = draw(st.tuples(*[st.integers(1, 2)] * rank))
+    padding = draw(st.tuples(*[st.integers(0, 2)] * (2 * rank)))
+    groups = draw(st.sampled_from([1, 1, 2, 4]))
+    batch = draw(st.integers(1, 2))
+    in_group, out_group = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    space = tuple(
+        draw(st.integers((kernel[a] - 1) * dilation[a] + 1, (kernel[a] - 1) * dilation[a] + 6))
+        for a in range(rank)
+    )
+    out_space = tuple(
+        (space[a] + padding[a] + padding[a + rank] - dilation[a] * (kernel[a] - 1) - 1)
+        // strides[a]
+        + 1
+        for a in range(rank)
+    )
+    return Convolution(
+        data=(batch, in_group * groups, *space),
+        weight=(out_group * groups, in_group, *kernel),
+        output=(batch, out_group * groups, *out_space),
+        strides=strides,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    )
+
+
+@given(conv=convolutions(), bias=st.booleans(), relu=st.booleans())
+@SLOW
+def test_convolution(conv: Convolution, bias: bool, relu: bool) -> None:
+    rank = len(conv.strides)
+
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        result = emitter.bind(CONVOLUTIONS[rank](params[0], params[1], **conv.options), "made")
+        if bias:
+            result = emitter.bind(relax.op.add(result, params[2]), "biased")
+        return emitter.bind(relax.op.nn.relu(result), "clipped") if relu else result
+
+    column = (1, conv.output[1], *[1] * rank)
+    shapes = [conv.data, conv.weight, *([column] if bias else [])]
+    library = assert_twins_agree(kernel_of(body, shapes))
+    assert (library.library.bias, library.library.relu) == (bias, relu)
+
+
+@given(conv=convolutions())
+@SLOW
+def test_data_gradient_of_a_convolution(conv: Convolution) -> None:
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        return emitter.call(
+            conv_data_gradient, params, "made", data_shape=conv.data, **conv.options
+        )
+
+    assert_twins_agree(kernel_of(body, [conv.output, conv.weight]))
+
+
+@given(conv=convolutions())
+@SLOW
+def test_weight_gradient_of_a_convolution(conv: Convolution) -> None:
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        return emitter.call(
+            conv_weight_gradient, params, "made", kernel_shape=conv.weight[2:], **conv.options
+        )
+
+    assert_twins_agree(kernel_of(body, [conv.data, conv.output]))
+
+
+sizes = st.integers(1, 40)
+
+
+@given(outer=st.lists(st.integers(1, 5), min_size=1, max_size=2), depth=sizes, width=sizes)
+@SLOW
+def test_linear_and_its_gradients(outer: list[int], depth: int, width: int) -> None:
+    data, weight, output = (*outer, depth), (width, depth), (*outer, width)
+    for kernel, shapes in (
+        (linear, [data, weight]),
+        (linear_data_gradient, [output, weight]),
+        (linear_weight_gradient, [data, output]),
+    ):
+        assert_twins_agree(kernel_of(lambda e, p, k=kernel: e.call(k, p, "made"), shapes))
+
+
+@given(
+    batch=st.lists(st.integers(1, 3), max_size=2),
+    extents=st.tuples(sizes, sizes, sizes),
+    turned=st.tuples(st.booleans(), st.booleans()),
+    broadcast=st.sampled_from(["none", "left", "right"]),
+)
+@SLOW
+def test_products_of_stacks(
+    batch: list[int],
+    extents: tuple[int, int, int],
+    turned: tuple[bool, bool],
+    broadcast: str,
+) -> None:
+    m, k, n = extents
+    left = (k, m) if turned[0] else (m, k)
+    right = (n, k) if turned[1] else (k, n)
+    left_batch = () if broadcast == "left" else tuple(batch)
+    right_batch = () if broadcast == "right" else tuple(batch)
+
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        return emitter.call(
+            batch_matmul,
+            params,
+            "made",
+            transpose_left=turned[0],
+            transpose_right=turned[1],
+            output_batch=tuple(batch),
+        )
+
+    assert_twins_agree(kernel_of(body, [(*left_batch, *left), (*right_batch, *right)]))
+
+
+def test_a_product_summed_over_its_batch() -> None:
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        return emitter.call(
+            batch_matmul,
+            params,
+            "made",
+            transpose_left=True,
+            transpose_right=False,
+            output_batch=(),
+        )
+
+    assert_twins_agree(kernel_of(body, [(3, 4, 5, 6), (3, 4, 5, 7)]))
+
+
+def test_what_is_fused_behind_the_library_is_generated() -> None:
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        product = emitter.call(linear, params[:2], "product")
+        scaled = emitter.bind(relax.op.multiply(product, params[2]), "scaled")
+        return emitter.bind(relax.op.tanh(scaled), "bent")
+
+    library = assert_twins_agree(kernel_of(body, [(6, 10), (8, 10), (6, 8)]))
+    assert library.library.operation == "linear"
+
+
+def test_another_reader_keeps_the_bias_out_of_the_library() -> None:
+    """y + b and y are both read, so the library must make y."""
+
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        product = emitter.call(linear, params[:2], "product")
+        biased = emitter.bind(relax.op.add(product, params[2]), "biased")
+        return emitter.bind(relax.op.multiply(product, biased), "both")
+
+    library = assert_twins_agree(kernel_of(body, [(6, 10), (8, 10), (8,)]))
+    assert not library.library.bias
+
+
+def test_a_result_of_another_size_gets_memory_in_the_workspace() -> None:
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        product = emitter.call(linear, params[:2], "product")
+        return emitter.bind(relax.op.add(product, params[2]), "spread")
+
+    library = assert_twins_agree(kernel_of(body, [(1, 10), (8, 10), (64, 8)]))
+    assert library.workspace_bytes >= 8 * 4
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_types_than_float32_are_left_to_the_next_source(dtype: str) -> None:
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        return emitter.call(linear, params, "made")
+
+    kernel = kernel_of(body, [(4, 8), (6, 8)], dtype)
+    assert prepare_onednn_kernel(kernel, NATIVE, "linear") is None
