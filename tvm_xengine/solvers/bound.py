@@ -15,6 +15,7 @@ from tvm_xengine.schedule import Compute, Schedule
 from tvm_xengine.simulate import live_bytes
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun
+from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import (
     MomentModel,
     Periods,
@@ -102,9 +103,11 @@ def bounds(
             return
         periods = _periods(indexed, sorted(moments), scope, ancestors)
         model = formulate_moments(indexed, periods, is_makespan=is_makespan)
+        best = listener.incumbent()
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
-            gap_ratio=_worthwhile_gap(indexed, listener.incumbent(), bound),
+            gap_ratio=_worthwhile_gap(indexed, best, bound),
+            start=encode_moments(model, best[1]) if best and not is_makespan else None,
             seed=request.seed,
         )
         answer = run(model.program, options, bound)

@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 Columns = NDArray[np.int64]
 
 
+_TOLERANCE = 1e-6
+
+
 @dataclass(frozen=True)
 class Program:
     """Minimise ``cost x + x' Q x`` under ``row_lower <= A x <= row_upper``, ``lower <= x <= upper``.
@@ -58,6 +61,20 @@ class Program:
         """The objective at `x`."""
         u, v = self.quadratic_columns.T
         return float(self.cost @ x + (self.quadratic_values * x[u] * x[v]).sum())
+
+    def is_satisfied_by(self, x: NDArray[np.float64]) -> bool:
+        """Whether `x` keeps every bound and row, to a relative tolerance of 1e-6."""
+        row_of = np.repeat(np.arange(self.row_count), np.diff(self.starts))
+        activity = np.bincount(
+            row_of, weights=self.values * x[self.columns], minlength=self.row_count
+        )
+        slack = _TOLERANCE * np.maximum(1.0, np.abs(activity))
+        return bool(
+            (activity >= self.row_lower - slack).all()
+            and (activity <= self.row_upper + slack).all()
+            and (x >= self.lower - _TOLERANCE).all()
+            and (x <= self.upper + _TOLERANCE).all()
+        )
 
     def relaxed(self) -> Program:
         """The same program with every column continuous."""

@@ -99,7 +99,11 @@ class Prover:
             return general
         for scope in (Scope.GIVEN_ORDER, Scope.STAGE_MODEL):
             proof = self._proofs.get(scope)
-            if proof is not None and is_closed(value, proof, self._request):
+            if (
+                proof is not None
+                and _is_of_its_scope(value, proof)
+                and (is_closed(value, proof, self._request))
+            ):
                 return proof
         return general
 
@@ -203,13 +207,17 @@ class Prover:
 
 
 def is_closed(value: float, proof: Proof, request: Request) -> bool:
-    """Whether no schedule of the proof's scope is better than `value` by more than the gap.
-
-    A value below the bound of a narrow scope comes from a schedule outside it, which is then
-    better than any inside.
-    """
+    """Whether no schedule of the proof's scope is better than `value` by more than the gap."""
     allowed = max(request.limits.gap_ratio, PROOF_RATIO) * abs(value)
     return value - proof.bound <= allowed
+
+
+def _is_of_its_scope(value: float, proof: Proof) -> bool:
+    """Whether `value` may be that of a schedule of the proof's scope.
+
+    One below the bound comes from a schedule outside, of which the proof says nothing.
+    """
+    return value >= proof.bound - PROOF_RATIO * abs(value)
 
 
 def _in_turns(one: Iterator[None], other: Iterator[None]) -> Iterator[None]:

@@ -8,9 +8,6 @@ from numpy.typing import NDArray
 from tvm_xengine.schedule import Compute, Free, Schedule, Transfer, with_frees
 from tvm_xengine.solvers.formulations.tight import TightModel
 from tvm_xengine.solvers.indexed import ANYWHERE
-from tvm_xengine.solvers.program import Program
-
-_TOLERANCE = 1e-6
 
 
 def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] | None:
@@ -71,22 +68,7 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
     if is_boundary:
         _set(x, model.keep[:, stage], resident)
     _make_and_hold(model, x)
-    return x if is_feasible(model.program, x) else None
-
-
-def is_feasible(program: Program, x: NDArray[np.float64]) -> bool:
-    """Whether `x` satisfies every bound and row."""
-    row_of = np.repeat(np.arange(program.row_count), np.diff(program.starts))
-    activity = np.bincount(
-        row_of, weights=program.values * x[program.columns], minlength=program.row_count
-    )
-    slack = _TOLERANCE * np.maximum(1.0, np.abs(activity))
-    return bool(
-        (activity >= program.row_lower - slack).all()
-        and (activity <= program.row_upper + slack).all()
-        and (x >= program.lower - _TOLERANCE).all()
-        and (x <= program.upper + _TOLERANCE).all()
-    )
+    return x if model.program.is_satisfied_by(x) else None
 
 
 def _is_set(x: NDArray[np.float64], column: int) -> bool:

@@ -121,9 +121,9 @@ class MomentModel:
 
     Attributes
     ----------
-    run, at, keep
-        Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D) and
-        (K + 1, D, J).
+    run, at, keep, copy
+        Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D),
+        (K + 1, D, J) and (K + 1, links, J).
     """
 
     indexed: IndexedProblem
@@ -132,6 +132,7 @@ class MomentModel:
     run: _Grid
     at: _Grid
     keep: _Grid
+    copy: _Grid
 
 
 def formulate_moments(
@@ -151,7 +152,7 @@ def formulate_moments(
     else:
         _weigh_all(draft)
     program = draft.builder.build()
-    return MomentModel(indexed, periods, program, draft.run, draft.at, draft.keep)
+    return MomentModel(indexed, periods, program, draft.run, draft.at, draft.keep, draft.copy)
 
 
 class _Draft:

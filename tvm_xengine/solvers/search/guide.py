@@ -28,6 +28,8 @@ from tvm_xengine.solvers.search.decoder import (
 
 _Bits = NDArray[np.int64]
 _MOST_HINTS = 2
+_MOST_REPAIRS = 200
+"""So many gaps are held, one after the other, to carry out a solution that cannot be as it is."""
 
 
 def decisions_of_moments(
@@ -40,7 +42,8 @@ def decisions_of_moments(
     """Decisions that follow the solution `x` of a relaxation as far as it says anything.
 
     Ops run in the order of their periods and, within a period, of the graph, each where it
-    first runs in the solution. A tensor is held through a gap on the devices that keep it at
+    first runs in the solution; an update waits for the end of its period where what reads the
+    old state is repeated in it. A tensor is held through a gap on the devices that keep it at
     every moment in the gap, and dropped where there is none. Gaps without a moment, of which
     the relaxation says nothing, are held.
 
@@ -58,12 +61,12 @@ def decisions_of_moments(
     tensor_of = [base_of[name] for name in indexed.tensor_names]
 
     period, device = _first_runs(model, x)
+    comes_last = _updates_to_delay(model, x, period)
     placed = np.zeros(arrays.n_ops, dtype=np.int64)
     placed[op_of] = device
     result = keep_everything(arrays, placed)
-    ends_period = np.zeros(len(period), dtype=np.int64)
-    ends_period[list(model.periods.moments)] = 1
-    order = np.lexsort((np.arange(len(period)), ends_period, period))
+    comes_last[list(model.periods.moments)] = 2
+    order = np.lexsort((np.arange(len(period)), comes_last, period))
     result.order[:] = op_of[order]
     result.position[:] = -1
     result.position[result.order] = np.arange(len(order))
@@ -118,6 +121,18 @@ def _first_runs(model: MomentModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bit
     return period, device
 
 
+def _updates_to_delay(model: MomentModel, x: NDArray[np.float64], period: _Bits) -> _Bits:
+    """1 for updates in whose period a reader of the old state is repeated, else 0, shape (n,)."""
+    indexed = model.indexed
+    result = np.zeros(indexed.op_count, dtype=np.int64)
+    for w in np.flatnonzero(indexed.updated_by >= 0).tolist():
+        u = int(indexed.updated_by[w])
+        for i in indexed.consumers[w]:
+            if i != u and period[i] < period[u]:
+                result[u] |= int(_values(model.run[period[u], :, i], x).max() > 0.5)
+    return result
+
+
 def _kept_bits(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
     """Devices that keep each tensor at each moment, as bits, shape (K + 1, J)."""
     is_kept = _values(model.keep, x) > 0.5
@@ -163,12 +178,12 @@ class Guide:
         None where it cannot be carried out.
         """
         arrays = self._arrays
-        decisions = decisions_of_moments(arrays, model, x)
-        value, excess = decode(self._static, decisions, self._work)
-        if not np.isfinite(value):
-            decisions = decisions_of_moments(arrays, model, x, holds_what_returns=True)
-            value, excess = decode(self._static, decisions, self._work)
-        if not np.isfinite(value):
+        for holds in (False, True):
+            decisions = decisions_of_moments(arrays, model, x, holds_what_returns=holds)
+            value, excess = self._carried_out(decisions)
+            if np.isfinite(value):
+                break
+        else:
             return None
         if excess == 0.0:
             steps = arrays.steps(*steps_left_in(self._work))
@@ -178,6 +193,18 @@ class Guide:
         pressure = _pressure_of_places(arrays, self._work, len(decisions.order))
         places = decisions.position[[graph.op_index[name] for name in model.indexed.op_names]]
         return pressure[places]
+
+    def _carried_out(self, x: Decisions) -> tuple[float, float]:
+        """What `x` comes to, after holding all that could not be brought back otherwise."""
+        value, excess = decode(self._static, x, self._work)
+        for _ in range(_MOST_REPAIRS):
+            missing = int(self._work.stack["tensor"][0])
+            gap = int(self._work.tensor["gap"][missing])
+            if np.isfinite(value) or x.keep[gap] == EVERYWHERE:
+                break
+            x.keep[gap], x.push[gap], x.level[gap] = EVERYWHERE, 0, 1
+            value, excess = decode(self._static, x, self._work)
+        return value, excess
 
     def next_hint(self) -> Decisions | None:
         """The decisions handed over last, once."""
