@@ -107,6 +107,8 @@ class _Step:
         For each view the variable whose bytes it shows.
     readers
         Positions of the calls that read each variable or a view of it.
+    made_at
+        Position of the binding of each variable.
     params, returned
         Variables that the function is given and returns.
     """
@@ -115,6 +117,7 @@ class _Step:
     calls: Mapping[relax.Var, KernelCall]
     base: Mapping[relax.Var, relax.Var]
     readers: Mapping[relax.Var, Sequence[int]]
+    made_at: Mapping[relax.Var, int]
     params: frozenset[relax.Var]
     returned: frozenset[relax.Var]
 
@@ -130,7 +133,8 @@ class _Step:
                 readers.setdefault(base.get(arg, arg), []).append(call.position)
         returned = frozenset(base.get(field, field) for field in returned_fields(mod[func_name]))
         params = frozenset(mod[func_name].params)
-        return cls(mod, calls, base, readers, params, returned)
+        made_at = {binding.var: k for k, binding in enumerate(bindings)}
+        return cls(mod, calls, base, readers, made_at, params, returned)
 
     def pairs(self) -> list[tuple[KernelCall, KernelCall]]:
         """Gradients and updates that are worth merging."""
@@ -163,11 +167,14 @@ class _Step:
 
     def _kept_longer_bytes(self, gradient: KernelCall, update: KernelCall, old: relax.Var) -> int:
         """Bytes that the gradient's kernel reads and nothing else needs as long as the old value."""
-        others = [at for at in self._readers_of(old) if at != update.position]
-        waits_for = max([gradient.position, *others])
+        args = {self.base.get(arg, arg) for arg in gradient.args}
+        ready = max([self.made_at.get(arg, -1) for arg in args])
+        own = (gradient.position, update.position)
+        later = [at for at in self._readers_of(old) if at > ready and at not in own]
         total = 0
-        for arg in {self.base.get(arg, arg) for arg in gradient.args}:
-            if arg not in self.params and max(self._readers_of(arg)) < waits_for:
+        for arg in args - self.params if later else ():
+            others = [at for at in self._readers_of(arg) if at != gradient.position]
+            if max(others, default=-1) < max(later):
                 total += _bytes(arg)
         return total
 

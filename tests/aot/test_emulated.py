@@ -12,6 +12,7 @@ from tvm_xengine.aot.emulation import (
     selftest_build,
 )
 from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.training.short_storage import ShortStorage
 
 USER = ("aarch64", "armhf", "riscv64")
 BARE_METAL = ("cortex-m4", "cortex-m7")
@@ -81,4 +82,32 @@ def test_optimizer_with_state(network: str, tmp_path: Path) -> None:
         regions="sram=3MiB",
         optimizer="adam",
     )
+    passes(report, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m7"])
+def test_last_stage_of_resnet8_is_tuned_in_256_kib(target: str, tmp_path: Path) -> None:
+    """State, arena and the batch together; frozen weights are in flash."""
+    need_tools(target)
+    model = MODELS["resnet8"]()
+    batch_bytes = 4 * 3 * 32 * 32 + 8
+    limit = 256 * 1024
+    report = export(
+        model,
+        tmp_path / "out",
+        target=target,
+        regions=f"sram={limit - batch_bytes}",
+        optimize="size",
+        trainable=[name for name in model.parameters if name.startswith(("stage3_", "fc_"))],
+        storage=ShortStorage(parameters=True),
+    )
+    package = report.package
+    assert sum(field.size_bytes for field in package.train.inputs) == batch_bytes
+    assert sum(package.regions.values()) + batch_bytes <= limit
+    trained = {tensor.field.name for tensor in package.state}
+    assert {"stage3_conv1_weight", "stage3_conv2_weight", "stage3_shortcut_weight"} <= trained
+    assert not any(name.startswith(("conv1_", "stage1_conv", "stage2_conv")) for name in trained)
+    assert report.expected.storage_error is not None
+    assert report.expected.storage_error < 1e-3
     passes(report, tmp_path)

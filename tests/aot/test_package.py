@@ -16,6 +16,7 @@ from tvm_xengine.aot.reference import host_step
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD
+from tvm_xengine.training.short_storage import ShortStorage
 
 STRICT = ("-Wall", "-Wextra", "-Werror")
 SANITIZED = (*STRICT, "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover")
@@ -280,3 +281,25 @@ def test_a_region_that_is_too_small_says_what_it_needs(tmp_path: Path) -> None:
 def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidPlatformError, match=r"cortex-m99.*cortex-m4"):
         export(tiny_mlp(), tmp_path / "x", target="cortex-m99")
+
+
+@pytest.mark.parametrize("backend", ["c", "llvm"])
+def test_float16_storage_halves_what_is_kept(backend: str, tmp_path: Path) -> None:
+    need_tools("host")
+    wide = export(attention(), tmp_path / "wide", optimizer="momentum", backend=backend)
+    storage = ShortStorage(parameters=True, least_bytes=64)
+    report = export(
+        attention(), tmp_path / "short", optimizer="momentum", backend=backend, storage=storage
+    )
+    sizes = {tensor.field.name: tensor.field.size_bytes for tensor in report.package.state}
+    assert sizes["fc_weight"] == 2 * 5 * 8 * 16
+    assert sizes["fc_weight_velocity"] == 4 * 5 * 8 * 16
+    assert report.package.regions["sram"] < wide.package.regions["sram"]
+    assert report.expected.storage_error is not None
+    assert 0 < report.expected.storage_error < 1e-2
+    plan = json.loads((report.directory / "attention_plan.json").read_text())
+    assert plan["storage_error"] == report.expected.storage_error
+    flags = SANITIZED if backend == "c" else STRICT
+    build = selftest_build(report.directory, report.package, *flags)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +145,7 @@ def export_step(
     inputs = batch_inputs(package)
     trial = Trial(inputs, package.hyper, options.selftest_steps)
     expected = expected_results(model, training, trial, options.optimize, storage)
+    package = replace(package, storage_error=expected.storage_error)
     report: list[CodeSize | None] = []
 
     def write(folder: Path) -> None:

@@ -33,12 +33,10 @@ class Backend(Enum):
 
 
 class Optimize(Enum):
-    """What kernels are scheduled for."""
+    """What kernels are scheduled for: the least scratch memory and code, or speed."""
 
-    SIZE = "size"  # the least scratch memory, then loops as they were written
-    SPEED = (
-        "speed"  # the project's schedules: packed, unrolled; less where they take too much scratch
-    )
+    SIZE = "size"  # loops as they were written
+    SPEED = "speed"  # the project's schedules, where scratch does not outweigh the operands
 
 
 def code_target(target: EmbeddedTarget, backend: Backend) -> Target:

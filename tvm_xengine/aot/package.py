@@ -70,6 +70,9 @@ class Package:
         Arrays in flash, by name.
     kernels, codes
         By `DeviceKernel.symbol`.
+    storage_error
+        Largest difference that float16 storage makes to a loss of the self-test, relative to one
+        plus its size; None where everything is stored as it is computed.
     """
 
     name: str
@@ -86,6 +89,7 @@ class Package:
     constants: Mapping[str, Array]
     kernels: Mapping[str, DeviceKernel]
     codes: Mapping[str, KernelCode]
+    storage_error: float | None = None
 
     @property
     def macro(self) -> str:

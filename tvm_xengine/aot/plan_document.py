@@ -65,6 +65,7 @@ def plan_document(
             }
             for tensor in package.state
         ],
+        "storage_error": package.storage_error,
         "settings": dict(package.hyper),
         "constants": {name: int(array.nbytes) for name, array in package.constants.items()},
         "train_step": _function(package, train),

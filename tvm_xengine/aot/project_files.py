@@ -80,6 +80,15 @@ def readme(package: Package, keep_everything_bytes: int, code: CodeSize | None) 
         if guard_protects_state(package.train)
         else "some of the state is then updated already: load a checkpoint"
     )
+    rounding = (
+        ""
+        if package.storage_error is None
+        else f"""
+Large forward tensors (and the state tensors that the plan calls float16) are kept as float16; kernels
+compute in float32. In the self-test that changes a loss by at most {package.storage_error:.1e} of one plus
+its size.
+"""
+    )
     return f"""\
 # {name}
 
@@ -92,7 +101,7 @@ functions of `math.h`: no runtime, no heap, no files, no operating system.
 
 Constants and initial state: {package.flash_bytes + package.state_bytes} bytes of flash at most. Keeping every
 tensor would take {keep_everything_bytes} bytes. {built}
-
+{rounding}
 ```c
 #include "{name}.h"
 

@@ -18,6 +18,8 @@ class ExportRequest:
         Limit of the first region; with no regions, a region ``sram`` of that size.
     train_only
         Patterns of the parameters that are trained; empty trains all.
+    float16
+        What is stored as float16: ``none``, ``activations``, or ``all`` (parameters, too).
     check
         Build the package and run its self-test, under an emulator where needed.
     """
@@ -31,6 +33,7 @@ class ExportRequest:
     optimizer: str
     train_only: tuple[str, ...]
     learning_rate: float
+    float16: str
     directory: Path
     force: bool
     check: bool
@@ -58,6 +61,12 @@ def add_export_arguments(command: argparse.ArgumentParser, size: Callable[[str],
         metavar="PATTERN",
         help="train only the parameters that match; the others become constants in flash",
     )
+    command.add_argument(
+        "--float16",
+        choices=["none", "activations", "all"],
+        default="none",
+        help="store large forward tensors (all: trained parameters, too) as float16",
+    )
     command.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     command.add_argument("--force", action="store_true", help="replace DIR if it exists")
     command.add_argument("--check", action="store_true", help="build and run the self-test")
@@ -75,6 +84,7 @@ def export_request(options: argparse.Namespace) -> ExportRequest:
         optimizer=options.optimizer,
         train_only=tuple(options.train_only),
         learning_rate=options.lr,
+        float16=options.float16,
         directory=options.output,
         force=options.force,
         check=options.check,
