@@ -100,18 +100,21 @@ def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
     sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(sch)
     for block in leaf_blocks(sch):
-        _finish_sums_at_once(sch, block)
+        if is_reduction(sch, block):
+            _sum_at_once(sch, block)
     return sch.mod["main"]
 
 
-def _finish_sums_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
-    """Move what alone reads the sums of `block`, element by element, into its outer loops."""
-    readers = sch.get_consumers(block)
-    if not is_reduction(sch, block) or len(readers) != 1 or is_reduction(sch, readers[0]):
-        return
+def _sum_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    """Start each sum before its loops, and use it behind them where one block alone reads it."""
     axes = sch.get(block).iter_vars
     outer = [axis.iter_type == tirx.IterVar.DataPar for axis in axes].count(True)
     loops = sch.get_loops(block)
-    with contextlib.suppress(ScheduleError):
-        if outer and len(loops) == len(axes):
+    if not 0 < outer < len(loops) == len(axes):
+        return
+    readers = sch.get_consumers(block)
+    if len(readers) == 1 and not is_reduction(sch, readers[0]):
+        with contextlib.suppress(ScheduleError):
             sch.reverse_compute_at(readers[0], loops[outer - 1])
+    with contextlib.suppress(ScheduleError):
+        sch.decompose_reduction(block, loops[outer])
