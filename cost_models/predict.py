@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Sequence
 from importlib.resources import files
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import tvm_xengine.cost_models
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.codegen.targets import thread_count, vector_bytes
 from tvm_xengine.cost_models.baselines import RooflinePredictor
 from tvm_xengine.cost_models.feature_table import table_of
 from tvm_xengine.cost_models.features import kernel_features
@@ -26,6 +28,9 @@ TYPICAL_ROOFLINE = RooflinePredictor(
 )
 """A core of some GHz; for devices that no model knows. Its interval is a factor of 4.5."""
 
+_LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE = 1000.0
+_LIBRARY_OVERHEAD_US = 3.0
+
 _SAME_FAMILY = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 SHIPPED_MODEL = Path(str(files(tvm_xengine.cost_models))) / "cpu.costmodel"
@@ -35,13 +40,14 @@ SHIPPED_MODEL = Path(str(files(tvm_xengine.cost_models))) / "cpu.costmodel"
 def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> dict[str, OpCost]:
     """For each kernel's symbol what it should cost; nothing is compiled or run.
 
-    Kernels for targets that the model does not know, or all when there is no model, get a typical
-    roofline, and say so in their source.
+    Kernels for targets that the model does not know, those of libraries, or all when there is no
+    model, get a typical roofline, and say so in their source.
     """
-    distinct = distinct_kernels(kernels)
+    of_libraries = [kernel for kernel in distinct_kernels(kernels) if kernel.library is not None]
+    distinct = [kernel for kernel in distinct_kernels(kernels) if kernel.library is None]
     known = [kernel for kernel in distinct if model is not None and knows(model, kernel)]
     others = [kernel for kernel in distinct if model is None or not knows(model, kernel)]
-    costs: dict[str, OpCost] = {}
+    costs = {kernel.symbol: _library_cost(kernel) for kernel in of_libraries}
     if model is not None:
         costs |= _predict(known, model.predictor, CostSource.PREDICTED)
     return costs | _predict(others, TYPICAL_ROOFLINE, CostSource.ROOFLINE)
@@ -68,6 +74,20 @@ def _predict(
         kernel.symbol: OpCost(float(time), lo_us=float(lo), hi_us=float(hi), source=source)
         for kernel, time, lo, hi in rows
     }
+
+
+def _library_cost(kernel: DeviceKernel) -> OpCost:
+    """A roofline: libraries come near the peak that the width of the vectors promises."""
+    rate = _LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE * vector_bytes(kernel.target)
+    moved_bytes = sum(spec.size_bytes for spec in (*kernel.inputs, *kernel.outputs))
+    moved_bytes += kernel.workspace_bytes
+    arithmetic_us = kernel.library_flops / (rate * thread_count(kernel.target))
+    memory_us = moved_bytes / TYPICAL_ROOFLINE.bytes_per_us
+    time_us = max(arithmetic_us, memory_us) + _LIBRARY_OVERHEAD_US
+    factor = math.exp(TYPICAL_ROOFLINE.spread)
+    return OpCost(
+        time_us, lo_us=time_us / factor, hi_us=time_us * factor, source=CostSource.ROOFLINE
+    )
 
 
 def architecture_of(target: str) -> str:

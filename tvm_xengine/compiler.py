@@ -62,6 +62,10 @@ class LoweredStep:
         """The different kernels."""
         return frozenset(kernel.symbol for kernel in self.kernels.values())
 
+    def kernel(self, op: str, device: str) -> DeviceKernel:
+        """The kernel of an op on a device."""
+        return self.kernels[self.extraction.kernels[op], device]
+
 
 def lower_step(
     mod: tvm.IRModule,
@@ -107,7 +111,7 @@ def make_problem(step: LoweredStep, platform: Platform, costs: KernelCosts) -> P
     for op in step.extraction.graph.ops:
         by_op[op.name] = {}
         for device in platform.computing:
-            kernel = step.kernels[step.extraction.kernels[op.name], device.name]
+            kernel = step.kernel(op.name, device.name)
             cost = by_symbol[kernel.symbol]
             by_op[op.name][device.name] = replace(
                 cost,

@@ -66,6 +66,8 @@ class DeviceKernel:
         Whether the kernel runs on several threads.
     library
         What a library computes in it, None where all of it is generated.
+    library_flops
+        Arithmetic operations of a kernel whose code does not show them, because a library has it.
     """
 
     func: tirx.PrimFunc
@@ -79,6 +81,7 @@ class DeviceKernel:
     inplace: tuple[InplacePair, ...]
     is_parallel: bool
     library: LibraryCall | None = None
+    library_flops: float = 0.0
 
     @property
     def source(self) -> str:

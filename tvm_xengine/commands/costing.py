@@ -112,7 +112,7 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
 
     planning = Planning(
         kernels=kernels,
-        kernel_of=lambda op, device: lowered.kernels[lowered.extraction.kernels[op], device].symbol,
+        kernel_of=lambda op, device: lowered.kernel(op, device).symbol,
         problem_with=problem_with,
         sketch=sketch,
         plan=lambda problem: plan_for(request, problem, console),

@@ -215,7 +215,7 @@ def _report_costs(
 ) -> dict[str, Any]:
     calls = Counter(step.extraction.kernels[op.name] for op in step.extraction.graph.ops)
     rows = [
-        (name, device, calls[name], costs[kernel.symbol])
+        (name, device, kernel.source, calls[name], costs[kernel.symbol])
         for (name, device), kernel in step.kernels.items()
         if kernel.symbol in costs
     ]
@@ -225,11 +225,12 @@ def _report_costs(
             {
                 "kernel": name,
                 "device": device,
+                "computed_by": computed_by,
                 "calls": count,
                 **{key: getattr(cost, key) for key in ("compute_us", "lo_us", "hi_us")},
                 "source": cost.source.value,
             }
-            for name, device, count, cost in rows
+            for name, device, computed_by, count, cost in rows
         ]
     }
 

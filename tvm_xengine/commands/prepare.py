@@ -93,6 +93,7 @@ def summarize(request: Request, prepared: PreparedStep) -> PlanSummary:
         prepared.plan,
         measured_kernels=prepared.measured_kernels,
         all_kernels=len(prepared.lowered.symbols),
+        source_of=lambda op, device: prepared.lowered.kernel(op, device).source,
     )
 
 

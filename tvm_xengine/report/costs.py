@@ -42,18 +42,20 @@ def print_metrics(console: Console, title: str, rows: Mapping[str, Metrics]) -> 
 
 
 def print_costs(
-    console: Console, title: str, costs: Sequence[tuple[str, str, int, OpCost]]
+    console: Console, title: str, costs: Sequence[tuple[str, str, str, int, OpCost]]
 ) -> None:
-    """Rows (kernel, device, number of calls, cost of one), the most expensive first."""
+    """Rows (kernel, device, where from, number of calls, cost of one), the most expensive first."""
     table = Table(title=title, title_justify="left")
-    for column in ("kernel", "device"):
+    for column in ("kernel", "device", "computed by"):
         table.add_column(column)
-    for column in ("calls", "one call", "from", "to", "source"):
+    for column in ("calls", "one call", "from", "to", "cost is"):
         table.add_column(column, justify="right")
-    for name, device, calls, cost in sorted(costs, key=lambda row: -row[2] * row[3].compute_us):
+    ranked = sorted(costs, key=lambda row: -row[3] * row[4].compute_us)
+    for name, device, computed_by, calls, cost in ranked:
         table.add_row(
             name,
             device,
+            computed_by,
             str(calls),
             format_us(cost.compute_us),
             format_us(cost.lo_us),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +17,15 @@ from tvm_xengine.simulate import simulate
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """Memory and work of one device; `measured_peak_bytes` is None when nothing was run."""
+    """Memory and work of one device.
+
+    Attributes
+    ----------
+    measured_peak_bytes
+        None when nothing was run.
+    computed_by
+        For each op that the plan computes here the source of its kernel.
+    """
 
     name: str
     budget_bytes: int
@@ -26,6 +34,7 @@ class DeviceSummary:
     measured_peak_bytes: int | None
     ops: int
     busy_us: float
+    computed_by: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,13 @@ class RunSummary:
 
 
 def summarize_plan(
-    model: str, batch: int, plan: Plan, *, measured_kernels: int, all_kernels: int
+    model: str,
+    batch: int,
+    plan: Plan,
+    *,
+    measured_kernels: int,
+    all_kernels: int,
+    source_of: Callable[[str, str], str],
 ) -> PlanSummary:
     """The summary of a plan, the keep-everything step on its home device beside it.
 
@@ -90,6 +105,8 @@ def summarize_plan(
     ----------
     measured_kernels, all_kernels
         How many kernels were measured for the plan, and how many there are.
+    source_of
+        Where the kernel of an op on a device comes from.
     """
     problem, result = plan.problem, plan.result
     low_us, high_us = cost_interval_us(problem, plan.schedule)
@@ -128,6 +145,11 @@ def summarize_plan(
                 measured_peak_bytes=None,
                 ops=sum(step.device == device.name for step in computed),
                 busy_us=plan.simulation.busy_us[device.name],
+                computed_by={
+                    step.op: source_of(step.op, device.name)
+                    for step in computed
+                    if step.device == device.name
+                },
             )
             for device in problem.platform.devices
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rich.console import Console
 from rich.table import Table
 
@@ -32,7 +34,7 @@ def _device_table(plan: PlanSummary) -> Table:
         title=f"{plan.model}, batch {plan.batch}, {plan.graph_ops} ops", title_justify="left"
     )
     table.add_column("device")
-    for column in ("budget", "planned arena", "measured peak", "ops", "busy"):
+    for column in ("budget", "planned arena", "measured peak", "ops", "computed by", "busy"):
         table.add_column(column, justify="right")
     for device in plan.devices:
         table.add_row(
@@ -43,6 +45,9 @@ def _device_table(plan: PlanSummary) -> Table:
             format_bytes(device.planned_arena_bytes),
             "-" if device.measured_peak_bytes is None else format_bytes(device.measured_peak_bytes),
             str(device.ops),
+            ", ".join(
+                f"{n} {name}" for name, n in sorted(Counter(device.computed_by.values()).items())
+            ),
             format_us(device.busy_us),
         )
     return table

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import tvm
 from tvm import ir, tirx
+from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
 
 from tvm_xengine.byte_sizes import round_up
@@ -74,6 +75,7 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         inplace=(),
         is_parallel=threads > 1,
         library=claimed.call,
+        library_flops=estimate_tir_flops(tvm.IRModule({name: func})),
     )
 
 
