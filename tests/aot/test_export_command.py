@@ -57,6 +57,11 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
         (("--target", "host", "--regions", "sram=lots"), "cannot read the region"),
         (("--target", "host", "--regions", "flash=1MiB"), "besides flash"),
         (("--target", "host", "--regions", "Fast RAM=1MiB"), "C identifier"),
+        (("--target", "host", "--format", "tvm"), "--arena-bytes"),
+        (
+            ("--target", "host", "--format", "tvm", "--regions", "sram=1MiB"),
+            "--format tvm has one memory",
+        ),
     ],
 )
 def test_bad_orders_are_refused_in_a_sentence(

@@ -17,6 +17,7 @@ from tvm_xengine.aot.header import header_source
 from tvm_xengine.aot.kernels import Backend, Optimize, code_target
 from tvm_xengine.aot.llvm_object import object_prototype, write_object
 from tvm_xengine.aot.measure_code import CodeSize, measure_code
+from tvm_xengine.aot.names import package_name
 from tvm_xengine.aot.package import KernelCode, Package, StateTensor
 from tvm_xengine.aot.places import Field, KernelCall
 from tvm_xengine.aot.plan_document import as_json, plan_document
@@ -35,7 +36,7 @@ from tvm_xengine.aot.sources import data_source, kernels_header, kernels_source
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.aot.write_directory import check_free, write_directory
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.errors import InvalidPlatformError, NoScheduleError, UnsupportedModelError
+from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.extract import tensor_bytes
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planner import PlanOptions
@@ -219,7 +220,7 @@ def _package(
     machine: Machine,
     options: ExportOptions,
 ) -> Package:
-    name = _identifier(model.name)
+    name = package_name(model.name)
     functions = (train.function, evaluate)
     kernels = _used_kernels(functions)
     used = {
@@ -302,12 +303,3 @@ def _check_flash(package: Package, regions: tuple[Region, ...]) -> None:
                 f"constants and initial state take {needed} bytes of flash, more than the"
                 f" {region.size_bytes} of the region {FLASH}"
             )
-
-
-def _identifier(name: str) -> str:
-    """`name` as a prefix of C names."""
-    text = "".join(c.lower() if c.isascii() and c.isalnum() else "_" for c in Path(name).stem)
-    text = text if text and not text[0].isdigit() else f"net_{text}"
-    if not text.strip("_"):
-        raise UnsupportedModelError(f"the model name {name!r} has no letter; rename the model")
-    return text

@@ -13,6 +13,7 @@ from rich.table import Table
 from tvm_xengine.aot.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportOptions, ExportReport, export_step
 from tvm_xengine.aot.kernels import Backend, Optimize
+from tvm_xengine.aot.library import LibraryOptions, export_library
 from tvm_xengine.aot.regions import FLASH, Region, parse_regions, platform_regions
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.aot.write_directory import check_free
@@ -27,6 +28,7 @@ from tvm_xengine.solvers.result import Objective
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
 from tvm_xengine.training.short_storage import ShortStorage
+from tvm_xengine.training.step import TrainingStep
 
 _OPTIMIZERS: dict[str, Optimizer] = {
     "sgd": SGD(),
@@ -47,6 +49,9 @@ def run_export(request: Request, console: Console) -> None:
     """Plan for the regions, write the package, and on demand run its self-test."""
     wanted = request.export
     assert wanted is not None
+    if wanted.form == "tvm":
+        _run_export_library(request, wanted, console)
+        return
     target = embedded_target(wanted.target)
     check_free(wanted.directory, force=wanted.force)
     if wanted.check:
@@ -63,13 +68,7 @@ def run_export(request: Request, console: Console) -> None:
         platform=platform,
         storage=_STORAGE[wanted.float16],
     )
-    model = requested_model(request.model)
-    training = build_training_step(
-        model,
-        optimizer=_OPTIMIZERS[wanted.optimizer],
-        trainable=_trainable(model, wanted.train_only),
-        seed=request.model.seed,
-    )
+    model, training = _training(request, wanted)
     with console.status("exporting") as status:
         report = export_step(
             model,
@@ -82,6 +81,53 @@ def run_export(request: Request, console: Console) -> None:
     _print(report, console)
     if wanted.check:
         _check(report, console)
+
+
+def _run_export_library(request: Request, wanted: ExportRequest, console: Console) -> None:
+    """Write a library for TVM's virtual machine."""
+    if wanted.regions or wanted.platform or wanted.check or wanted.float16 != "none":
+        raise InvalidPlatformError(
+            "--format tvm has one memory: it takes --arena-bytes, and no --regions, --platform,"
+            " --float16 or --check"
+        )
+    if wanted.arena_bytes is None:
+        raise InvalidPlatformError("say how much memory there is, e.g. --arena-bytes 64MiB")
+    check_free(wanted.directory, force=wanted.force)
+    embedded_target(wanted.target).find_compiler()
+    options = LibraryOptions(
+        target=wanted.target,
+        arena_bytes=wanted.arena_bytes,
+        optimize=Optimize(wanted.optimize),
+        plan=request.plan,
+        learning_rate=wanted.learning_rate,
+    )
+    model, training = _training(request, wanted)
+    with console.status("exporting") as status:
+        report = export_library(
+            model,
+            training,
+            options,
+            wanted.directory,
+            force=wanted.force,
+            on_progress=lambda text: status.update(text),
+        )
+    library = report.library
+    console.print(
+        f"{library.name} for TVM's virtual machine on {library.target}: arena {library.arena_bytes}"
+        f" bytes, of these state {library.state_bytes}; keeping everything takes"
+        f" {report.keep_everything_bytes}; written to {report.directory}"
+    )
+
+
+def _training(request: Request, wanted: ExportRequest) -> tuple[ForwardModel, TrainingStep]:
+    model = requested_model(request.model)
+    training = build_training_step(
+        model,
+        optimizer=_OPTIMIZERS[wanted.optimizer],
+        trainable=_trainable(model, wanted.train_only),
+        seed=request.model.seed,
+    )
+    return model, training
 
 
 def _regions(wanted: ExportRequest, platform: Platform | None) -> tuple[Region, ...]:

@@ -14,6 +14,8 @@ class ExportRequest:
 
     Attributes
     ----------
+    form
+        ``c`` for a package in C, ``tvm`` for a library for TVM's virtual machine.
     arena_bytes
         Limit of the first region; with no regions, a region ``sram`` of that size.
     train_only
@@ -25,6 +27,7 @@ class ExportRequest:
     """
 
     target: str
+    form: str
     arena_bytes: int | None
     regions: str | None
     platform: Path | None
@@ -43,6 +46,12 @@ def add_export_arguments(command: argparse.ArgumentParser, size: Callable[[str],
     """Declare the options of ``export``; `size` reads a number of bytes."""
     command.add_argument(
         "--target", required=True, metavar="T", help="e.g. cortex-m4, aarch64, host"
+    )
+    command.add_argument(
+        "--format",
+        choices=["c", "tvm"],
+        default="c",
+        help="plain C, or a library for TVM's virtual machine",
     )
     command.add_argument(
         "--arena-bytes", type=size, metavar="N", help="memory of the step, e.g. 192KiB"
@@ -76,6 +85,7 @@ def export_request(options: argparse.Namespace) -> ExportRequest:
     """The request in parsed options."""
     return ExportRequest(
         target=options.target,
+        form=options.format,
         arena_bytes=options.arena_bytes,
         regions=options.regions,
         platform=options.platform,
