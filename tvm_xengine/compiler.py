@@ -18,6 +18,7 @@ from tvm_xengine.cost_models.measure_link import measure_link
 from tvm_xengine.cost_models.measurements import MeasurementCache
 from tvm_xengine.cost_models.timers import timer_for
 from tvm_xengine.cost_models.timing import Effort
+from tvm_xengine.energy import kernel_energy_uj
 from tvm_xengine.extract import Extraction, extract_graph
 from tvm_xengine.graph import Role
 from tvm_xengine.libraries.context import KernelContext
@@ -116,8 +117,7 @@ def make_problem(step: LoweredStep, platform: Platform, costs: KernelCosts) -> P
             by_op[op.name][device.name] = replace(
                 cost,
                 workspace_bytes=round_up(kernel.workspace_bytes, alignment),
-                # A watt for a microsecond is a microjoule.
-                energy_uj=cost.energy_uj or device.power_w * cost.compute_us,
+                energy_uj=cost.energy_uj or kernel_energy_uj(device, kernel, cost.compute_us),
             )
     return Problem(step.extraction.graph, platform, by_op)
 

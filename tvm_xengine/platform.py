@@ -28,6 +28,8 @@ class Device:
         Kernel sources in order of preference.
     power_w
         Power drawn while the device computes; 0 when unknown.
+    energy_nj_per_flop
+        Energy of a floating-point operation, in addition to `power_w`.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Device:
     budget_bytes: int = UNLIMITED_BYTES
     kernels: tuple[str, ...] = ("tir",)
     power_w: float = 0.0
+    energy_nj_per_flop: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -43,8 +46,10 @@ class Device:
             raise ValueError(
                 f"{self.name}: budget_bytes must be in 1..2^53-1, got {self.budget_bytes}"
             )
-        if not (math.isfinite(self.power_w) and self.power_w >= 0):
-            raise ValueError(f"{self.name}: power_w must be finite and >= 0, got {self.power_w}")
+        for name in ("power_w", "energy_nj_per_flop"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{self.name}: {name} must be finite and >= 0, got {value}")
         if not self.kernels:
             raise ValueError(f'{self.name}: kernels must name at least one source, e.g. ["tir"]')
 

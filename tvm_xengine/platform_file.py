@@ -14,14 +14,38 @@ from tvm_xengine.byte_sizes import parse_bytes
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.platform import Device, Link, Platform
 
+BOARDS = Path(__file__).parent / "boards"
+"""Platform files of boards whose energy was published."""
+
+
+def platform_path(text: str | Path) -> Path:
+    """The file `text`, or else the platform file of the board of that name.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If it is neither; the message lists the boards.
+    """
+    path = Path(text)
+    if path.exists():
+        return path
+    known = {file.stem: file for file in sorted(BOARDS.glob("*.toml"))}
+    if str(text) not in known:
+        raise InvalidPlatformError(
+            f"cannot read platform file {path}: there is no such file, and no board of that name;"
+            f" boards are {', '.join(known)}"
+        )
+    return known[str(text)]
+
 
 def read_platform(path: str | Path) -> Platform:
     """The platform described by the TOML file at `path`.
 
     The file holds ``[[device]]`` tables (``name``, ``budget``; ``target`` unless the device
-    only stores; optional ``kernels``, ``power_w``), ``[[link]]`` tables (``src``, ``dst``;
-    optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
-    ``energy_uj_per_copy``, ``both_ways``) and optional ``home`` and ``alignment_bytes``.
+    only stores; optional ``kernels``, ``power_w``, ``energy_nj_per_flop``), ``[[link]]`` tables
+    (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
+    ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes`` and
+    ``provenance``, a text that says where the figures are from.
 
     Raises
     ------
@@ -55,6 +79,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
         table["budget"] = device.budget_bytes
         table["kernels"] = list(device.kernels)
         table["power_w"] = device.power_w
+        table["energy_nj_per_flop"] = device.energy_nj_per_flop
         devices.append(table)
     document["device"] = devices
     if platform.links:
@@ -72,7 +97,8 @@ def write_platform(platform: Platform, path: str | Path) -> None:
 
 
 def _platform_from_document(document: Mapping[str, object]) -> Platform:
-    _reject_unknown_keys("the file", document, {"device", "link", "home", "alignment_bytes"})
+    known = {"device", "link", "home", "alignment_bytes", "provenance"}
+    _reject_unknown_keys("the file", document, known)
     links: list[Link] = []
     for position, table in enumerate(_tables(document, "link")):
         links.extend(_links_from_table(f"link {position + 1}", table))
@@ -100,7 +126,8 @@ def _tables(document: Mapping[str, object], key: str) -> list[Mapping[str, objec
 def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
     name = _required(where, table, "name")
     where = f"device {name}"
-    _reject_unknown_keys(where, table, {"name", "target", "budget", "kernels", "power_w"})
+    known = {"name", "target", "budget", "kernels", "power_w", "energy_nj_per_flop"}
+    _reject_unknown_keys(where, table, known)
     budget = _required(where, table, "budget")
     kernels = table.get("kernels", ["tir"])
     if not isinstance(kernels, list):
@@ -116,6 +143,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         budget_bytes=budget_bytes,
         kernels=tuple(str(kernel) for kernel in kernels),
         power_w=_number(where, table, "power_w", 0.0),
+        energy_nj_per_flop=_number(where, table, "energy_nj_per_flop", 0.0),
     )
 
 

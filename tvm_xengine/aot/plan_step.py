@@ -17,6 +17,7 @@ from tvm_xengine.aot.static_cost import static_us
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.compiler import LoweredStep, plan_keep_everything
+from tvm_xengine.energy import kernel_energy_uj
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.graph import OpGraph, Role
@@ -228,8 +229,7 @@ def _problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Place])
                 memo[key] = OpCost(
                     compute_us,
                     round_up(kernel.workspace_bytes, platform.alignment_bytes),
-                    # A watt for a microsecond is a microjoule.
-                    region.power_w * compute_us,
+                    kernel_energy_uj(region, kernel, compute_us),
                     source=CostSource.ROOFLINE,
                 )
             costs[op.name][region.name] = memo[key]

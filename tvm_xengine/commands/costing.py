@@ -141,6 +141,6 @@ def _check_energy(problem: Problem, objective: Objective) -> None:
         return
     if not any(cost.energy_uj for costs in problem.costs.values() for cost in costs.values()):
         raise InvalidPlatformError(
-            "--objective energy needs to know what devices draw: give them power_w in the platform"
-            " file (and energy_nj_per_byte to the links)"
+            "--objective energy needs to know what devices draw: give them power_w or"
+            " energy_nj_per_flop in the platform file (and energy_nj_per_byte to the links)"
         )

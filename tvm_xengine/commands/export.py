@@ -23,7 +23,7 @@ from tvm_xengine.commands.prepare import requested_model
 from tvm_xengine.errors import ExportError, InvalidPlatformError, UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.platform import Platform
-from tvm_xengine.platform_file import read_platform
+from tvm_xengine.platform_file import platform_path, read_platform
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
@@ -56,7 +56,7 @@ def run_export(request: Request, console: Console) -> None:
     check_free(wanted.directory, force=wanted.force)
     if wanted.check:
         target.find_compiler()
-    platform = None if wanted.platform is None else read_platform(wanted.platform)
+    platform = None if wanted.platform is None else read_platform(platform_path(wanted.platform))
     _check_energy(platform, request.plan.objective)
     options = ExportOptions(
         target=wanted.target,
@@ -166,10 +166,11 @@ def _trainable(model: ForwardModel, patterns: Sequence[str]) -> list[str] | None
 def _check_energy(platform: Platform | None, objective: Objective) -> None:
     if objective is not Objective.ENERGY:
         return
-    if platform is None or not any(device.power_w for device in platform.devices):
+    devices = () if platform is None else platform.devices
+    if not any(device.power_w or device.energy_nj_per_flop for device in devices):
         raise InvalidPlatformError(
-            "--objective energy needs a --platform file with power_w of the processor (and energy of"
-            " the links)"
+            "--objective energy needs a --platform with power_w or energy_nj_per_flop of the"
+            " processor (and energy of the links)"
         )
 
 
@@ -183,6 +184,8 @@ def _print(report: ExportReport, console: Console) -> None:
         table.add_row(name, f"{size}", f"{package.kept_bytes[name]}", f"{budget}")
     console.print(table)
     schedule = plan.schedule
+    if plan.simulation.energy_uj:
+        console.print(f"estimated energy of a step: {plan.simulation.energy_uj:.6g} uJ")
     console.print(
         f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated time;"
         f" {schedule.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"

@@ -58,7 +58,10 @@ def add_export_arguments(command: argparse.ArgumentParser, size: Callable[[str],
     )
     command.add_argument("--regions", metavar="R", help="e.g. sram=192KiB,psram=4MiB,flash=1MiB")
     command.add_argument(
-        "--platform", type=Path, metavar="FILE", help="regions, links and energy from a TOML file"
+        "--platform",
+        type=Path,
+        metavar="FILE",
+        help="regions, links and energy from a TOML file, or of a board (mkr1000, m4f, rpi)",
     )
     command.add_argument("--backend", choices=["c", "llvm"], default="c", help="kernels as (c)")
     command.add_argument("--optimize", choices=["speed", "size"], default="speed")
