@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, tirx
 
 from tests.libraries.onednn_twins import (
     NATIVE,
@@ -15,6 +15,7 @@ from tests.libraries.onednn_twins import (
     kernel_of,
     needs_onednn,
 )
+from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.libraries.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
@@ -27,7 +28,7 @@ from tvm_xengine.training.kernels.linear import (
 
 pytestmark = needs_onednn
 
-SLOW = settings(max_examples=8, deadline=None)
+SLOW = settings(max_examples=10, deadline=None)
 CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
 
@@ -57,11 +58,13 @@ class Convolution:
 def convolutions(draw: st.DrawFn) -> Convolution:
     """Any rank, stride, padding on either side, dilation and number of groups."""
     rank = draw(st.integers(1, 3))
-    kernel = draw(st.tuples(*[st.integers(1, 3)] * rank))
-    strides = draw(st.tuples(*[st.integers(1, 2)] * rank))
-    dilation = draw(st.tuples(*[st.integers(1, 2)] * rank))
-    padding = draw(st.tuples(*[st.integers(0, 2)] * (2 * rank)))
-    groups = draw(st.sampled_from([1, 1, 2, 4]))
+    is_pointwise = draw(st.sampled_from([False, False, True]))
+    most = 1 if is_pointwise else 2
+    kernel = draw(st.tuples(*[st.integers(1, 1 if is_pointwise else 3)] * rank))
+    strides = draw(st.tuples(*[st.integers(1, most)] * rank))
+    dilation = draw(st.tuples(*[st.integers(1, most)] * rank))
+    padding = draw(st.tuples(*[st.integers(0, 2 * (most - 1))] * (2 * rank)))
+    groups = draw(st.sampled_from([1] if is_pointwise else [1, 1, 2, 4]))
     batch = draw(st.integers(1, 2))
     in_group, out_group = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     space = tuple(
@@ -99,6 +102,7 @@ def test_convolution(conv: Convolution, bias: bool, relu: bool) -> None:
     column = (1, conv.output[1], *[1] * rank)
     shapes = [conv.data, conv.weight, *([column] if bias else [])]
     library = assert_twins_agree(kernel_of(body, shapes))
+    assume(library is not None)
     assert (library.library.bias, library.library.relu) == (bias, relu)
 
 
@@ -110,7 +114,7 @@ def test_data_gradient_of_a_convolution(conv: Convolution) -> None:
             conv_data_gradient, params, "made", data_shape=conv.data, **conv.options
         )
 
-    assert_twins_agree(kernel_of(body, [conv.output, conv.weight]))
+    assume(assert_twins_agree(kernel_of(body, [conv.output, conv.weight])) is not None)
 
 
 @given(conv=convolutions())
@@ -121,7 +125,7 @@ def test_weight_gradient_of_a_convolution(conv: Convolution) -> None:
             conv_weight_gradient, params, "made", kernel_shape=conv.weight[2:], **conv.options
         )
 
-    assert_twins_agree(kernel_of(body, [conv.data, conv.output]))
+    assume(assert_twins_agree(kernel_of(body, [conv.data, conv.output])) is not None)
 
 
 sizes = st.integers(1, 40)
@@ -136,7 +140,8 @@ def test_linear_and_its_gradients(outer: list[int], depth: int, width: int) -> N
         (linear_data_gradient, [output, weight]),
         (linear_weight_gradient, [data, output]),
     ):
-        assert_twins_agree(kernel_of(lambda e, p, k=kernel: e.call(k, p, "made"), shapes))
+        func = kernel_of(lambda e, p, k=kernel: e.call(k, p, "made"), shapes)
+        assume(assert_twins_agree(func) is not None)
 
 
 @given(
@@ -168,7 +173,8 @@ def test_products_of_stacks(
             output_batch=tuple(batch),
         )
 
-    assert_twins_agree(kernel_of(body, [(*left_batch, *left), (*right_batch, *right)]))
+    func = kernel_of(body, [(*left_batch, *left), (*right_batch, *right)])
+    assume(assert_twins_agree(func) is not None)
 
 
 def test_a_product_summed_over_its_batch() -> None:
@@ -182,7 +188,14 @@ def test_a_product_summed_over_its_batch() -> None:
             output_batch=(),
         )
 
-    assert_twins_agree(kernel_of(body, [(3, 4, 5, 6), (3, 4, 5, 7)]))
+    agreeing(kernel_of(body, [(3, 4, 5, 6), (3, 4, 5, 7)]))
+
+
+def agreeing(func: tirx.PrimFunc) -> DeviceKernel:
+    """The library's kernel, which there must be."""
+    kernel = assert_twins_agree(func)
+    assert kernel is not None
+    return kernel
 
 
 def test_what_is_fused_behind_the_library_is_generated() -> None:
@@ -191,7 +204,7 @@ def test_what_is_fused_behind_the_library_is_generated() -> None:
         scaled = emitter.bind(relax.op.multiply(product, params[2]), "scaled")
         return emitter.bind(relax.op.tanh(scaled), "bent")
 
-    library = assert_twins_agree(kernel_of(body, [(6, 10), (8, 10), (6, 8)]))
+    library = agreeing(kernel_of(body, [(6, 10), (8, 10), (6, 8)]))
     assert library.library.operation == "linear"
 
 
@@ -203,7 +216,7 @@ def test_another_reader_keeps_the_bias_out_of_the_library() -> None:
         biased = emitter.bind(relax.op.add(product, params[2]), "biased")
         return emitter.bind(relax.op.multiply(product, biased), "both")
 
-    library = assert_twins_agree(kernel_of(body, [(6, 10), (8, 10), (8,)]))
+    library = agreeing(kernel_of(body, [(6, 10), (8, 10), (8,)]))
     assert not library.library.bias
 
 
@@ -212,7 +225,7 @@ def test_a_result_of_another_size_gets_memory_in_the_workspace() -> None:
         product = emitter.call(linear, params[:2], "product")
         return emitter.bind(relax.op.add(product, params[2]), "spread")
 
-    library = assert_twins_agree(kernel_of(body, [(1, 10), (8, 10), (64, 8)]))
+    library = agreeing(kernel_of(body, [(1, 10), (8, 10), (64, 8)]))
     assert library.workspace_bytes >= 8 * 4
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tvm import ir, tirx
 
-from tvm_xengine.libraries.onednn.program import SCRATCH, Placed, Program
+from tvm_xengine.libraries.onednn.program import Placed, Program
 
 
 def context_words(program: Program) -> int:
@@ -58,7 +58,7 @@ def call_primitives(
 
 def _address(tensors: Mapping[int, ir.Expr], placed: Placed) -> ir.Expr:
     address = tensors[placed.parameter]
-    if placed.parameter != SCRATCH or not placed.offset_bytes:
+    if not placed.offset_bytes:
         return address
     return tirx.handle_add_byte_offset(address, tirx.const(placed.offset_bytes, "int64"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm_xengine.libraries.library_call import LibraryCall
@@ -25,6 +25,11 @@ from tvm_xengine.libraries.onednn.library import (
     MemoryDesc,
     OnednnLibrary,
     PrimitiveDesc,
+)
+from tvm_xengine.libraries.onednn.pointwise import (
+    pointwise,
+    pointwise_data_gradient,
+    pointwise_weight_gradient,
 )
 from tvm_xengine.libraries.onednn.program import Program, ProgramBuilder
 
@@ -70,8 +75,10 @@ def convolution(call: LibraryCall, library: OnednnLibrary) -> Program | None:
     shape = _shape(call, data=call.shapes[0], weight=call.shapes[1], output=call.shapes[-1])
     if shape is None:
         return None
-    forward = _forward(shape, library, bias=call.bias, relu=call.relu)
-    if forward is None or _is_slow(forward):
+    if shape.is_pointwise and (program := pointwise(call, library)) is not None:
+        return program
+    forward = _forward(shape, library, library.describe_good, bias=call.bias, relu=call.relu)
+    if forward is None:
         return None
     builder = ProgramBuilder(library)
     arguments = {
@@ -97,11 +104,13 @@ def conv_data_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | N
     shape = _shape(call, data=call.shapes[2], weight=call.shapes[1], output=call.shapes[0])
     if shape is None:
         return None
-    forward = _forward(shape, library)
+    if shape.is_pointwise and (program := pointwise_data_gradient(call, library)) is not None:
+        return program
+    forward = _forward(shape, library, library.describe)
     if forward is None:
         return None
     data, weight, output = _layouts(shape, library)
-    backward = library.describe(
+    backward = library.describe_good(
         "convolution_backward_data",
         CONVOLUTION_DIRECT,
         data,
@@ -109,9 +118,9 @@ def conv_data_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | N
         output,
         *shape.window,
         forward,
-        attributes=library.scratch_only(),
+        attributes=library.attributes(),
     )
-    if backward is None or _is_slow(backward):
+    if backward is None:
         return None
     builder = ProgramBuilder(library)
     arguments = {
@@ -135,11 +144,13 @@ def conv_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Program |
     shape = _shape(call, data=call.shapes[0], weight=call.shapes[2], output=call.shapes[1])
     if shape is None:
         return None
-    forward = _forward(shape, library)
+    if shape.is_pointwise and (program := pointwise_weight_gradient(call, library)) is not None:
+        return program
+    forward = _forward(shape, library, library.describe)
     if forward is None:
         return None
     data, weight, output = _layouts(shape, library)
-    backward = library.describe(
+    backward = library.describe_good(
         "convolution_backward_weights",
         CONVOLUTION_DIRECT,
         data,
@@ -148,9 +159,9 @@ def conv_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Program |
         output,
         *shape.window,
         forward,
-        attributes=library.scratch_only(),
+        attributes=library.attributes(),
     )
-    if backward is None or _is_slow(backward):
+    if backward is None:
         return None
     builder = ProgramBuilder(library)
     arguments = {
@@ -173,11 +184,16 @@ def conv_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Program |
 
 
 def _forward(
-    shape: _Convolution, library: OnednnLibrary, *, bias: bool = False, relu: bool = False
+    shape: _Convolution,
+    library: OnednnLibrary,
+    describe: Callable[..., PrimitiveDesc | None],
+    *,
+    bias: bool = False,
+    relu: bool = False,
 ) -> PrimitiveDesc | None:
-    """The forward primitive, which the backward ones take as a hint."""
+    """The forward primitive; the backward ones take any of them as a hint."""
     data, weight, output = _layouts(shape, library)
-    return library.describe(
+    return describe(
         "convolution_forward",
         FORWARD_TRAINING,
         CONVOLUTION_DIRECT,
@@ -186,7 +202,7 @@ def _forward(
         library.plain(shape.output[1:2]) if bias else None,
         output,
         *shape.window,
-        attributes=library.scratch_only(relu),
+        attributes=library.attributes(relu=relu),
     )
 
 
@@ -195,15 +211,10 @@ def _layouts(
 ) -> tuple[MemoryDesc, MemoryDesc, MemoryDesc]:
     """Data, weight and output as oneDNN may lay them out.
 
-    It computes convolutions fastest on blocked channels, though we then copy into and out of them.
-    Where the convolution is a matrix product, the copies cost more than they bring.
+    It computes convolutions fastest on blocked channels, though we copy into and out of them.
     """
-    laid_out = library.plain if shape.is_pointwise else library.any_layout
-    return laid_out(shape.data), library.any_layout(shape.weight), laid_out(shape.output)
-
-
-def _is_slow(primitive: PrimitiveDesc) -> bool:
-    return "ref" in primitive.implementation.split(":")
+    data, weight, output = map(library.any_layout, (shape.data, shape.weight, shape.output))
+    return data, weight, output
 
 
 def _shape(

@@ -21,7 +21,6 @@ DISTRIBUTION = "onednn-cpu-gomp"
 
 FORWARD_TRAINING = 64
 CONVOLUTION_DIRECT = 1
-ELTWISE_RELU = 0x20
 
 QUERY_SRC = 129
 QUERY_DIFF_SRC = 130
@@ -41,6 +40,8 @@ ARG_DIFF_SRC = 129
 ARG_DIFF_DST = 145
 ARG_DIFF_WEIGHTS = 161
 
+_ELTWISE_RELU = 0x20
+_UNDEFINED = 0
 _CPU = 1
 _F32 = 3
 _IN_ORDER = 1
@@ -96,6 +97,14 @@ class PrimitiveDesc:
     def implementation(self) -> str:
         """Name of the code that will run, such as ``brgconv:avx512_core``."""
         return self._library.implementation(self.handle)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether that code is neither the slow reference nor allocates memory when it runs.
+
+        Convolutions by ``gemm`` take memory for packed operands on every call.
+        """
+        return not {"ref", "gemm"}.intersection(self.implementation.split(":"))
 
 
 @dataclass(frozen=True)
@@ -158,9 +167,17 @@ class OnednnLibrary:
             self._create("memory_desc", len(shape), _dims(shape), _F32, _TAG_ANY, of="with_tag")
         )
 
-    def scratch_only(self, relu: bool = False) -> PrimitiveAttributes:
-        """Attributes of a primitive that is given its temporary memory, perhaps ends with a relu."""
-        return PrimitiveAttributes(self, relu=relu)
+    def attributes(self, *, adds: bool = False, relu: bool = False) -> PrimitiveAttributes:
+        """Attributes of a primitive that is given its temporary memory.
+
+        Parameters
+        ----------
+        adds
+            Whether it adds to what its result holds, instead of writing over it.
+        relu
+            Whether it clips its result at zero.
+        """
+        return PrimitiveAttributes(self, adds=adds, relu=relu)
 
     def describe(
         self, kind: str, *arguments: Argument, attributes: PrimitiveAttributes
@@ -176,10 +193,20 @@ class OnednnLibrary:
         """
         return self._describe(kind, (self.engine, *arguments), attributes)
 
+    def describe_good(
+        self, kind: str, *arguments: Argument, attributes: PrimitiveAttributes
+    ) -> PrimitiveDesc | None:
+        """The same with the first implementation that is worth having, None where none is."""
+        desc = self.describe(kind, *arguments, attributes=attributes)
+        while desc is not None and not desc.is_good:
+            if self._dll.dnnl_primitive_desc_next_impl(_pointer(desc.handle)):
+                return None
+        return desc
+
     def describe_reorder(self, source: MemoryDesc, target: MemoryDesc) -> PrimitiveDesc:
         """The primitive that copies a tensor into another layout."""
         arguments: tuple[Argument, ...] = (source, self.engine, target, self.engine)
-        desc = self._describe("reorder", arguments, self.scratch_only())
+        desc = self._describe("reorder", arguments, self.attributes())
         if desc is None:
             raise LibraryError("oneDNN cannot copy between two of its own layouts")
         return desc
@@ -218,12 +245,17 @@ class OnednnLibrary:
         _check(status, "primitive_desc_query")
         return (name.value or b"").decode()
 
-    def post_operations(self, *, relu: bool) -> int:
+    def post_operations(self, *, adds: bool, relu: bool) -> int:
         """What is done to every element of a result, which the caller destroys."""
         handle = self._create("post_ops")
+        if adds:
+            status = self._dll.dnnl_post_ops_append_sum(
+                _pointer(handle), ctypes.c_float(1), ctypes.c_int32(0), ctypes.c_int(_UNDEFINED)
+            )
+            _check(status, "post_ops_append_sum")
         if relu:
             status = self._dll.dnnl_post_ops_append_eltwise(
-                _pointer(handle), ELTWISE_RELU, ctypes.c_float(0), ctypes.c_float(0)
+                _pointer(handle), _ELTWISE_RELU, ctypes.c_float(0), ctypes.c_float(0)
             )
             _check(status, "post_ops_append_eltwise")
         return handle
@@ -282,10 +314,10 @@ class OnednnLibrary:
 class PrimitiveAttributes:
     """How a primitive runs."""
 
-    def __init__(self, library: OnednnLibrary, *, relu: bool) -> None:
+    def __init__(self, library: OnednnLibrary, *, adds: bool, relu: bool) -> None:
         self.handle = library.create_attributes()
         weakref.finalize(self, library.destroy, "primitive_attr", self.handle)
-        post_operations = library.post_operations(relu=relu)
+        post_operations = library.post_operations(adds=adds, relu=relu)
         library.set_attributes(self.handle, post_operations)
         library.destroy("post_ops", post_operations)
 

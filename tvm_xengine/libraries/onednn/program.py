@@ -30,7 +30,7 @@ class Placed:
     parameter
         Number among inputs and output, or `SCRATCH`.
     offset_bytes
-        In the scratch memory.
+        Where it begins there.
     """
 
     parameter: int
@@ -81,6 +81,10 @@ class ProgramBuilder:
         copy = self._in_scratch(wanted)
         self._copy(given, copy)
         return copy
+
+    def part(self, parameter: int, offset_bytes: int, desc: MemoryDesc) -> Placed:
+        """A part of an input that a primitive reads as it lies there."""
+        return Placed(parameter, offset_bytes, desc)
 
     def compute(
         self,
