@@ -33,6 +33,7 @@ from tvm_xengine.compiler import (  # noqa: E402
 )
 from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path  # noqa: E402
 from tvm_xengine.cost_models.timing import Effort  # noqa: E402
+from tvm_xengine.errors import NoScheduleError  # noqa: E402
 from tvm_xengine.frontends.torch import from_torch_export  # noqa: E402
 from tvm_xengine.graph import Role  # noqa: E402
 from tvm_xengine.planner import Plan, PlanOptions, budgets_for_ratio, plan_schedule  # noqa: E402
@@ -106,8 +107,8 @@ def test_step_keeps_up_with_pytorch(case: Case) -> None:
         lowered = lower_step(training.mod, Platform((device,)))
         problem = problem_of(lowered)
         plans = {name: plan_keep_everything(problem, "cpu")}
-        if name == "onednn":
-            plans[f"{name}, half memory"] = plan_at(problem, HALF)
+        if name == "onednn" and (half := plan_at(problem, HALF)) is not None:
+            plans[f"{name}, half memory"] = half
         for label, plan in plans.items():
             executable = build_step(lowered, plan, store=store())
             executable.write(training.initial_state)
@@ -166,9 +167,14 @@ def problem_of(lowered: LoweredStep) -> Problem:
     return make_problem(lowered, lowered.platform, measured_costs(cache, effort, store=store()))
 
 
-def plan_at(problem: Problem, ratio: float) -> Plan:
+def plan_at(problem: Problem, ratio: float) -> Plan | None:
+    """The plan, None where a single op needs more memory than that."""
     limited = problem.with_budgets(budgets_for_ratio(problem, ratio))
-    return plan_schedule(limited, PlanOptions(limits=Limits(time_limit_s=60.0, gap_ratio=0.01)))
+    limits = Limits(time_limit_s=60.0, gap_ratio=0.01)
+    try:
+        return plan_schedule(limited, PlanOptions(limits=limits))
+    except NoScheduleError:
+        return None
 
 
 def time_in_turns_ms(steps: Mapping[str, Step]) -> dict[str, float]:
