@@ -26,14 +26,16 @@ def test_state_lies_at_the_bottom_and_keeps_its_address() -> None:
 
 
 @settings(max_examples=100)
-@given(problems(max_devices=3), st.data())
-def test_nothing_that_lives_together_shares_a_byte(problem: Problem, data: st.DataObject) -> None:
+@given(problems(max_devices=3), st.data(), st.booleans())
+def test_nothing_that_lives_together_shares_a_byte(
+    problem: Problem, data: st.DataObject, reserve_home: bool
+) -> None:
     steps = run_somehow(problem, data)
     if not steps:
         return
     schedule = with_frees(problem, steps)
     peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
-    arenas = plan_arenas(problem, schedule)
+    arenas = plan_arenas(problem, schedule, reserve_home=reserve_home)
     alignment = problem.platform.alignment_bytes
     for device in problem.platform.devices:
         owner = np.full((len(schedule.steps), arenas.arena_bytes[device.name]), -1)
@@ -54,3 +56,21 @@ def test_nothing_that_lives_together_shares_a_byte(problem: Problem, data: st.Da
             assert (area == -1).all()
             area[:] = name
         assert arenas.arena_bytes[device.name] >= peak[device.name]
+
+
+@settings(max_examples=50)
+@given(problems(max_devices=3), st.data())
+def test_reserved_state_lies_below_everything_that_goes(
+    problem: Problem, data: st.DataObject
+) -> None:
+    steps = run_somehow(problem, data)
+    if not steps:
+        return
+    schedule = with_frees(problem, steps)
+    arenas = plan_arenas(problem, schedule, reserve_home=True)
+    whole = (0, len(schedule.steps))
+    for device in problem.platform.index:
+        mine = [i for i in arenas.residency.instances if i.device == device]
+        tops = [arenas.offset_bytes[i.id] + i.size_bytes for i in mine if i.is_home_state]
+        others = [i for i in mine if not i.is_home_state and (max(i.start, 0), i.end) != whole]
+        assert all(arenas.offset_bytes[i.id] >= max(tops, default=0) for i in others)

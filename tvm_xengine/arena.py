@@ -38,7 +38,12 @@ class ArenaPlan:
 
 
 def plan_arenas(
-    problem: Problem, schedule: Schedule, *, effort: int = 2_000_000, seed: int = 0
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    effort: int = 2_000_000,
+    seed: int = 0,
+    reserve_home: bool = False,
 ) -> ArenaPlan:
     """Non-overlapping addresses for a valid schedule; arenas are as small as was found.
 
@@ -50,6 +55,9 @@ def plan_arenas(
     ----------
     effort
         How many items may be placed in the search for a smaller layout.
+    reserve_home
+        Whether the bytes of home state are left alone while it is away, so that all of it lies at
+        the bottom.
     """
     residency = trace_residency(problem, schedule)
     alignment = problem.platform.alignment_bytes
@@ -60,7 +68,14 @@ def plan_arenas(
         instances = [i for i in residency.instances if i.device == device.name]
         workspaces = _workspaces(problem, schedule, device.name)
         pieces = _pieces(instances)
-        rows = [(round_up(piece[0].size_bytes, alignment), _intervals(piece)) for piece in pieces]
+        whole = [(0, len(schedule.steps))]
+        rows = [
+            (
+                round_up(piece[0].size_bytes, alignment),
+                whole if reserve_home and piece[0].is_home_state else _intervals(piece),
+            )
+            for piece in pieces
+        ]
         rows += [(round_up(size, alignment), [(at, at)]) for at, size in workspaces]
         layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed)
         for piece, offset in zip(pieces, layout, strict=False):

@@ -11,7 +11,6 @@ from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.c_types import float_literal, stored_type
 from tvm_xengine.aot.library_layout import Library
 from tvm_xengine.aot.reference import Expected, Trial
-from tvm_xengine.aot.selftest import LOSS_TOLERANCE
 
 
 def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
@@ -59,7 +58,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         lasts=lasts,
         keeps=keeps,
         copies=copies,
-        tolerance=float_literal(np.float32(LOSS_TOLERANCE).item(), "float32"),
+        tolerance=float_literal(np.float32(expected.tolerance).item(), "float32"),
     )
 
 

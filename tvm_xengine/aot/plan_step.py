@@ -15,6 +15,7 @@ from tvm_xengine.aot.places import FromCaller, InContext, InFlash, InRegion, Pla
 from tvm_xengine.aot.program import make_program
 from tvm_xengine.aot.static_cost import static_us
 from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.arena import plan_arenas
 from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.compiler import LoweredStep, plan_keep_everything
 from tvm_xengine.energy import kernel_energy_uj
@@ -31,6 +32,9 @@ from tvm_xengine.training.step import TRAIN_STEP, TrainingStep
 
 Array = NDArray[np.generic]
 OnProgress = Callable[[str], None]
+
+_LAYOUTS = 3
+"""Plans that are tried for a layout with the state at the bottom."""
 
 _STATE = (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.STATISTIC)
 
@@ -123,7 +127,7 @@ def plan_training(
     roles = {tensor.name: tensor.role for tensor in lowered.extraction.graph.bases}
     fixed = _fixed_places(roles, "")
     problem = _problem(lowered, machine, fixed)
-    plan = _plan(problem, options, on_progress)
+    plan = _plan_above_state(problem, options, on_progress)
     names = dict(zip(training.result_names, _results(lowered), strict=False))
     start = dict.fromkeys(problem.platform.index, 0)
     program = make_program(lowered, plan, fixed, names, start)
@@ -285,6 +289,30 @@ def _plan(problem: Problem, options: PlanOptions, on_progress: OnProgress | None
             f"no schedule fits the regions {sizes}; no region works with less than {dict(least)}"
             f" bytes (state and the largest op): {error}"
         ) from error
+
+
+def _plan_above_state(
+    problem: Problem, options: PlanOptions, on_progress: OnProgress | None
+) -> Plan:
+    """A plan with all state below the rest where that can be had, also while it is paged out.
+
+    The evaluation needs room above the state in one piece. Where a plan has used the bytes of
+    state that was away, the next one gets a budget that is smaller by as much.
+    """
+    budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
+    plan = first = _plan(problem, options, on_progress)
+    smaller = dict(budgets)
+    for _ in range(_LAYOUTS):
+        arenas = plan_arenas(plan.problem, plan.schedule, reserve_home=True)
+        excess = {name: size - budgets[name] for name, size in arenas.arena_bytes.items()}
+        if max(excess.values()) <= 0:
+            return replace(plan, problem=problem, arenas=arenas)
+        smaller = {name: smaller[name] - max(excess[name], 0) for name in budgets}
+        try:
+            plan = _plan(problem.with_budgets(smaller), options, on_progress)
+        except (NoScheduleError, ValueError):
+            break
+    return first
 
 
 def _results(lowered: LoweredStep) -> tuple[str, ...]:

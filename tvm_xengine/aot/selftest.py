@@ -11,14 +11,8 @@ from tvm_xengine.aot.c_types import float_literal, stored_type
 from tvm_xengine.aot.package import Package
 from tvm_xengine.aot.reference import Expected
 
-LOSS_TOLERANCE = 1e-5
-"""Allowed difference of a loss, relative to one plus its size."""
-
-SHORT_TOLERANCE = 1e-3
-"""The same where values are rounded to float16: on another machine some fall to the other side."""
-
 OUTPUT_TOLERANCE = 1e-3
-"""The same for the output of the evaluation, which follows twenty steps of rounding."""
+"""Least allowed difference of the evaluation's output, which follows twenty steps of rounding."""
 
 _MAX_OUTPUTS = 64
 
@@ -59,7 +53,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         f" if ({region}[i] != byte) return 0;"
         for region in regions
     )
-    tolerance = LOSS_TOLERANCE if package.storage_error is None else SHORT_TOLERANCE
+    output_tolerance = max(OUTPUT_TOLERANCE, 10 * expected.tolerance)
     return _TEMPLATE.format(
         name=name,
         MACRO=macro,
@@ -81,8 +75,8 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         poison=poison,
         guards=guards,
         seed=seed_literal(),
-        loss_tolerance=float_literal(np.float32(tolerance).item(), "float32"),
-        output_tolerance=float_literal(np.float32(OUTPUT_TOLERANCE).item(), "float32"),
+        loss_tolerance=float_literal(np.float32(expected.tolerance).item(), "float32"),
+        output_tolerance=float_literal(np.float32(output_tolerance).item(), "float32"),
     )
 
 

@@ -42,6 +42,12 @@ _STORAGE: dict[str, ShortStorage | None] = {
     "all": ShortStorage(parameters=True),
 }
 
+_MEANING = {
+    Objective.COST: "time",
+    Objective.MAKESPAN: "end of the last step",
+    Objective.ENERGY: "energy",
+}
+
 DEFAULT_REGION = "sram"
 
 
@@ -187,7 +193,8 @@ def _print(report: ExportReport, console: Console) -> None:
     if plan.simulation.energy_uj:
         console.print(f"estimated energy of a step: {plan.simulation.energy_uj:.6g} uJ")
     console.print(
-        f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated time;"
+        f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated"
+        f" {_MEANING[plan.result.objective]};"
         f" {schedule.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
         f" keeping everything takes {report.keep_everything_bytes} bytes"
     )
