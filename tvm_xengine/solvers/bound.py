@@ -42,9 +42,12 @@ _SOLVE_SHARE = 0.3
 """One relaxation gets this share of what is left of the time, but a few seconds at least."""
 
 RunProgram = Callable[[Program, BackendOptions, float], Answer]
-OnSolution = Callable[[MomentModel, NDArray[np.float64]], NDArray[np.float64] | None]
-"""Told a relaxation and its solution; says how much of a budget carrying it out would ask for
-around the first run of each op, shape (n,), or None where it cannot be carried out."""
+OnSolution = Callable[
+    [MomentModel, NDArray[np.float64], Schedule | None], NDArray[np.float64] | None
+]
+"""Told a relaxation, its solution and a schedule of the same order to stay close to, if any; says
+how much of a budget carrying it out would ask for around the first run of each op, shape (n,),
+or None where it cannot be carried out."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Listener:
     """
 
     incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
-    on_solution: OnSolution = lambda _model, _x: None
+    on_solution: OnSolution = lambda _model, _x, _near: None
 
 
 def bounds(
@@ -91,8 +94,10 @@ def bounds(
     best = listener.incumbent()
     pressed = _pressed_ops(indexed, best[1] if best else None)
     ancestors = ancestor_bits(indexed) if scope is Scope.EVERY_SCHEDULE else ()
+    trunk: list[int] = []
     if scope is Scope.EVERY_SCHEDULE:
-        pressed = _longest_chain(indexed, pressed)
+        trunk = _trunk(indexed, {op for op, _ in pressed})
+        pressed = [(op, share) for op, share in pressed if op in trunk]
     moments = set(_spread(pressed, 1)) if pressed else set()
     tried: set[frozenset[int]] = set()
     while moments and frozenset(moments) not in tried:
@@ -106,7 +111,7 @@ def bounds(
         best = listener.incumbent()
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
-            gap_ratio=_worthwhile_gap(indexed, best, bound),
+            gap_ratio=worthwhile_gap(indexed, best, bound),
             start=encode_moments(model, best[1]) if best and not is_makespan else None,
             seed=request.seed,
         )
@@ -117,37 +122,42 @@ def bounds(
         if math.isfinite(answer.bound) and answer.bound > bound:
             bound = answer.bound
             request.say(f"bound {bound:g} from {len(moments)} moments, for {scope.value}")
-        pressure = listener.on_solution(model, answer.x) if answer.x is not None else None
+        pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
         yield Proof(bound, scope)
-        moments = _next_moments(indexed, moments, pressed, pressure, ancestors)
+        moments = _next_moments(moments, pressed, pressure, ancestors, trunk)
 
 
 def _next_moments(
-    indexed: IndexedProblem,
     moments: set[int],
     pressed: Sequence[tuple[int, float]],
     pressure: NDArray[np.float64] | None,
     ancestors: Sequence[int],
+    trunk: Sequence[int],
 ) -> set[int]:
     """More moments: where a budget is exceeded most, else spread, else all of `pressed`.
 
-    With `ancestors`, those for every order, they stay a chain of dependences; where an excess
-    fits to none of them, a new chain begins.
+    With `ancestors`, those for every order, they stay a chain of dependences: an excess stands
+    for the op of the `trunk` that is next to it; where nothing is left there that fits, a new
+    chain begins.
     """
-    exceeded = [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
-    fresh = [op for op in exceeded if op not in moments]
+    over = [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
+    fresh = [op for op in over if op not in moments]
     spread = _spread_out(pressed, moments)
     if not ancestors:
-        return moments | (_exceeded(fresh, 1 + len(moments) // 2, pressure) or spread)
+        return moments | (most_exceeded(fresh, 1 + len(moments) // 2, pressure) or spread)
 
     def fits(op: int) -> bool:
         return all(ancestors[max(m, op)] >> min(m, op) & 1 for m in moments)
 
-    if fitting := [op for op in fresh if fits(op)]:
-        return moments | _exceeded(fitting, 1, pressure)
-    if fitting := [op for op in spread if fits(op)]:
-        return moments | set(fitting)
-    return _exceeded(fresh, 1, pressure) or moments
+    on_trunk = {min(trunk, key=lambda m: abs(m - op)): op for op in over} if trunk else {}
+    if fitting := {m: op for m, op in on_trunk.items() if m not in moments and fits(m)}:
+        chosen = most_exceeded(list(fitting.values()), 1 + len(moments) // 3, pressure)
+        return moments | {m for m, op in fitting.items() if op in chosen}
+    if fitting_fresh := [op for op in fresh if fits(op)]:
+        return moments | most_exceeded(fitting_fresh, 1, pressure)
+    if fitting_spread := [op for op in spread if fits(op)]:
+        return moments | set(fitting_spread)
+    return most_exceeded(fresh, 1, pressure) or moments
 
 
 def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[int]:
@@ -157,7 +167,7 @@ def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[
     return (set(_spread(pressed, count)) - moments) or (every - moments)
 
 
-def _worthwhile_gap(
+def worthwhile_gap(
     indexed: IndexedProblem, best: tuple[float, Schedule] | None, bound: float
 ) -> float:
     """The relative gap to which a relaxation is worth solving."""
@@ -169,7 +179,7 @@ def _worthwhile_gap(
     return float(min(_LARGEST_GAP_RATIO, max(1e-6, _GAP_SHARE * gap)))
 
 
-def _exceeded(ops: list[int], count: int, pressure: NDArray[np.float64] | None) -> set[int]:
+def most_exceeded(ops: list[int], count: int, pressure: NDArray[np.float64] | None) -> set[int]:
     """`count` of the ops, far from each other, each the most pressed of its part."""
     if pressure is None or not ops:
         return set()
@@ -219,7 +229,7 @@ def _pressed_ops(indexed: IndexedProblem, incumbent: Schedule | None) -> list[tu
     computing = indexed.can_run.any(axis=0)
     pressure = _keep_all_units(indexed) / max(1.0, float(indexed.budget[computing].min()))
     if incumbent is not None:
-        pressure = np.maximum(pressure, _incumbent_pressure(indexed, incumbent))
+        pressure = np.maximum(pressure, incumbent_pressure(indexed, incumbent))
     return [(i, float(pressure[i])) for i in np.flatnonzero(pressure >= _PRESSED_RATIO).tolist()]
 
 
@@ -242,7 +252,7 @@ def _keep_all_units(indexed: IndexedProblem) -> NDArray[np.float64]:
     return np.asarray(np.cumsum(change)[:n] + workspace, np.float64)
 
 
-def _incumbent_pressure(indexed: IndexedProblem, incumbent: Schedule) -> NDArray[np.float64]:
+def incumbent_pressure(indexed: IndexedProblem, incumbent: Schedule) -> NDArray[np.float64]:
     problem = indexed.problem
     live = live_bytes(problem, incumbent, trace_residency(problem, incumbent))
     budget = {device.name: device.budget_bytes for device in problem.platform.devices}
@@ -256,11 +266,8 @@ def _incumbent_pressure(indexed: IndexedProblem, incumbent: Schedule) -> NDArray
     return pressure
 
 
-def _longest_chain(
-    indexed: IndexedProblem, pressed: Sequence[tuple[int, float]]
-) -> list[tuple[int, float]]:
-    """Those of the pressed ops on the chain of dependences that passes most of them."""
-    weight = dict(pressed)
+def _trunk(indexed: IndexedProblem, pressed: set[int]) -> list[int]:
+    """The chain of dependences that passes most of the pressed ops, and most ops beside."""
     length = np.zeros(indexed.op_count)
     before = np.full(indexed.op_count, -1)
     for i, tensors in enumerate(indexed.reads):
@@ -268,11 +275,10 @@ def _longest_chain(
         if producers:
             before[i] = max(producers, key=lambda u: length[u])
             length[i] = length[before[i]]
-        length[i] += 1 if i in weight else 0
-    chain: list[tuple[int, float]] = []
+        length[i] += 1.0 if i in pressed else 1.0 / (1 + indexed.op_count)
+    chain: list[int] = []
     at = int(length.argmax())
     while at >= 0:
-        if at in weight:
-            chain.append((at, weight[at]))
+        chain.append(at)
         at = int(before[at])
     return chain[::-1]

@@ -20,6 +20,7 @@ from tvm_xengine.solvers.formulations.encode_tight import encode_tight
 from tvm_xengine.solvers.formulations.tight import formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.refine import refine
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
 
@@ -55,7 +56,7 @@ class Prover:
         request: Request,
         incumbent: Callable[[], tuple[float, Schedule] | None],
         on_schedule: Callable[[Schedule, str], None],
-        on_solution: OnSolution = lambda _model, _x: None,
+        on_solution: OnSolution = lambda _model, _x, _near: None,
     ) -> None:
         self._problem = problem
         self._request = request
@@ -63,7 +64,7 @@ class Prover:
         self._on_schedule = on_schedule
         self._listener = Listener(incumbent, on_solution)
         self._proofs: dict[Scope, Proof] = {}
-        self._running: dict[Scope, BackendRun] = {}
+        self._running: dict[Scope | None, BackendRun] = {}
         self._stopping = threading.Event()
         self.message = ""
         works = [self._relax]
@@ -134,9 +135,21 @@ class Prover:
     def _relax(self) -> None:
         every, given = self._rising(Scope.EVERY_SCHEDULE), self._rising(Scope.GIVEN_ORDER)
         in_turns = len(self._problem.graph.ops) <= _TURNS_OPS
-        for _ in _in_turns(every, given) if in_turns else chain(every, given):
+        works = _in_turns(every, given) if in_turns else chain(every, given)
+        for _ in _in_turns(works, self._refining()):
             if self._is_done():
                 return
+
+    def _refining(self) -> Iterator[None]:
+        """Rounds that look for better schedules in the order of the best."""
+        if self._request.objective is Objective.MAKESPAN:
+            return iter(())
+        return refine(
+            self._problem,
+            self._request,
+            listener=self._listener,
+            run=lambda program, options, floor: self._run(None, program, options, floor),
+        )
 
     def _rising(self, scope: Scope) -> Iterator[None]:
         """Raise the bound of that scope, round by round."""
@@ -189,7 +202,7 @@ class Prover:
 
     def _run(
         self,
-        scope: Scope,
+        scope: Scope | None,
         program: Program,
         options: BackendOptions,
         floor: float,

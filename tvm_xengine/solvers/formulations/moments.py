@@ -62,8 +62,17 @@ class Periods:
 
 def periods_in_given_order(indexed: IndexedProblem, moments: Sequence[int]) -> Periods:
     """The periods when first runs follow the order of the ops."""
-    ordered = tuple(sorted(set(moments)))
-    period = np.searchsorted(ordered, np.arange(indexed.op_count)).tolist()
+    return periods_in_order(indexed, moments, range(indexed.op_count))
+
+
+def periods_in_order(
+    indexed: IndexedProblem, moments: Sequence[int], order: Sequence[int]
+) -> Periods:
+    """The periods when first runs follow `order`, a permutation of the ops."""
+    place = np.empty(indexed.op_count, np.int64)
+    place[list(order)] = np.arange(indexed.op_count)
+    ordered = tuple(sorted(set(moments), key=lambda i: int(place[i])))
+    period = np.searchsorted(place[list(ordered)], place).tolist()
     return Periods(ordered, tuple(period), tuple(period))
 
 

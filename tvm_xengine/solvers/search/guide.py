@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule, with_frees
+from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import MomentModel
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import Arrays, Floats, arrays_of
@@ -19,12 +20,14 @@ from tvm_xengine.solvers.search.decoder import (
     STEPS,
     Decisions,
     Work,
+    copied,
     decode,
     keep_everything,
     static_of,
     steps_left_in,
     workspace_of,
 )
+from tvm_xengine.solvers.search.encode import decisions_of
 
 _Bits = NDArray[np.int64]
 _MOST_HINTS = 2
@@ -38,6 +41,7 @@ def decisions_of_moments(
     x: NDArray[np.float64],
     *,
     holds_what_returns: bool = False,
+    near: tuple[Decisions, NDArray[np.float64]] | None = None,
 ) -> Decisions:
     """Decisions that follow the solution `x` of a relaxation as far as it says anything.
 
@@ -53,6 +57,9 @@ def decisions_of_moments(
         Hold all through the gap, too, what the solution drops and brings back before the gap
         ends. It may do so ahead of an update after which that is impossible, which decisions
         cannot express.
+    near
+        Decisions, and the solution of `model` that they project to. Their order is kept, and
+        what `x` has in common with that solution is decided as there.
     """
     indexed = model.indexed
     graph = arrays.problem.graph
@@ -61,19 +68,23 @@ def decisions_of_moments(
     tensor_of = [base_of[name] for name in indexed.tensor_names]
 
     period, device = _first_runs(model, x)
-    comes_last = _updates_to_delay(model, x, period)
-    placed = np.zeros(arrays.n_ops, dtype=np.int64)
-    placed[op_of] = device
-    result = keep_everything(arrays, placed)
-    comes_last[list(model.periods.moments)] = 2
-    order = np.lexsort((np.arange(len(period)), comes_last, period))
-    result.order[:] = op_of[order]
-    result.position[:] = -1
-    result.position[result.order] = np.arange(len(order))
+    if near is None:
+        placed = np.zeros(arrays.n_ops, dtype=np.int64)
+        placed[op_of] = device
+        result = keep_everything(arrays, placed)
+        comes_last = _updates_to_delay(model, x, period)
+        comes_last[list(model.periods.moments)] = 2
+        result.order[:] = op_of[np.lexsort((np.arange(len(period)), comes_last, period))]
+        result.position[result.order] = np.arange(len(result.order))
+    else:
+        result = copied(near[0])
+        moved = device != _first_runs(model, near[1])[1]
+        result.device[op_of[moved]] = device[moved]
 
     place = result.position[op_of]
     moment_place = place[list(model.periods.moments)]
     kept = _kept_bits(model, x)
+    kept_near = _kept_bits(model, near[1]) if near is not None else np.full_like(kept, -1)
     touches: list[list[tuple[int, int]]] = [[] for _ in indexed.tensor_names]
     index_of = {t: j for j, t in enumerate(tensor_of)}
     for i in op_of.tolist():
@@ -86,11 +97,12 @@ def decisions_of_moments(
         if arrays.home[tensor_of[j]] >= 0:
             own.insert(0, (-1, len(arrays.touch_tensor) + tensor_of[j]))
         for n, (begin, gap) in enumerate(own):
-            end = own[n + 1][0] if n + 1 < len(own) else len(order)
+            end = own[n + 1][0] if n + 1 < len(own) else len(result.order)
             inside = np.flatnonzero((moment_place > begin) & (moment_place < end))
             bits = kept[inside, j]
             returns = len(inside) and np.bitwise_and.reduce(bits) == 0 and bits[-1] != 0
-            if len(inside) and not (returns and holds_what_returns):
+            differs = (bits != kept_near[inside, j]).any()
+            if differs and not (returns and holds_what_returns):
                 _decide(result, gap, bits, 1 << _made_on(arrays, result, gap))
     return result
 
@@ -172,14 +184,21 @@ class Guide:
         self._on_schedule = on_schedule
         self._hints: deque[Decisions] = deque(maxlen=_MOST_HINTS)
 
-    def take(self, model: MomentModel, x: NDArray[np.float64]) -> Floats | None:
+    def take(
+        self, model: MomentModel, x: NDArray[np.float64], near: Schedule | None = None
+    ) -> Floats | None:
         """Share of a budget that the solution asks for around each op's first run, shape (n,).
 
-        None where it cannot be carried out.
+        None where it cannot be carried out. What the solution has in common with the schedule
+        `near`, which has the order of first runs of `model`, is done as there.
         """
         arrays = self._arrays
+        projected = encode_moments(model, near) if near is not None else None
+        base = None
+        if near is not None and projected is not None:
+            base = decisions_of(arrays, near), projected
         for holds in (False, True):
-            decisions = decisions_of_moments(arrays, model, x, holds_what_returns=holds)
+            decisions = decisions_of_moments(arrays, model, x, holds_what_returns=holds, near=base)
             value, excess = self._carried_out(decisions)
             if np.isfinite(value):
                 break

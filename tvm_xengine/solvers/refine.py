@@ -1,0 +1,72 @@
+"""Improves schedules with relaxations in the order of the best schedule so far.
+
+They prove nothing, since another order may be better, but in a fixed order moments may be put
+wherever memory is short: a few rounds lead to a solution that can be carried out as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Compute, Schedule
+from tvm_xengine.solvers.backends.answer import BackendOptions
+from tvm_xengine.solvers.bound import (
+    Listener,
+    RunProgram,
+    incumbent_pressure,
+    most_exceeded,
+    worthwhile_gap,
+)
+from tvm_xengine.solvers.formulations.encode_moments import encode_moments
+from tvm_xengine.solvers.formulations.moments import formulate_moments, periods_in_order
+from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.request import Request
+
+_FIRST_MOMENTS = 2
+_MOST_MOMENTS = 24
+_SOLVE_SHARE = 0.15
+_LEAST_SOLVE_S = 2.0
+
+
+def refine(
+    problem: Problem, request: Request, *, listener: Listener, run: RunProgram
+) -> Iterator[None]:
+    """Solve relaxations in the incumbent's order, and hand every solution to the listener.
+
+    Waits for a first incumbent; ends when the moments of its order are exhausted.
+    """
+    indexed = index_problem(problem, request.objective)
+    moments: set[int] = set()
+    while request.remaining_s > 0.0:
+        best = listener.incumbent()
+        if best is None:
+            yield
+            continue
+        schedule = best[1]
+        order = _order_of(indexed, schedule)
+        pressure = incumbent_pressure(indexed, schedule)
+        moments = moments or most_exceeded(list(order), _FIRST_MOMENTS, pressure)
+        model = formulate_moments(indexed, periods_in_order(indexed, sorted(moments), order))
+        options = BackendOptions(
+            time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
+            gap_ratio=worthwhile_gap(indexed, best, 0.0),
+            start=encode_moments(model, schedule),
+            seed=request.seed,
+        )
+        answer = run(model.program, options, 0.0)
+        asked = listener.on_solution(model, answer.x, schedule) if answer.x is not None else None
+        fresh = [i for i in order if i not in moments]
+        more = 1 + len(moments) // 2
+        beyond = [] if asked is None else [i for i in fresh if asked[i] > 1.0]
+        moments |= most_exceeded(beyond, more, asked) or most_exceeded(fresh, more, pressure)
+        if not fresh or len(moments) > _MOST_MOMENTS:
+            return
+        yield
+
+
+def _order_of(indexed: IndexedProblem, schedule: Schedule) -> tuple[int, ...]:
+    """The ops in the order in which `schedule` first runs them."""
+    position = {name: i for i, name in enumerate(indexed.op_names)}
+    runs = (position[s.op] for s in schedule.steps if isinstance(s, Compute) and s.op in position)
+    return tuple(dict.fromkeys(runs))
