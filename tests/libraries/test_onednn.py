@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+import tvm
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tvm import relax, tirx
+from tvm.s_tir.analysis import estimate_tir_flops
 
 from tests.libraries.onednn_twins import (
     NATIVE,
@@ -16,7 +18,10 @@ from tests.libraries.onednn_twins import (
     needs_onednn,
 )
 from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.libraries.flops import flops
+from tvm_xengine.libraries.onednn.claim import claim
 from tvm_xengine.libraries.onednn.prepare import prepare_onednn_kernel
+from tvm_xengine.libraries.parts import kernel_parts
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
 from tvm_xengine.training.kernels.linear import (
@@ -236,3 +241,26 @@ def test_other_types_than_float32_are_left_to_the_next_source(dtype: str) -> Non
 
     kernel = kernel_of(body, [(4, 8), (6, 8)], dtype)
     assert prepare_onednn_kernel(kernel, NATIVE, "linear") is None
+
+
+def test_what_the_library_computes_is_counted_as_in_generated_code() -> None:
+    conv = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 2}
+    data, weight, output = (2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 6, 6)
+    stacks = {"transpose_left": True, "transpose_right": False, "output_batch": (3, 2)}
+    calls = [
+        (conv_data_gradient, [output, weight], {"data_shape": data, **conv}),
+        (conv_weight_gradient, [data, output], {"kernel_shape": (3, 3), **conv}),
+        (linear, [(2, 5, 16), (8, 16)], {}),
+        (linear_data_gradient, [(2, 5, 8), (8, 16)], {}),
+        (linear_weight_gradient, [(2, 5, 16), (2, 5, 8)], {}),
+        (batch_matmul, [(3, 2, 5, 4), (3, 2, 5, 7)], stacks),
+    ]
+    for kernel, shapes, options in calls:
+        func = kernel_of(lambda e, p, k=kernel, o=options: e.call(k, p, "made", **o), shapes)
+        counted = estimate_tir_flops(tvm.IRModule({"main": func}))
+        ratio = 1 if kernel is not conv_data_gradient else 8 * 8 / (6 * 6)
+        parts = kernel_parts(func)
+        assert parts is not None
+        claimed = claim(parts, threads=1)
+        assert claimed is not None
+        assert flops(claimed.call) * ratio == pytest.approx(counted, rel=0.01), kernel.__name__

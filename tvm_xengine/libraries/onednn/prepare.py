@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import tvm
 from tvm import ir, tirx
-from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
 
 from tvm_xengine.byte_sizes import round_up
@@ -21,6 +20,7 @@ from tvm_xengine.codegen.kernel_hash import kernel_hash
 from tvm_xengine.codegen.targets import thread_count
 from tvm_xengine.codegen.version import digest
 from tvm_xengine.errors import LibraryError, UnsupportedModuleError
+from tvm_xengine.libraries.flops import flops
 from tvm_xengine.libraries.onednn.call_primitives import call_primitives, context_words
 from tvm_xengine.libraries.onednn.claim import Claim, claim
 from tvm_xengine.libraries.onednn.library import load_onednn, onednn_version
@@ -75,7 +75,7 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         inplace=(),
         is_parallel=threads > 1,
         library=claimed.call,
-        library_flops=estimate_tir_flops(tvm.IRModule({name: func})),
+        library_flops=flops(claimed.call),
     )
 
 

@@ -1,0 +1,32 @@
+"""How much a library computes; the generated code around it does not show it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tvm_xengine.libraries.library_call import LibraryCall
+
+_OUTPUT_AND_WEIGHT = {
+    "convolution": (-1, 1),
+    "conv_data_gradient": (0, 1),
+    "conv_weight_gradient": (1, 2),
+}
+"""Which shapes of a call are those of the convolution's output and weight."""
+
+
+def flops(call: LibraryCall) -> float:
+    """Multiplications and additions of a call."""
+    shapes = call.shapes
+    if call.operation in _OUTPUT_AND_WEIGHT:
+        output, weight = (shapes[k] for k in _OUTPUT_AND_WEIGHT[call.operation])
+        return 2.0 * math.prod(output) * math.prod(weight[1:])
+    if call.operation == "linear_weight_gradient":
+        return 2.0 * math.prod(shapes[-1]) * math.prod(shapes[0][:-1])
+    if call.operation == "batch_matmul":
+        left, right = shapes[0], shapes[1]
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+        width = right[-2] if call.option["transpose_right"] else right[-1]
+        return 2.0 * math.prod(batch) * math.prod(left[-2:]) * width
+    return 2.0 * math.prod(shapes[-1]) * shapes[0][-1]
