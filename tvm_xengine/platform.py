@@ -25,7 +25,8 @@ class Device:
     budget_bytes
         Memory that the arena of the step may occupy.
     kernels
-        Kernel sources in order of preference.
+        Kernel sources in order of preference: ``"onednn"`` (a library for x86-64), ``"tir"``
+        (generated code, which is always there), or ``"auto"``, the best that this machine has.
     power_w
         Power drawn while the device computes; 0 when unknown.
     energy_nj_per_flop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -97,6 +97,8 @@ def _collect(request: CostsRequest, console: Console) -> dict[str, Any]:
 
 def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
     platform = _platform(request)
+    if request.rpc is not None:
+        platform = _generated(platform)
     step = _lowered(request, platform, console)
     cache_path = request.cache or default_cache_path()
     cache = MeasurementCache(cache_path)
@@ -248,6 +250,13 @@ def _distinct(step: LoweredStep) -> list[DeviceKernel]:
 
 def _platform(request: CostsRequest) -> Platform:
     return default_platform() if request.platform is None else read_platform(request.platform)
+
+
+def _generated(platform: Platform) -> Platform:
+    """The platform without libraries, which boards behind RPC do not have."""
+    return replace(
+        platform, devices=tuple(replace(device, kernels=("tir",)) for device in platform.devices)
+    )
 
 
 def _by_device(data: Dataset, device: str) -> tuple[Dataset, Dataset]:

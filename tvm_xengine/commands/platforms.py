@@ -6,10 +6,10 @@ from tvm_xengine.platform import Device, Link, Platform
 
 
 def default_platform() -> Platform:
-    """Two CPU devices: all cores with native features, and one thread of baseline x86-64."""
+    """Two CPU devices: all cores with what is best on them, and one thread of baseline x86-64."""
     return Platform(
         devices=(
-            Device("cpu", "llvm -mcpu=native -num-cores=native"),
+            Device("cpu", "llvm -mcpu=native -num-cores=native", kernels=("auto",)),
             Device("cpu_generic", "llvm -mcpu=x86-64"),
         ),
         links=(Link("cpu", "cpu_generic"), Link("cpu_generic", "cpu")),
