@@ -146,6 +146,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         variables: dict[str, relax.Var] = {}
         state = {**dict(program.named_buffers()), **program.state_dict, **program.constants}
         fixed = _fixed_tensors(program)
+        first_of: dict[object, str] = {}
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         for spec in program.graph_signature.input_specs:
             if spec.kind is InputKind.USER_INPUT:
@@ -154,10 +155,17 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             else:
                 value = state[spec.target].detach()
                 name = identifier(spec.target)
+            first = first_of.get(_memory(value)) if spec.kind is InputKind.PARAMETER else None
+            if first is not None:  # tied, as the head of GPT-2 is to its embedding
+                variables[spec.arg.name] = variables[first]
+                self.param_names[spec.arg.name] = self.param_names[first]
+                continue
             dtype = self._convert_data_type(value.dtype)
             variable = relax.Var(name, relax.TensorType(list(value.shape), dtype))
             variables[spec.arg.name] = variable
             self.param_names[spec.arg.name] = name
+            if spec.kind is InputKind.PARAMETER:
+                first_of[_memory(value)] = spec.arg.name
             if spec.kind is InputKind.USER_INPUT:
                 inputs.append(variable)
             else:
@@ -273,6 +281,13 @@ def _fixed_tensors(program: ExportedProgram) -> set[str]:
     written = set(program.graph_signature.buffers_to_mutate.values())
     parameters = set(program.graph_signature.parameters)
     return {*dict(program.named_buffers()), *program.constants} - written - parameters
+
+
+def _memory(value: torch.Tensor) -> object:
+    """What two tensors have in common when they are one piece of memory, seen alike."""
+    if value.numel() == 0:
+        return id(value)
+    return value.data_ptr(), value.dtype, value.shape, value.stride()
 
 
 def _layer(node: fx.Node) -> str:
