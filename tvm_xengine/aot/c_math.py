@@ -83,6 +83,11 @@ static inline uint64_t xe_bits_of_double(double value) {
     "xe_load_float16": """\
 /* IEEE 754 binary16 to float; exact. */
 static inline float xe_load_float16(uint16_t half) {
+#if defined(__ARM_FP16_FORMAT_IEEE) && defined(__ARM_FP) && (__ARM_FP & 2)
+  __fp16 value; /* one instruction */
+  memcpy(&value, &half, sizeof value);
+  return value;
+#else
   uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
   uint32_t exponent = (half >> 10) & 31u, fraction = half & 1023u;
   if (exponent == 31u) return xe_float_of_bits(sign | 0x7f800000u | (fraction << 13));
@@ -91,10 +96,17 @@ static inline float xe_load_float16(uint16_t half) {
     return sign ? -value : value;
   }
   return xe_float_of_bits(sign | ((exponent + 112u) << 23) | (fraction << 13));
+#endif
 }""",
     "xe_store_float16": """\
 /* float to IEEE 754 binary16, halves to even. */
 static inline uint16_t xe_store_float16(float value) {
+#if defined(__ARM_FP16_FORMAT_IEEE) && defined(__ARM_FP) && (__ARM_FP & 2)
+  __fp16 rounded = value;
+  uint16_t half;
+  memcpy(&half, &rounded, sizeof half);
+  return half;
+#else
   uint32_t bits = xe_bits_of_float(value), sign = (bits >> 16) & 0x8000u, size = bits & 0x7fffffffu;
   if (size > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
   if (size >= 0x47800000u) return (uint16_t)(sign | 0x7c00u);
@@ -105,6 +117,7 @@ static inline uint16_t xe_store_float16(float value) {
   }
   size += 0xfffu + ((size >> 13) & 1u) - 0x38000000u;
   return (uint16_t)(sign | (size >> 13));
+#endif
 }""",
     "xe_load_bfloat16": """\
 static inline float xe_load_bfloat16(uint16_t half) {

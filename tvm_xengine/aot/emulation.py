@@ -104,31 +104,43 @@ def build_program(directory: Path, package: Package, build: Build, program: Path
     CompilationError
         If it refuses a file.
     """
-    target = package.target
-    compiler = build.compiler or target.find_compiler()
-    sources = [directory / source for source in library_sources(package)]
-    flags = [*compile_flags(target, package.optimize), f"-I{directory}", *build.flags]
-    script = EMULATORS[target.name].linker_script
+    sources = [build.main, *(directory / source for source in library_sources(package))]
+    flags = [*compile_flags(package.target, package.optimize), f"-I{directory}", *build.flags]
+    compile_program(package.target, sources, flags, program, build.compiler)
+
+
+def compile_program(
+    target: EmbeddedTarget,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    program: Path,
+    compiler: str = "",
+) -> None:
+    """Compile and link `sources` to a program that `run_program` can run.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the compiler is not installed.
+    CompilationError
+        If it refuses a file.
+    """
+    compiler = compiler or target.find_compiler()
+    files = [str(source) for source in sources]
+    options = list(flags)
     libraries = ["-lm"]
+    script = EMULATORS[target.name].linker_script
     if script:
-        sources.append(BARE_METAL / "startup.c")
-        flags += ["-ffunction-sections", "-fdata-sections"]
+        files.append(str(BARE_METAL / "startup.c"))
+        options += ["-ffunction-sections", "-fdata-sections"]
         libraries += ["-nostartfiles", f"-L{BARE_METAL}", f"-T{BARE_METAL / script}"]
         libraries += ["-Wl,--gc-sections", "--specs=rdimon.specs"]
     elif target.name != "host":
-        flags.append("-static")
-    command = [
-        compiler,
-        *flags,
-        str(build.main),
-        *map(str, sources),
-        "-o",
-        str(program),
-        *libraries,
-    ]
+        options.append("-static")
+    command = [compiler, *options, *files, "-o", str(program), *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CompilationError(f"{compiler} refuses the package: {done.stderr.strip()}")
+        raise CompilationError(f"{compiler} refuses the program: {done.stderr.strip()}")
 
 
 def run_program(

@@ -88,7 +88,7 @@ def _cortex_m(
     cycles: float,
 ) -> EmbeddedTarget:
     hard = bool(fpu)
-    abi = ("-mfloat-abi=hard", *fpu) if hard else ("-mfloat-abi=soft",)
+    abi = ("-mfloat-abi=hard", *fpu, "-mfp16-format=ieee") if hard else ("-mfloat-abi=soft",)
     triple = "thumbv6m-none-eabi" if core == "cortex-m0" else "thumbv7em-none-eabi"
     triple = "thumbv7m-none-eabi" if core == "cortex-m3" else triple
     llvm: dict[str, str | tuple[str, ...]] = {
@@ -148,7 +148,7 @@ TARGETS: Mapping[str, EmbeddedTarget] = {
             "armhf",
             "arm-linux-gnueabihf-gcc",
             "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross",
-            ("-march=armv7-a", "-mfpu=neon-vfpv4", "-mfloat-abi=hard"),
+            ("-march=armv7-a", "-mfpu=neon-vfpv4", "-mfloat-abi=hard", "-mfp16-format=ieee"),
             {"mtriple": "armv7a-linux-gnueabihf", "mattr": ("+neon",), "mfloat-abi": "hard"},
             1000.0,
             (1.0, 1.0),
