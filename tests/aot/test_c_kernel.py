@@ -9,19 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+from tvm import relax, te, tirx
 from tvm.target import Target
 
-from tests.aot.examples import attention, need_tools
+from tests.aot.examples import MODELS, need_tools
 from tvm_xengine.aot.c_kernel import CKernel, c_kernel
 from tvm_xengine.aot.c_math import helper_definitions
+from tvm_xengine.aot.kernels import Optimize, lower_for_target
 from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.compiler import lower_step
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.frontends import zoo
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.optimizers import SGD
+from tvm_xengine.training.step import TRAIN_STEP
 
 C = Target({"kind": "c"})
 X86 = Target({"kind": "llvm", "mcpu": "x86-64"})
@@ -92,16 +95,34 @@ def same_bits(
     return all(ours.tobytes() == other.numpy().tobytes() for ours, other in pairs)
 
 
+def strided() -> ForwardModel:
+    """Data gradients in four phases, whose panels share the workspace one after the other."""
+
+    def body(layers: Layers) -> relax.Expr:
+        x = layers.conv("conv1", layers.input("x", (1, 3, 16, 16)), 16, 3, padding=1)
+        x = layers.relu("relu", layers.conv("conv2", x, 24, 3, stride=2, padding=1))
+        return layers.linear("fc", layers.flatten("flat", x), 4)
+
+    return build_network("strided", 0, body)
+
+
+@pytest.mark.parametrize("optimize", Optimize)
 @pytest.mark.parametrize(
     "network",
-    ["attention", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ds_cnn", "lenet"))],
+    [
+        "attention",
+        "strided",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("ds_cnn", "lenet", "resnet8")),
+    ],
 )
 def test_every_kernel_of_a_training_step_computes_the_same_bits(
-    network: str, tmp_path: Path
+    network: str, optimize: Optimize, tmp_path: Path
 ) -> None:
     need_tools("host")
-    model = attention() if network == "attention" else zoo.build(network, batch_size=1)
-    step = lower_step(build_training_step(model).mod, Platform((Device("cpu", "c"),)))
+    model = strided() if network == "strided" else MODELS[network]()
+    training = build_training_step(model, optimizer=SGD())
+    platform = Platform((Device("cpu", "c"),), alignment_bytes=8)
+    step = lower_for_target(training.mod, platform, C, optimize, TRAIN_STEP)
     kernels = list({kernel.symbol: kernel for kernel in step.kernels.values()}.values())
     assert differences(kernels, tmp_path) == []
 

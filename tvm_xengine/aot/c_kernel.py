@@ -70,7 +70,7 @@ def _write(kernel: DeviceKernel, name: str) -> CKernel:
         text = names.give(param)
         constant = "" if param in stored else "const "
         declared.append(f"{constant}{stored_type(_buffer_dtype(param))} *restrict {text}")
-    body = _StatementWriter(names, helpers, roots)
+    body = _StatementWriter(names, helpers)
     body.write(func.body)
     prototype = f"void {name}({', '.join(declared) or 'void'})"
     source = "\n".join([f"{prototype} {{", *(f"  {line}" for line in body.lines), "}"])
@@ -136,9 +136,8 @@ def _buffer_dtype(buffer: ir.Var) -> str:
 
 
 class _StatementWriter:
-    def __init__(self, names: Names, helpers: set[str], roots: dict[ir.Var, ir.Var]) -> None:
+    def __init__(self, names: Names, helpers: set[str]) -> None:
         self.names = names
-        self.roots = roots
         self.expressions = ExpressionWriter(names, helpers)
         self.lines: list[str] = []
 
@@ -223,16 +222,16 @@ class _StatementWriter:
 
     def _declare(self, stmt: tirx.DeclBuffer) -> None:
         buffer = stmt.buffer
-        root = self.roots.get(buffer)
-        if root is None or root not in self.names.of:  # nothing reads or writes it
+        base = _base_of(stmt.data)
+        if base is None or base not in self.names.of:  # nothing reads or writes it
             return
         offset = _byte_offset(stmt.data)
-        if offset is None and _buffer_dtype(root) == _buffer_dtype(buffer):
-            self.names.of[buffer] = self.names.of[root]
+        if offset is None and _buffer_dtype(base) == _buffer_dtype(buffer):
+            self.names.of[buffer] = self.names.of[base]
             return
-        kind, base = stored_type(_buffer_dtype(buffer)), self.names.of[root]
+        kind, shown = stored_type(_buffer_dtype(buffer)), self.names.of[base]
         # Parts of the workspace lie apart; another view of a parameter does not.
-        start = base if offset is None else f"({base} + {self._value(offset)})"
+        start = shown if offset is None else f"({shown} + {self._value(offset)})"
         apart = "" if offset is None else "restrict "
         name = self.names.give(buffer)
         self.lines.append(f"{kind} *{apart}const {name} = ({kind} *)(void *){start};")
