@@ -24,6 +24,7 @@ def named_legalizations() -> dict[str, Legalization]:
         "relax.matmul": _matmul,
         "relax.add": _add,
         "relax.nn.relu": _relu,
+        "relax.nn.softmax": _softmax,
     }
 
 
@@ -82,6 +83,17 @@ def _add(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
 def _relu(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
     return builder.call_te(
         topi.nn.relu, *call.args, primfunc_name_hint="relu", primfunc_attrs=name_attributes("relu")
+    )
+
+
+def _softmax(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    axis = int(call.attrs.axis) % int(call.args[0].ty.ndim)
+    return builder.call_te(
+        topi.nn.softmax,
+        call.args[0],
+        axis,
+        primfunc_name_hint="softmax",
+        primfunc_attrs=name_attributes("softmax", axis=axis),
     )
 
 

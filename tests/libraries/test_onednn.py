@@ -182,6 +182,17 @@ def test_products_of_stacks(
     assume(assert_twins_agree(func) is not None)
 
 
+@given(shape=st.lists(sizes, min_size=1, max_size=4), data=st.data())
+@SLOW
+def test_softmax(shape: list[int], data: st.DataObject) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        return emitter.bind(relax.op.nn.softmax(params[0], axis), "made")
+
+    assume(assert_twins_agree(kernel_of(body, [tuple(shape)])) is not None)
+
+
 def test_a_product_summed_over_its_batch() -> None:
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
         return emitter.call(

@@ -29,4 +29,8 @@ def flops(call: LibraryCall) -> float:
         batch = np.broadcast_shapes(left[:-2], right[:-2])
         width = right[-2] if call.option["transpose_right"] else right[-1]
         return 2.0 * math.prod(batch) * math.prod(left[-2:]) * width
+    if call.operation == "softmax":
+        return 4.0 * math.prod(
+            shapes[-1]
+        )  # maximum, difference with its exponential, sum, quotient
     return 2.0 * math.prod(shapes[-1]) * shapes[0][-1]

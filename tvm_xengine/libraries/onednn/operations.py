@@ -18,6 +18,7 @@ from tvm_xengine.libraries.onednn.matmul import (
     linear_weight_gradient,
 )
 from tvm_xengine.libraries.onednn.program import Program
+from tvm_xengine.libraries.onednn.softmax import softmax
 
 Describe = Callable[[LibraryCall, OnednnLibrary], Program | None]
 """Makes the program of a call, None where oneDNN cannot or should not compute it."""
@@ -30,8 +31,9 @@ OPERATIONS: Mapping[str, Describe] = {
     "linear_data_gradient": linear_data_gradient,
     "linear_weight_gradient": linear_weight_gradient,
     "batch_matmul": batch_matmul,
+    "softmax": softmax,
 }
-"""By the name of the training kernel."""
+"""By the name of the training kernel; normalisations and pooling are faster as generated code."""
 
 ENDS_WITH_BIAS_AND_RELU = frozenset({"convolution", "linear", "batch_matmul"})
 """Operations that add a bias and clip at zero as they write their result."""
