@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from tvm import ir, relax, tirx, topi
 
 from tvm_xengine.libraries.parts import name_attributes
+from tvm_xengine.training.kernels.convolution import conv_data_gradient
 from tvm_xengine.training.kernels.linear import batch_matmul
 
 Legalization = Callable[[relax.BlockBuilder, ir.Call], relax.Expr]
 
 _LAYOUTS = {"NCW": "OIW", "NCHW": "OIHW", "NCDHW": "OIDHW"}
+_TRANSPOSED_LAYOUTS = {"NCW": "IOW", "NCHW": "IOHW", "NCDHW": "IODHW"}
 
 
 def named_legalizations() -> dict[str, Legalization]:
@@ -19,8 +21,17 @@ def named_legalizations() -> dict[str, Legalization]:
     convolutions = dict.fromkeys(
         ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"), _convolution
     )
+    transposed = dict.fromkeys(
+        (
+            "relax.nn.conv1d_transpose",
+            "relax.nn.conv2d_transpose",
+            "relax.nn.conv3d_transpose",
+        ),
+        _transposed_convolution,
+    )
     return {
         **convolutions,
+        **transposed,
         "relax.matmul": _matmul,
         "relax.add": _add,
         "relax.nn.relu": _relu,
@@ -48,6 +59,29 @@ def _convolution(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
         primfunc_attrs=name_attributes(
             "convolution", strides=strides, padding=padding, dilation=dilation, groups=groups
         ),
+    )
+
+
+def _transposed_convolution(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """The gradient of a convolution's data."""
+    attrs, shape = call.attrs, _shape(call)
+    if shape is None or _wants_other_type(call):
+        return _default(builder, call)
+    if _TRANSPOSED_LAYOUTS.get(attrs.data_layout) != attrs.kernel_layout:
+        return _default(builder, call)
+    options: dict[str, int | tuple[int, ...]] = {
+        "data_shape": shape,
+        "strides": _ints(attrs.strides),
+        "padding": _ints(attrs.padding),
+        "dilation": _ints(attrs.dilation),
+        "groups": int(attrs.groups),
+    }
+    return builder.call_te(
+        conv_data_gradient,
+        *call.args,
+        **options,
+        primfunc_name_hint=call.op.name.rpartition(".")[2],
+        primfunc_attrs=name_attributes(conv_data_gradient.__name__, **options),
     )
 
 

@@ -122,6 +122,27 @@ def test_data_gradient_of_a_convolution(conv: Convolution) -> None:
     assume(assert_twins_agree(kernel_of(body, [conv.output, conv.weight])) is not None)
 
 
+@given(conv=convolutions(), rest=st.integers(0, 1))
+@SLOW
+def test_transposed_convolution(conv: Convolution, rest: int) -> None:
+    rank = len(conv.strides)
+    transposed = (
+        relax.op.nn.conv1d_transpose,
+        relax.op.nn.conv2d_transpose,
+        relax.op.nn.conv3d_transpose,
+    )[rank - 1]
+    output_padding = tuple(min(rest, stride - 1) for stride in conv.strides)
+    assume(all(extent + p > 0 for extent, p in zip(conv.output[2:], output_padding, strict=True)))
+
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        made = transposed(*params, output_padding=output_padding, **conv.options)
+        return emitter.bind(made, "made")
+
+    func = kernel_of(body, [conv.output, conv.weight])
+    assume(min(int(extent) for extent in func.params[-1].ty.shape) > 0)
+    assume(assert_twins_agree(func) is not None)
+
+
 @given(conv=convolutions())
 @SLOW
 def test_weight_gradient_of_a_convolution(conv: Convolution) -> None:
