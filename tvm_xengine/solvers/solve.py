@@ -56,6 +56,12 @@ def _auto(problem: Problem, request: Request) -> SolveResult:
     return solve_automatically(problem, request)
 
 
+def _search(problem: Problem, request: Request) -> SolveResult:
+    from tvm_xengine.solvers.search.alone import search_alone
+
+    return search_alone(problem, request)
+
+
 def _formulated(name: str, backend: str) -> Callable[[Problem, Request], SolveResult]:
     def solve_it(problem: Problem, request: Request) -> SolveResult:
         from tvm_xengine.solvers.exact import solve_formulated
@@ -88,6 +94,7 @@ def _baseline(name: str) -> Callable[[Problem, Request], SolveResult]:
 
 SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "auto": _auto,
+    "search": _search,
     "exhaustive": _exhaustive,
     "tight": _formulated("tight", "highs"),
     "tight-scip": _formulated("tight", "scip"),

@@ -225,7 +225,7 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     gap = gap_at(g, n, x, t, w.step[step].place)
     if gap < 0:
         return
-    if x.keep[gap] == 0 and x.push[gap] == 0:
+    if not (x.keep[gap] >> d) & 1:  # it is back for the sake of another op
         level = x.level[gap] + 1
         _set(x, c, _LEVEL, gap, NEVER if level > _MOST_LEVEL or below(c, 3) == 0 else level)
         return

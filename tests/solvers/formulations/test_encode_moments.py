@@ -1,0 +1,77 @@
+"""Every schedule is a solution of the relaxation, and costs at least as much: so it is a bound."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given, settings
+
+from tests.solvers.formulations.test_moments import chain_of_ops
+from tests.solvers.networks import chain, pair
+from tests.strategies import problems
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Compute, Schedule
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.formulations.encode_moments import encode_moments
+from tvm_xengine.solvers.formulations.moments import (
+    ancestor_bits,
+    formulate_moments,
+    periods_in_every_order,
+    periods_in_given_order,
+    periods_in_order,
+)
+from tvm_xengine.solvers.greedy import greedy_schedule
+from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.search.driver import search
+
+
+def first_runs(indexed: IndexedProblem, schedule: Schedule) -> list[int]:
+    index = {name: i for i, name in enumerate(indexed.op_names)}
+    runs = [step.op for step in schedule.steps if isinstance(step, Compute)]
+    return list(dict.fromkeys(index[op] for op in runs if op in index))
+
+
+def check(problem: Problem, schedule: Schedule) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    cost_us = simulate(problem, schedule).cost_us
+    every = periods_in_every_order(indexed, chain_of_ops(indexed), ancestor_bits(indexed))
+    own = periods_in_order(indexed, range(indexed.op_count), first_runs(indexed, schedule))
+    for periods in (every, own):
+        model = formulate_moments(indexed, periods)
+        x = encode_moments(model, schedule)
+        assert x is not None
+        assert model.program.objective(x) <= cost_us + 1e-6
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(max_devices=3, max_ops=6))
+def test_schedules_of_the_greedy_solver(problem: Problem) -> None:
+    schedule = greedy_schedule(problem)
+    assume(schedule is not None)
+    assert schedule is not None
+    check(problem, schedule)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(max_devices=3, max_ops=6))
+def test_schedules_of_the_search_whose_order_differs(problem: Problem) -> None:
+    schedule = search(problem, evaluations=300)
+    assume(schedule is not None)
+    assert schedule is not None
+    check(problem, schedule)
+
+
+def test_a_schedule_of_another_order_has_no_solution() -> None:
+    problem = pair(chain(4), 2.0, slow=3.0, link_gb_s=5.0)
+    schedule = greedy_schedule(problem)
+    assert schedule is not None
+    indexed = index_problem(problem, Objective.COST)
+    order = first_runs(indexed, schedule)
+    swapped = next(
+        ([*order[:k], order[k + 1], order[k], *order[k + 2 :]])
+        for k in range(len(order) - 1)
+        if not ancestor_bits(indexed)[order[k + 1]] >> order[k] & 1
+    )
+    model = formulate_moments(indexed, periods_in_order(indexed, swapped, swapped))
+    assert encode_moments(model, schedule) is None
+    given = formulate_moments(indexed, periods_in_given_order(indexed, order))
+    assert encode_moments(given, schedule) is not None
