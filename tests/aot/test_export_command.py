@@ -49,6 +49,29 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
     assert subprocess.run([str(out / "mlp_selftest")]).returncode == 0
 
 
+def test_float16_storage_comes_with_its_error(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", "--float16", "all")
+    done = run(*order, "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((out / "mlp_plan.json").read_text())
+    assert f"at most {plan['storage_error']:.1e}" in done.stdout
+    assert 0 < plan["storage_error"] < 1e-2
+    short = {row["name"] for row in plan["state"] if row["dtype"] == "float16"}
+    assert short == {row["name"] for row in plan["state"] if row["name"].endswith("weight")}
+
+
+def test_a_library_for_the_virtual_machine_is_written(tmp_path: Path) -> None:
+    need_tools("host")
+    out = tmp_path / "out"
+    order = (*MLP, "--target", "host", "--arena-bytes", "512KiB", "--format", "tvm")
+    done = run(*order, "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "arena" in done.stdout
+    files = "mlp.so mlp.h mlp.c mlp.json mlp_state.bin mlp_selftest.c mlp_step.py README.md"
+    assert {path.name for path in out.iterdir()} == set(files.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
