@@ -53,14 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _let_tvm_use_all_cores() -> None:
-    """Set up the thread pool of TVM, which reads the environment when it is loaded.
+    """Set up the thread pools of TVM and of libraries, which read the environment when loaded.
 
-    By default it takes half of the cores and ties its threads to them, the main thread included,
-    which solvers' processes would inherit.
+    By default TVM's takes half of the cores and ties its threads to them, the main thread included,
+    which solvers' processes would inherit. Threads of libraries by default spin for a while when
+    their kernel has ended, on the cores that the next kernel of TVM's threads needs.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("TVM_NUM_THREADS", str(cores or 1))
     os.environ.setdefault("TVM_BIND_THREADS", "0")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 if __name__ == "__main__":
