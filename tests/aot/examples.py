@@ -18,8 +18,9 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planner import PlanOptions
 from tvm_xengine.solvers.result import Limits
-from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
+from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.short_storage import ShortStorage
 
 OPTIMIZERS: Mapping[str, Optimizer] = {
@@ -94,7 +95,8 @@ def export(
     storage: ShortStorage | None = None,
 ) -> ExportReport:
     """The package of `model` in `directory`."""
-    training = build_training_step(model, optimizer=OPTIMIZERS[optimizer], trainable=trainable)
+    recipe = Recipe(optimizer=OPTIMIZERS[optimizer], residuals_apart=optimize == "size")
+    training = build_step_by_recipe(model, recipe, trainable=trainable)
     options = ExportOptions(
         target=target,
         regions=parse_regions(regions),

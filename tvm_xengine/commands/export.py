@@ -25,8 +25,9 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.platform import Platform
 from tvm_xengine.platform_file import platform_path, read_platform
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
+from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.short_storage import ShortStorage
 from tvm_xengine.training.step import TrainingStep
 
@@ -127,12 +128,12 @@ def _run_export_library(request: Request, wanted: ExportRequest, console: Consol
 
 def _training(request: Request, wanted: ExportRequest) -> tuple[ForwardModel, TrainingStep]:
     model = requested_model(request.model)
-    training = build_training_step(
-        model,
+    recipe = Recipe(
         optimizer=_OPTIMIZERS[wanted.optimizer],
-        trainable=_trainable(model, wanted.train_only),
-        seed=request.model.seed,
+        residuals_apart=Optimize(wanted.optimize) is Optimize.SIZE,
     )
+    trainable = _trainable(model, wanted.train_only)
+    training = build_step_by_recipe(model, recipe, trainable=trainable, seed=request.model.seed)
     return model, training
 
 

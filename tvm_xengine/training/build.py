@@ -150,7 +150,7 @@ def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
         )
     if recipe.precision is not None:
         source = in_mixed_precision(expand_composites(source), recipe.precision.dtype)
-    return simplified(source)
+    return simplified(source, residuals_apart=recipe.residuals_apart)
 
 
 def _check_ops(source: ForwardOps) -> None:

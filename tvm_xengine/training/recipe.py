@@ -23,6 +23,9 @@ class Recipe:
         How many batches of the model's size one step takes; their gradients are averaged.
     precision
         Short types to compute in; None computes in the types of the model.
+    residuals_apart
+        Whether a residual is added to a batch norm by an op of its own. The gradient of both then
+        holds three large tensors at once instead of five, for one kernel more.
     """
 
     loss: Loss = field(default_factory=CrossEntropy)
@@ -30,6 +33,7 @@ class Recipe:
     max_gradient_norm: float | None = None
     micro_batches: int = 1
     precision: MixedPrecision | None = None
+    residuals_apart: bool = False
 
     def __post_init__(self) -> None:
         if self.max_gradient_norm is not None and self.max_gradient_norm <= 0:

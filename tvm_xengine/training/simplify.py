@@ -8,6 +8,10 @@ from tvm_xengine.training.gradients.linear import merge_transposed_matmul
 from tvm_xengine.training.gradients.normalisation import merge_batch_norm_relu
 
 
-def simplified(source: ForwardOps) -> ForwardOps:
-    """Composite ops taken apart, patterns put together that have a kernel of their own."""
-    return merge_batch_norm_relu(merge_transposed_matmul(expand_composites(source)))
+def simplified(source: ForwardOps, *, residuals_apart: bool = False) -> ForwardOps:
+    """Composite ops taken apart, patterns put together that have a kernel of their own.
+
+    `residuals_apart` is that of :class:`tvm_xengine.training.recipe.Recipe`.
+    """
+    source = merge_transposed_matmul(expand_composites(source))
+    return merge_batch_norm_relu(source, residuals_apart=residuals_apart)

@@ -171,10 +171,11 @@ def _of_output(gradients: Gradients) -> relax.Expr:
     return gradients[0]
 
 
-def merge_batch_norm_relu(ops: ForwardOps) -> ForwardOps:
+def merge_batch_norm_relu(ops: ForwardOps, *, residuals_apart: bool = False) -> ForwardOps:
     """One op where a ReLU is the only reader of a batch norm, or of its sum with a tensor.
 
     ``relu(bn(x))`` and, in training mode, ``relu(bn(x) + z)`` are single kernels of the vendors.
+    The latter stay apart on demand.
     """
     readers = ops.consumers()
     makers = {op.results[0]: op for op in ops.ops}
@@ -184,7 +185,7 @@ def merge_batch_norm_relu(ops: ForwardOps) -> ForwardOps:
         if op.op != "relax.nn.relu":
             continue
         norm, residual = _norm_before(op.operands[0], makers, readers, gone)
-        if norm is None:
+        if norm is None or (residuals_apart and residual is not None):
             continue
         results = (op.results[0], *norm.results[1:])
         if residual is None:
