@@ -12,8 +12,8 @@
 uint64_t xe_instructions(void);
 
 static _Alignas(64) uint8_t sram[REGION_BYTES];
-static float x[INPUTS];
-static int64_t labels[LABELS];
+static _Alignas(64) float x[INPUTS];
+static _Alignas(64) int64_t labels[LABELS];
 
 int main(void) {
   CALL(_ctx) ctx;
