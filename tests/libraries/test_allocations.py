@@ -25,7 +25,11 @@ BYTES_PER_OP = 1024
     cc.get_cc() is None or platform.libc_ver()[0] != "glibc", reason="counts calls of glibc"
 )
 @needs_onednn
-@pytest.mark.parametrize("kernels", [["onednn", "tir"], ["tir"]], ids=lambda k: k[0])
+@pytest.mark.parametrize(
+    "kernels",
+    [["onednn", "tir"], pytest.param(["tir"], marks=pytest.mark.slow)],
+    ids=lambda k: k[0],
+)
 def test_a_step_allocates_no_tensors(kernels: list[str], tmp_path: Path) -> None:
     library = tmp_path / "count.so"
     command = [cc.get_cc(), "-x", "c", "-O1", "-shared", "-fPIC", str(COUNTER), "-o", str(library)]

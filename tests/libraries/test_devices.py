@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 
-from tests.libraries.onednn_twins import NATIVE, assert_twins_agree, needs_onednn
+from tests.libraries.onednn_twins import NATIVE, assert_twins_agree, kernel_of, needs_onednn
 from tvm_xengine.codegen.kernel_store import KernelStore
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.compiler import LoweredStep, build_step, lower_step, make_problem
@@ -25,6 +25,7 @@ from tvm_xengine.errors import InvalidPlatformError, LibraryError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.graph import Role
 from tvm_xengine.libraries.onednn.library import OnednnLibrary
+from tvm_xengine.libraries.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.libraries.parts import kernel_parts
 from tvm_xengine.libraries.sources import available_sources
 from tvm_xengine.planner import Plan
@@ -32,6 +33,8 @@ from tvm_xengine.platform import Device, Link, Platform
 from tvm_xengine.problem import CostSource, OpCost, Problem
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.kernels.linear import linear
 from tvm_xengine.training.step import TrainingStep
 
 BOTH = ("onednn", "tir")
@@ -104,6 +107,7 @@ def test_training_is_the_same_from_either_source(lenet: TrainingStep) -> None:
 
 
 @needs_onednn
+@pytest.mark.slow
 def test_a_deep_network_trains_the_same_from_either_source() -> None:
     training = build_training_step(load_model("resnet8", batch_size=2))
     states = [states_after(training, lowered(training, k), 1) for k in (BOTH, ("tir",))]
@@ -152,12 +156,18 @@ def test_kernels_of_libraries_are_predicted_measured_and_kept(
 
 
 @needs_onednn
-def test_the_primitives_of_a_kernel_are_made_for_the_device_s_threads(lenet: TrainingStep) -> None:
+def test_large_kernels_get_the_threads_of_their_device() -> None:
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        return emitter.call(linear, params, "made")
+
     threads = int(tvm.get_global_func("runtime.NumThreads")())
-    device = Device("cpu", "llvm -mcpu=native -num-cores=64", kernels=BOTH)
-    step = lower_step(lenet.mod, Platform((device,)))
-    calls = [k.library for k in step.kernels.values() if k.library is not None]
-    assert {call.threads for call in calls} == {threads}
+    many = resolve_target("llvm -mcpu=native -num-cores=64")
+    for extent, expected in ((16, 1), (512, threads)):
+        func = kernel_of(body, [(extent, extent), (extent, extent)])
+        kernel = prepare_onednn_kernel(func, many, "linear")
+        assert kernel is not None and kernel.library is not None
+        assert kernel.library.threads == expected
+        assert kernel.is_parallel == (expected > 1)
 
 
 def test_a_source_for_another_processor_is_skipped_with_a_reason(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import ir, tirx
@@ -31,6 +31,9 @@ from tvm_xengine.libraries.rest import Rest, without_parts
 from tvm_xengine.passes.explicit_workspace import ALIGNMENT_BYTES
 from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR
 
+_PARALLEL_FLOPS = 4e6
+"""With less to do, waking other threads takes longer than they save."""
+
 
 def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> DeviceKernel | None:
     """The kernel with its main operation computed by oneDNN, None where oneDNN does not take it.
@@ -49,6 +52,8 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
     claimed = None if whole is None else claim(whole, threads)
     if whole is None or claimed is None:
         return None
+    if flops(claimed.call) < _PARALLEL_FLOPS:
+        claimed = replace(claimed, call=replace(claimed.call, threads=1))
     try:
         program = describe(claimed.call, library)
     except LibraryError:
@@ -73,7 +78,7 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         outputs=specs[-1:],
         workspace_bytes=assembly.workspace_bytes,
         inplace=(),
-        is_parallel=threads > 1,
+        is_parallel=claimed.call.threads > 1,
         library=claimed.call,
         library_flops=flops(claimed.call),
     )
