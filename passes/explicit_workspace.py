@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import tvm
+import tvm_ffi
 from tvm import ir, tirx
+
+from tvm_xengine.errors import UnsupportedModuleError
 
 ALIGNMENT_BYTES = 64
 """Every part of a workspace starts at a multiple of this, and so must the workspace."""
@@ -13,7 +16,8 @@ ALIGNMENT_BYTES = 64
 WORKSPACE_ATTR = "tvm_xengine.workspace_bytes"
 """Kernel attribute: size of the last parameter; absent when there is no workspace."""
 
-_STACK_BYTES = 1024  # tirx.LowerTVMBuiltin puts smaller allocations on the stack.
+STACK_BYTES = 1024
+"""``tirx.LowerTVMBuiltin`` puts smaller allocations of a processor's kernel on the stack."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="ExplicitWorkspace")
@@ -38,13 +42,22 @@ class ExplicitWorkspace:
     Allocations small enough for the stack stay. One inside a parallel loop gets a part for every
     iteration. Runs after ``tirx.StorageRewrite``, which lets buffers that do not live at the
     same time share memory, and before ``tirx.MakePackedAPI``.
+
+    Parameters
+    ----------
+    stack_bytes
+        Allocations smaller than this stay. 0 for a GPU, whose threads cannot read the stack of
+        the processor that launches them.
     """
+
+    def __init__(self, stack_bytes: int = STACK_BYTES) -> None:
+        self.stack_bytes = stack_bytes
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         mod = mod.clone()
         for symbol, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc):
-                mod[symbol] = _with_workspace(func)
+                mod[symbol] = _with_workspace(func, self.stack_bytes)
         return mod
 
 
@@ -53,9 +66,9 @@ def workspace_bytes(kernel: tirx.PrimFunc) -> int:
     return int(kernel.attrs.get(WORKSPACE_ATTR, 0)) if kernel.attrs else 0
 
 
-def _with_workspace(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def _with_workspace(func: tirx.PrimFunc, stack_bytes: int) -> tirx.PrimFunc:
     parts: list[_Part] = []
-    _collect(func.body, (), parts)
+    _collect(func.body, (), parts, stack_bytes)
     if not parts:
         return func
     total_bytes = sum(part.all_bytes for part in parts)
@@ -100,13 +113,33 @@ class _Part:
         return tirx.reinterpret(self.buffer.data.ty, address)
 
 
-def _collect(stmt: tirx.Stmt, parallel: tuple[tirx.For, ...], parts: list[_Part]) -> None:
+def _collect(
+    stmt: tirx.Stmt, parallel: tuple[tirx.For, ...], parts: list[_Part], stack_bytes: int
+) -> None:
     if isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.PARALLEL:
         parallel = (*parallel, stmt)
-    if isinstance(stmt, tirx.AllocBuffer) and _needs_memory(stmt.buffer):
+    if isinstance(stmt, tirx.AllocBuffer) and _needs_memory(stmt.buffer, stack_bytes):
         parts.append(_Part(stmt.buffer, parallel))
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
+        _require_no_memory_in_threads(stmt.body)
+        return
     for child in _children(stmt):
-        _collect(child, parallel, parts)
+        _collect(child, parallel, parts, stack_bytes)
+
+
+def _require_no_memory_in_threads(launch: tirx.Stmt) -> None:
+    found: list[str] = []
+
+    def visit(allocation: tirx.AllocBuffer) -> None:
+        if allocation.buffer.ty.storage_scope == "global":
+            found.append(allocation.buffer.name)
+
+    tvm_ffi.structural_walk(launch, (tirx.AllocBuffer, visit))
+    if found:
+        raise UnsupportedModuleError(
+            f"expected the threads of a launch to hold their values in registers or shared memory,"
+            f" but each would need global memory of its own for {found}"
+        )
 
 
 def _children(stmt: tirx.Stmt) -> list[tirx.Stmt]:
@@ -148,8 +181,8 @@ def _bind(stmt: tirx.Stmt, pointers: dict[ir.Var, ir.Expr]) -> tirx.Stmt:
             return stmt
 
 
-def _needs_memory(buffer: ir.Var) -> bool:
-    return buffer.ty.storage_scope == "global" and _size_bytes(buffer) >= _STACK_BYTES
+def _needs_memory(buffer: ir.Var, stack_bytes: int) -> bool:
+    return buffer.ty.storage_scope == "global" and _size_bytes(buffer) >= stack_bytes
 
 
 def _size_bytes(buffer: ir.Var) -> int:

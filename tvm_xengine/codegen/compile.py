@@ -10,7 +10,9 @@ from tvm import ir
 from tvm.target import Target
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.gpu_lowering import split_host_and_device
 from tvm_xengine.codegen.lowering import lower_to_packed_calls
+from tvm_xengine.codegen.targets import is_gpu
 from tvm_xengine.errors import UnsupportedModuleError
 
 
@@ -18,16 +20,46 @@ def compile_kernels(kernels: Sequence[DeviceKernel], target: Target) -> tvm.runt
     """Compile kernels into one module with a function per kernel, named by its symbol.
 
     One module holds the code of one target: TVM would compile the kernels of two targets for the
-    first of them. Modules of several targets can be imported into one executable.
+    first of them. Modules of several targets can be imported into one executable. For a GPU the
+    functions launch what an imported module holds: machine code where the GPU's runtime is on
+    this machine, else source code (:func:`device_source`), which cannot run.
     """
+    module = _module_of(kernels, target)
+    if not is_gpu(target):
+        module = lower_to_packed_calls()(module)
+        _require_no_allocation(module)
+        return _build(module, target)
+    host, device = split_host_and_device(module)
+    _require_no_allocation(host)
+    compiled = _build(host, Target({"kind": "llvm"}))
+    compiled.import_module(_build(device, target))
+    return compiled
+
+
+def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
+    """Source code of the launches of kernels for a GPU, such as CUDA C++; nothing compiles it.
+
+    Raises
+    ------
+    ValueError
+        When `target` is no GPU.
+    """
+    if not is_gpu(target):
+        raise ValueError(f"expected the target of a GPU, got {target}")
+    _, device = split_host_and_device(_module_of(kernels, target))
+    return str(_build(device, target).inspect_source())
+
+
+def _module_of(kernels: Sequence[DeviceKernel], target: Target) -> tvm.IRModule:
     for kernel in kernels:
         if str(kernel.target) != str(target):
             raise ValueError(f"{kernel.symbol} was prepared for {kernel.target}, not for {target}")
-    module = tvm.IRModule({kernel.symbol: kernel.func for kernel in kernels})
-    module = lower_to_packed_calls()(module)
-    _require_no_allocation(module)
-    build = tvm.get_global_func(f"target.build.{target.kind.name}")
-    return build(module, target)
+    return tvm.IRModule({kernel.symbol: kernel.func for kernel in kernels})
+
+
+def _build(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    with target:  # the CUDA compiler asks for the architecture
+        return tvm.get_global_func(f"target.build.{target.kind.name}")(module, target)
 
 
 def _require_no_allocation(module: tvm.IRModule) -> None:

@@ -13,10 +13,13 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
+from tvm_xengine.codegen.gpu_lowering import lower_to_launches
 from tvm_xengine.codegen.inplace import InplacePair, inplace_pairs, share_inplace_buffers
 from tvm_xengine.codegen.kernel_hash import kernel_hash
 from tvm_xengine.codegen.lowering import lower_to_explicit_memory
+from tvm_xengine.codegen.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.codegen.schedules.rules import schedule_kernel
+from tvm_xengine.codegen.targets import is_gpu
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.libraries.library_call import LibraryCall
 from tvm_xengine.passes.explicit_workspace import workspace_bytes
@@ -43,8 +46,9 @@ class DeviceKernel:
 
     The compiled function takes ``(inputs..., outputs...)``, and the workspace behind them when
     `workspace_bytes` is not 0, as tensors of zero byte offset that start at a multiple of 64. It
-    allocates nothing. The two tensors of an in-place pair must be the same tensor. A kernel that
-    calls a library takes its context last (:mod:`tvm_xengine.libraries.context`).
+    allocates nothing. For a GPU it launches, and the tensors lie there. The two tensors of an
+    in-place pair must be the same tensor. A kernel that calls a library takes its context last
+    (:mod:`tvm_xengine.libraries.context`).
 
     Attributes
     ----------
@@ -115,17 +119,21 @@ def prepare_kernel(
         What the kernel is called in progress reports. Its symbol is made of the hashes of `func`
         and `target`.
     schedule
-        How its loops are chosen.
+        How its loops are chosen for a processor; GPUs have rules of their own.
 
     Raises
     ------
     UnsupportedModuleError
-        When `func` stores to no parameter, or declares an in-place pair it must not have.
+        When `func` stores to no parameter, or declares an in-place pair it must not have, or no
+        rule makes launches of it that a GPU can run.
     """
     outputs = num_outputs(func)
     key = kernel_hash(func)
     symbol = kernel_symbol(key, target)
-    lowered = _lower_scheduled(func, symbol, target, schedule)
+    if is_gpu(target):
+        lowered = _lower_for_gpu(func, symbol, target, name)
+    else:
+        lowered = _lower_scheduled(func, symbol, target, schedule)
     specs = tensor_specs(func)
     return DeviceKernel(
         func=lowered,
@@ -153,10 +161,26 @@ def _lower_scheduled(
         return _lower(func, symbol, target)
 
 
+def _lower_for_gpu(func: tirx.PrimFunc, symbol: str, target: Target, name: str) -> tirx.PrimFunc:
+    """Lower a kernel with the first schedule that makes launches which a GPU can run."""
+    reasons = []
+    for proposed in propose_gpu_schedules(func, target):
+        try:
+            return _lower(proposed, symbol, target)
+        except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
+            reasons.append(str(error).strip().splitlines()[-1])
+    raise UnsupportedModuleError(
+        f"kernel {name} has no schedule for {target.kind.name}: of {len(reasons)} tried, none could"
+        f" be lowered ({'; '.join(reasons) or 'its loops are of no known form'}); leave the GPU out"
+        " of the platform, or change the operator"
+    )
+
+
 def _lower(func: tirx.PrimFunc, symbol: str, target: Target) -> tirx.PrimFunc:
     shared = share_inplace_buffers(func, num_outputs(func))
     module = tvm.IRModule({symbol: shared.with_attr("global_symbol", symbol)})
-    return lower_to_explicit_memory(target)(module)[symbol]
+    lowering = lower_to_launches if is_gpu(target) else lower_to_explicit_memory
+    return lowering(target)(module)[symbol]
 
 
 def num_outputs(func: tirx.PrimFunc) -> int:

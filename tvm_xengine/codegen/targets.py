@@ -66,6 +66,17 @@ def core_count(target: Target) -> int:
     return int(target.attrs.get("num-cores", 1))
 
 
+def is_gpu(target: Target) -> bool:
+    """Whether kernels of `target` are launched on the threads of a GPU."""
+    return "gpu" in target.keys
+
+
+def max_threads_per_block(target: Target) -> int:
+    """Most threads that a GPU runs together and that may wait for each other."""
+    limit = target.attrs.get("max_threads_per_block", target.attrs.get("max_num_threads", 256))
+    return int(limit)
+
+
 def thread_count(target: Target) -> int:
     """Number of threads that kernels of `target` get in this process.
 

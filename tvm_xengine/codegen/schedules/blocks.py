@@ -62,6 +62,11 @@ class Block:
         )
 
     @cached_property
+    def only_stores(self) -> bool:
+        """Whether the body is stores alone, without conditions or loops."""
+        return _only_stores(self.body)
+
+    @cached_property
     def written(self) -> frozenset[ir.Var]:
         """The buffers it stores to."""
         return frozenset(store.buffer for store in self.stores)
@@ -100,7 +105,7 @@ def _read_block(nest: tirx.Stmt) -> Block | None:
     if not isinstance(nest, s_tir.SBlockRealize) or not _is_plain(nest, loops):
         return None
     block = nest.block
-    if block.alloc_buffers or block.match_buffers or not _only_stores(block.body):
+    if block.alloc_buffers or block.match_buffers:
         return None
     kinds: dict[int, list[Axis]] = {tirx.IterVar.DataPar: [], tirx.IterVar.CommReduce: []}
     for axis in block.iter_vars:

@@ -22,7 +22,7 @@ def schedule_kernel(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     inline_elementwise(sch)
     inlined = sch.mod["main"]
     blocks = read_blocks(inlined)
-    if blocks is None:
+    if blocks is None or not all(block.only_stores for block in blocks):
         return inlined
     contraction = read_contraction(blocks, inlined.params)
     if contraction is not None:
