@@ -35,6 +35,7 @@ _MAX_COLUMNS = 60_000
 """Relaxations with more columns than this are not attempted."""
 _EXACT_OPS = 60
 """Up to so many ops the relaxations are solved exactly, beyond to a share of the gap."""
+_NEGLIGIBLE_SHARE = 1e-3
 _GAP_SHARE = 0.05
 _LARGEST_GAP_RATIO = 1e-3
 _LEAST_SOLVE_S = 3.0
@@ -89,6 +90,7 @@ def bounds(
     weighed = Objective.COST if is_makespan else request.objective
     indexed = index_problem(problem, weighed)
     run, listener = run or _run_highs, listener or Listener()
+    neglected = negligible_tensors(indexed)
     bound = critical_path(indexed) if is_makespan else indexed.cheapest
     yield Proof(bound, scope)
     best = listener.incumbent()
@@ -102,12 +104,12 @@ def bounds(
     tried: set[frozenset[int]] = set()
     while moments and frozenset(moments) not in tried:
         tried.add(frozenset(moments))
-        if _column_estimate(indexed, len(moments)) > _MAX_COLUMNS or request.elapsed_s > (
-            request.limits.time_limit_s
-        ):
+        if _column_estimate(
+            indexed, neglected, len(moments)
+        ) > _MAX_COLUMNS or request.elapsed_s > (request.limits.time_limit_s):
             return
         periods = _periods(indexed, sorted(moments), scope, ancestors)
-        model = formulate_moments(indexed, periods, is_makespan=is_makespan)
+        model = formulate_moments(indexed, periods, is_makespan=is_makespan, neglected=neglected)
         best = listener.incumbent()
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
@@ -215,9 +217,27 @@ def _periods(
     return periods_in_given_order(indexed, moments)
 
 
-def _column_estimate(indexed: IndexedProblem, count: int) -> int:
-    per_period = indexed.device_count * (indexed.op_count + indexed.tensor_count)
-    return (count + 1) * (per_period + len(indexed.links) * indexed.tensor_count)
+def _column_estimate(indexed: IndexedProblem, neglected: NDArray[np.bool_], count: int) -> int:
+    tensors = int((~neglected).sum())
+    per_period = indexed.device_count * (indexed.op_count + tensors)
+    return (count + 1) * (per_period + len(indexed.links) * tensors)
+
+
+def negligible_tensors(indexed: IndexedProblem) -> NDArray[np.bool_]:
+    """The smallest tensors, which together take a thousandth of a budget at most, shape (J,).
+
+    None on small graphs. Update results are as negligible as their state.
+    """
+    if indexed.op_count <= _EXACT_OPS:
+        return np.zeros(indexed.tensor_count, np.bool_)
+    computing = indexed.can_run.any(axis=0)
+    smallest_first = np.argsort(indexed.size, kind="stable")
+    total = np.cumsum(indexed.size[smallest_first])
+    result = np.zeros(indexed.tensor_count, np.bool_)
+    result[smallest_first[total <= _NEGLIGIBLE_SHARE * indexed.budget[computing].min()]] = True
+    updates = np.flatnonzero(indexed.update_of >= 0)
+    result[updates] = result[indexed.update_of[updates]]
+    return result
 
 
 def _pressed_ops(indexed: IndexedProblem, incumbent: Schedule | None) -> list[tuple[int, float]]:

@@ -16,6 +16,7 @@ from tvm_xengine.solvers.bound import (
     RunProgram,
     incumbent_pressure,
     most_exceeded,
+    negligible_tensors,
     worthwhile_gap,
 )
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
@@ -37,6 +38,7 @@ def refine(
     Waits for a first incumbent; ends when the moments of its order are exhausted.
     """
     indexed = index_problem(problem, request.objective)
+    neglected = negligible_tensors(indexed)
     moments: set[int] = set()
     while request.remaining_s > 0.0:
         best = listener.incumbent()
@@ -47,7 +49,9 @@ def refine(
         order = _order_of(indexed, schedule)
         pressure = incumbent_pressure(indexed, schedule)
         moments = moments or most_exceeded(list(order), _FIRST_MOMENTS, pressure)
-        model = formulate_moments(indexed, periods_in_order(indexed, sorted(moments), order))
+        model = formulate_moments(
+            indexed, periods_in_order(indexed, sorted(moments), order), neglected=neglected
+        )
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
             gap_ratio=worthwhile_gap(indexed, best, 0.0),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.solvers.chains import repeated_start, training_chain
 from tests.solvers.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.problem import Problem
+from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import (
     Periods,
     ancestor_bits,
@@ -19,6 +23,7 @@ from tvm_xengine.solvers.formulations.moments import (
     periods_in_every_order,
     periods_in_given_order,
 )
+from tvm_xengine.solvers.greedy import greedy_schedule
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.result import Objective, Scope, Status
 
@@ -49,6 +54,25 @@ def check_bound(problem: Problem, answer: Answer, scope: Scope) -> None:
         assert is_too_large_at_home(problem) or best.status is Status.INFEASIBLE
     elif best.value is not None:
         assert answer.bound <= best.value + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_devices=3, max_ops=4), seed=st.integers(0, 2**16))
+def test_a_bound_without_some_tensors_holds(problem: Problem, seed: int) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    neglected = np.random.default_rng(seed).random(indexed.tensor_count) < 0.5
+    updates = np.flatnonzero(indexed.update_of >= 0)
+    neglected[updates] = neglected[indexed.update_of[updates]]
+    periods = periods_in_every_order(indexed, chain_of_ops(indexed), ancestor_bits(indexed))
+    model = formulate_moments(indexed, periods, neglected=neglected)
+    answer = solve_program(model.program, BackendOptions(), lambda _: None)
+    assert isinstance(answer, Answer)
+    check_bound(problem, answer, Scope.EVERY_SCHEDULE)
+    schedule = greedy_schedule(problem)
+    if schedule is not None:
+        x = encode_moments(model, schedule)
+        assert x is not None
+        assert model.program.objective(x) <= simulate(problem, schedule).cost_us + 1e-6
 
 
 @settings(max_examples=60, deadline=None)

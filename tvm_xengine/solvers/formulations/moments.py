@@ -21,8 +21,10 @@ for the state that m_{k-1} overwrites):
     sum_j size_j keep[k,d,j] + (new results and workspace of m_k) at[k,d] <= budget_d
 
 Every schedule considered projects to a feasible point of no larger objective, so the optimum,
-and any dual bound on it, is a bound on the schedules. Memory within a period is ignored. The
-makespan is bounded by the load of the busiest device or link under the same rows.
+and any dual bound on it, is a bound on the schedules. It stays one when tensors are neglected:
+they get no columns, as if they were on every device from their first run on and took no bytes.
+Memory within a period is ignored. The makespan is bounded by the load of the busiest device or
+link under the same rows.
 """
 
 from __future__ import annotations
@@ -145,10 +147,22 @@ class MomentModel:
 
 
 def formulate_moments(
-    indexed: IndexedProblem, periods: Periods, *, is_makespan: bool = False
+    indexed: IndexedProblem,
+    periods: Periods,
+    *,
+    is_makespan: bool = False,
+    neglected: NDArray[np.bool_] | None = None,
 ) -> MomentModel:
-    """The relaxation of `indexed` at these moments; with `is_makespan`, of its busiest stream."""
-    draft = _Draft(indexed, periods)
+    """The relaxation of `indexed` at these moments; with `is_makespan`, of its busiest stream.
+
+    Parameters
+    ----------
+    neglected
+        Tensors that are left out, shape (J,); an update result exactly when its state is.
+    """
+    if neglected is None:
+        neglected = np.zeros(indexed.tensor_count, np.bool_)
+    draft = _Draft(indexed, periods, neglected)
     _run_every_op(draft)
     _copy_from_a_source(draft)
     _read_what_is_there(draft)
@@ -167,9 +181,13 @@ def formulate_moments(
 class _Draft:
     """The columns of the relaxation while rows are being written."""
 
-    def __init__(self, indexed: IndexedProblem, periods: Periods) -> None:
+    def __init__(
+        self, indexed: IndexedProblem, periods: Periods, neglected: NDArray[np.bool_]
+    ) -> None:
         self.p = p = indexed
         self.periods = periods
+        self.counts = ~neglected
+        self.run_weight = _with_copies_of_neglected_state(p, neglected)
         self.builder = ProgramBuilder()
         self.moment_count = len(periods.moments)
         self.moment_of = {op: k for k, op in enumerate(periods.moments)}
@@ -191,8 +209,9 @@ class _Draft:
             kept[k, list(p.reads[op])] = True
             kept[k, list(p.makes[op])] = False
         kept[self.moment_count] |= p.must_end_on != NOWHERE
+        kept &= self.counts
         self.keep = self._columns(np.repeat(kept[:, None, :], p.device_count, axis=1))
-        exists = (made_from <= period) & (period <= last_read)
+        exists = (made_from <= period) & (period <= last_read) & self.counts
         self.copy = self._columns(np.repeat(exists[:, None, :], len(p.links), axis=1))
 
     def base(self, k: int, d: int, j: int) -> tuple[_Terms, float]:
@@ -211,6 +230,10 @@ class _Draft:
         if k > 0 and self.moment_of.get(updater) == k - 1 and self.at[k - 1, d] >= 0:
             there.append((int(self.at[k - 1, d]), -1.0))  # the moment has overwritten it there
         return there, constant
+
+    def reads(self, i: int) -> list[int]:
+        """The tensors that op i reads, without the neglected ones."""
+        return [j for j in self.p.reads[i] if self.counts[j]]
 
     def arrives(self, k: int, d: int, j: int, *, but_from: int = _ABSENT) -> _Terms:
         """Terms of the copies of tensor j to device d in period k."""
@@ -237,12 +260,31 @@ class _Draft:
         last_run = np.array(self.periods.latest)
         for i in reversed(range(p.op_count)):
             if p.recomputable[i]:
-                useful = max(int(last_read[j]) for j in p.makes[i])
+                useful = max((int(last_read[j]) for j in p.makes[i] if self.counts[j]), default=-1)
                 last_run[i] = max(last_run[i], min(self.moment_count, useful))
             for j in p.reads[i]:
                 last_read[j] = max(last_read[j], last_run[i])
         last_read[p.updated_by >= 0] = self.moment_count + 1
         return last_read, last_run
+
+
+def _with_copies_of_neglected_state(
+    p: IndexedProblem, neglected: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Weights of runs, shape (n, D); an update away from home pays for the state that it moves.
+
+    That is at least the cheapest copy into each of both devices, which serves no other op's
+    charge.
+    """
+    weight = p.run_weight.copy()
+    for o in np.flatnonzero((p.update_of >= 0) & neglected).tolist():
+        u, w = int(p.producer[o]), int(p.update_of[o])
+        back = p.copy_weight[:, p.home[w], o].min()
+        for d in np.flatnonzero(p.can_run[u]).tolist():
+            there = p.copy_weight[:, d, w].min()
+            if d != p.home[w] and np.isfinite(there + back):
+                weight[u, d] += there + back
+    return weight
 
 
 def _run_every_op(draft: _Draft) -> None:
@@ -270,11 +312,11 @@ def _copy_from_a_source(draft: _Draft) -> None:
 def _read_what_is_there(draft: _Draft) -> None:
     """run[k,d,i] <= base[k,d,j] + copies into d;  at[k,d] <= keep[k,d,j]"""
     for k, d, i in zip(*(axis.tolist() for axis in np.nonzero(draft.run >= 0)), strict=True):
-        for j in draft.p.reads[i]:
+        for j in draft.reads(i):
             terms, constant = draft.base(k, d, j)
             draft.at_most(int(draft.run[k, d, i]), terms + draft.arrives(k, d, j), constant)
     for k, d in zip(*(axis.tolist() for axis in np.nonzero(draft.at >= 0)), strict=True):
-        for j in draft.p.reads[draft.periods.moments[k]]:
+        for j in draft.reads(draft.periods.moments[k]):
             draft.at_most(int(draft.at[k, d]), [(int(draft.keep[k, d, j]), 1.0)], 0.0)
 
 
@@ -294,7 +336,7 @@ def _overwrite_state(draft: _Draft) -> None:
     """
     row = draft.builder.row
     p = draft.p
-    for o in np.flatnonzero(p.update_of >= 0).tolist():
+    for o in np.flatnonzero((p.update_of >= 0) & draft.counts).tolist():
         u, w = int(p.producer[o]), int(p.update_of[o])
         h = int(p.home[w])
         for k in range(draft.moment_count + 1):
@@ -329,7 +371,7 @@ def _ran_before(draft: _Draft, k: int, d: int, u: int) -> _Terms:
 def _deliver(draft: _Draft) -> None:
     """At the end state is at home, updated, and every output is on some device."""
     for j, where in enumerate(draft.p.must_end_on.tolist()):
-        if where != NOWHERE:
+        if where != NOWHERE and draft.counts[j]:
             last = draft.keep[draft.moment_count, :, j]
             columns = last.tolist() if where == ANYWHERE else [int(last[where])]
             draft.builder.row([(column, 1.0) for column in columns], lower=1.0)
@@ -384,7 +426,7 @@ def _runs(draft: _Draft, d: int) -> tuple[_Grid, NDArray[np.float64]]:
     m = np.flatnonzero(draft.at[:, d] >= 0)
     moments = np.array(draft.periods.moments, np.int64)[m]
     columns = np.concatenate([draft.run[k, d, i], draft.at[m, d]])
-    weights = np.concatenate([draft.p.run_weight[i, d], draft.p.run_weight[moments, d]])
+    weights = np.concatenate([draft.run_weight[i, d], draft.run_weight[moments, d]])
     return columns, weights
 
 

@@ -48,8 +48,8 @@ def decisions_of_moments(
     Ops run in the order of their periods and, within a period, of the graph, each where it
     first runs in the solution; an update waits for the end of its period where what reads the
     old state is repeated in it. A tensor is held through a gap on the devices that keep it at
-    every moment in the gap, and dropped where there is none. Gaps without a moment, of which
-    the relaxation says nothing, are held.
+    every moment in the gap, and dropped where there is none. Gaps without a moment and
+    neglected tensors, of which the relaxation says nothing, are held.
 
     Parameters
     ----------
@@ -68,6 +68,7 @@ def decisions_of_moments(
     tensor_of = [base_of[name] for name in indexed.tensor_names]
 
     period, device = _first_runs(model, x)
+    device = _settled(model, device)
     if near is None:
         placed = np.zeros(arrays.n_ops, dtype=np.int64)
         placed[op_of] = device
@@ -78,7 +79,7 @@ def decisions_of_moments(
         result.position[result.order] = np.arange(len(result.order))
     else:
         result = copied(near[0])
-        moved = device != _first_runs(model, near[1])[1]
+        moved = device != _settled(model, _first_runs(model, near[1])[1])
         result.device[op_of[moved]] = device[moved]
 
     place = result.position[op_of]
@@ -86,7 +87,8 @@ def decisions_of_moments(
     kept = _kept_bits(model, x)
     kept_near = _kept_bits(model, near[1]) if near is not None else np.full_like(kept, -1)
     touches: list[list[tuple[int, int]]] = [[] for _ in indexed.tensor_names]
-    index_of = {t: j for j, t in enumerate(tensor_of)}
+    is_told = _told_tensors(model)
+    index_of = {t: j for j, t in enumerate(tensor_of) if is_told[j]}
     for i in op_of.tolist():
         for k in range(arrays.touch_ptr[i], arrays.touch_ptr[i + 1]):
             j = index_of.get(int(arrays.touch_tensor[k]))
@@ -94,7 +96,7 @@ def decisions_of_moments(
                 touches[j].append((int(result.position[i]), k))
     for j, own in enumerate(touches):
         own.sort()
-        if arrays.home[tensor_of[j]] >= 0:
+        if arrays.home[tensor_of[j]] >= 0 and is_told[j]:
             own.insert(0, (-1, len(arrays.touch_tensor) + tensor_of[j]))
         for n, (begin, gap) in enumerate(own):
             end = own[n + 1][0] if n + 1 < len(own) else len(result.order)
@@ -131,6 +133,27 @@ def _first_runs(model: MomentModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bit
             if values.max() > 0.5:
                 break
     return period, device
+
+
+def _told_tensors(model: MomentModel) -> list[bool]:
+    """Whether the relaxation has columns for each tensor."""
+    return [bool((model.keep[:, :, j] >= 0).any()) for j in range(model.keep.shape[2])]
+
+
+def _settled(model: MomentModel, device: _Bits) -> _Bits:
+    """Ops that touch neglected tensors only, which the solution may put anywhere, near their inputs."""
+    indexed, is_told, result = model.indexed, _told_tensors(model), device.copy()
+    for i, (reads, makes) in enumerate(zip(indexed.reads, indexed.makes, strict=True)):
+        if not reads or any(is_told[j] for j in (*reads, *makes)):
+            continue
+        sources = [
+            int(indexed.home[j] if indexed.producer[j] < 0 else result[indexed.producer[j]])
+            for j in reads
+        ]
+        near = max(sources, key=sources.count)
+        if indexed.can_run[i, near]:
+            result[i] = near
+    return result
 
 
 def _updates_to_delay(model: MomentModel, x: NDArray[np.float64], period: _Bits) -> _Bits:
