@@ -9,12 +9,20 @@ import tvm
 from tvm.target import Target
 from tvm.target.codegen import llvm_version_major
 
+from tvm_xengine.codegen.targets import device_of, is_gpu
 from tvm_xengine.codegen.version import code_version, digest
 
 
 def device_fingerprint(target: Target) -> str:
-    """Return a key for a target on this machine with this code generator."""
-    return digest({"target": str(target), "code": code_version()} | _machine())
+    """Return a key for a target on this machine with this code generator.
+
+    Raises
+    ------
+    InvalidPlatformError
+        When the target is a GPU that this machine does not have.
+    """
+    gpu = {"gpu": str(device_of(target).device_name)} if is_gpu(target) else {}
+    return digest({"target": str(target), "code": code_version()} | _machine() | gpu)
 
 
 def link_fingerprint(src: str, dst: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tvm_xengine.cost_models
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
-from tvm_xengine.codegen.targets import thread_count, vector_bytes
+from tvm_xengine.codegen.targets import is_gpu, thread_count, vector_bytes
 from tvm_xengine.cost_models.baselines import RooflinePredictor
 from tvm_xengine.cost_models.feature_table import table_of
 from tvm_xengine.cost_models.features import kernel_features
@@ -27,6 +27,15 @@ TYPICAL_ROOFLINE = RooflinePredictor(
     spread=1.5,
 )
 """A core of some GHz; for devices that no model knows. Its interval is a factor of 4.5."""
+
+TYPICAL_GPU_ROOFLINE = RooflinePredictor(
+    flops_per_us=2e6,
+    bytes_per_us=3e5,
+    overhead_us=8.0,
+    lane_exponent=0.0,
+    spread=2.0,
+)
+"""A GPU of some TFLOP/s whose kernels nobody tuned, and a launch. Its interval is a factor of 7."""
 
 _LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE = 1000.0
 _LIBRARY_OVERHEAD_US = 3.0
@@ -50,7 +59,10 @@ def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> d
     costs = {kernel.symbol: _library_cost(kernel) for kernel in of_libraries}
     if model is not None:
         costs |= _predict(known, model.predictor, CostSource.PREDICTED)
-    return costs | _predict(others, TYPICAL_ROOFLINE, CostSource.ROOFLINE)
+    on_gpu = [kernel for kernel in others if is_gpu(kernel.target)]
+    on_cpu = [kernel for kernel in others if not is_gpu(kernel.target)]
+    costs |= _predict(on_gpu, TYPICAL_GPU_ROOFLINE, CostSource.ROOFLINE)
+    return costs | _predict(on_cpu, TYPICAL_ROOFLINE, CostSource.ROOFLINE)
 
 
 def knows(model: ModelFile, kernel: DeviceKernel) -> bool:

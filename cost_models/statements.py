@@ -74,6 +74,12 @@ class _Scope:
     bound: dict[ir.Var, ir.Expr] = field(default_factory=dict)
     weight: float = 1.0
 
+    def inside(self, var: ir.Var, extent: ir.Expr, is_parallel: bool) -> _Scope:
+        """The scope of the body of a loop, or of the threads of a launch."""
+        loop = Loop(max(1, _largest(extent)), is_parallel)
+        slots = {**self.slots, var: len(self.loops)}
+        return _Scope((*self.loops, loop), slots, dict(self.bound), self.weight)
+
 
 def statements_of(kernel: tirx.PrimFunc) -> list[Statement]:
     """The stores of a lowered kernel, in the order of the program.
@@ -90,15 +96,14 @@ def _walk(stmt: tirx.Stmt, scope: _Scope) -> Iterator[Statement]:
         case tirx.SeqStmt():
             yield from _walk_sequence(list(stmt.seq), scope)
         case tirx.For():
-            extent = max(1, _largest(stmt.extent))
-            loop = Loop(extent, int(stmt.kind) == int(tirx.ForKind.PARALLEL))
-            slots = {**scope.slots, stmt.loop_var: len(scope.loops)}
-            inner = _Scope((*scope.loops, loop), slots, dict(scope.bound), scope.weight)
-            yield from _walk(stmt.body, inner)
+            is_parallel = int(stmt.kind) == int(tirx.ForKind.PARALLEL)
+            yield from _walk(stmt.body, scope.inside(stmt.loop_var, stmt.extent, is_parallel))
         case tirx.IfThenElse():
             yield from _walk(stmt.then_case, scope)
             if stmt.else_case is not None:
                 yield from _walk(stmt.else_case, scope)
+        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
+            yield from _walk(stmt.body, scope.inside(stmt.node.var, stmt.value, is_parallel=True))
         case tirx.AttrStmt() | tirx.While():
             yield from _walk(stmt.body, scope)
         case tirx.Bind():

@@ -12,6 +12,7 @@ import tvm
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.codegen.inplace import InplacePair
+from tvm_xengine.codegen.targets import is_gpu
 from tvm_xengine.errors import MeasurementError
 from tvm_xengine.libraries.context import KernelContext
 from tvm_xengine.libraries.library_call import LibraryCall
@@ -57,6 +58,8 @@ class KernelCall:
         Timed by the wall clock, because its work is done on several threads.
     library
         What a library computes in it.
+    device
+        Kind of the device that it runs on, as ``tvm.device`` names it.
     """
 
     symbol: str
@@ -67,6 +70,7 @@ class KernelCall:
     inplace: tuple[InplacePair, ...]
     is_threaded: bool
     library: LibraryCall | None = None
+    device: str = "cpu"
 
 
 def call_of(kernel: DeviceKernel) -> KernelCall:
@@ -80,14 +84,17 @@ def call_of(kernel: DeviceKernel) -> KernelCall:
         kernel.inplace,
         uses_threads(kernel),
         kernel.library,
+        kernel.target.kind.name if is_gpu(kernel.target) else "cpu",
     )
 
 
 def uses_threads(kernel: DeviceKernel) -> bool:
-    """Whether a kernel runs on several threads in this process.
+    """Whether a kernel runs on other threads than the one that calls it.
 
     The pool of TVM's runtime may be smaller than the target says (``TVM_NUM_THREADS``).
     """
+    if is_gpu(kernel.target):
+        return True
     return kernel.is_parallel and int(tvm.get_global_func("runtime.NumThreads")()) > 1
 
 
@@ -101,7 +108,8 @@ def time_kernel_us(
     MeasurementError
         When the kernel does not run.
     """
-    arguments = example_arguments(call)
+    device = tvm.device(call.device, 0)
+    arguments = example_arguments(call, device)
     context = None if call.library is None else KernelContext(call.library)
     if context is not None:
         arguments.append(context.tensor)
@@ -110,12 +118,12 @@ def time_kernel_us(
         function(*arguments)
     except (RuntimeError, ValueError, TypeError) as error:
         raise MeasurementError(f"kernel {call.name} does not run: {error}") from error
-    once_us = _batch_us(function, arguments, 1, clock)
+    once_us = _batch_us(function, arguments, 1, clock, device)
     if once_us > effort.round_us:
         return (once_us,)
     calls = min(2000, math.ceil(effort.batch_us / max(once_us, 0.1)))
     batches = min(15, max(3, int(effort.round_us / (calls * max(once_us, 0.1)))))
-    return tuple(_batch_us(function, arguments, calls, clock) for _ in range(batches))
+    return tuple(_batch_us(function, arguments, calls, clock, device) for _ in range(batches))
 
 
 def _batch_us(
@@ -123,10 +131,13 @@ def _batch_us(
     arguments: Sequence[tvm.runtime.Tensor],
     calls: int,
     clock: Callable[[], int],
+    device: tvm.runtime.Device,
 ) -> float:
+    device.sync()
     start_ns = clock()
     for _ in range(calls):
         function(*arguments)
+    device.sync()
     return max(clock() - start_ns, 1) / (1000 * calls)
 
 

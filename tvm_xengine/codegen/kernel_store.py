@@ -20,7 +20,7 @@ from tvm.target.codegen import llvm_version_major
 
 from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
-from tvm_xengine.codegen.targets import usable_cores
+from tvm_xengine.codegen.targets import device_of, usable_cores
 from tvm_xengine.codegen.version import code_version, digest
 from tvm_xengine.errors import CompilationError
 
@@ -76,7 +76,11 @@ class KernelStore:
             When a kernel would allocate memory.
         CompilationError
             When a compiling process dies.
+        InvalidPlatformError
+            When a kernel is for a GPU that is not on this machine, which cannot load it.
         """
+        kernels = list(kernels)
+        _require_devices(kernels)
         distinct = {kernel.symbol: kernel for kernel in kernels}
         modules = {symbol: self._find(symbol) for symbol in distinct}
         missing = [kernel for symbol, kernel in distinct.items() if modules[symbol] is None]
@@ -152,7 +156,9 @@ def load_kernels(
     if store is not None:
         return store.load(kernels, on_progress)
     modules = {}
-    for group in group_by_target(distinct_kernels(kernels)):
+    kernels = distinct_kernels(kernels)
+    _require_devices(kernels)
+    for group in group_by_target(kernels):
         module = compile_kernels(group, group[0].target)
         modules.update({kernel.symbol: module for kernel in group})
     return modules
@@ -164,6 +170,11 @@ def group_by_target(kernels: Iterable[DeviceKernel]) -> list[list[DeviceKernel]]
     for kernel in kernels:
         groups.setdefault(str(kernel.target), []).append(kernel)
     return list(groups.values())
+
+
+def _require_devices(kernels: Iterable[DeviceKernel]) -> None:
+    for target in {str(kernel.target): kernel.target for kernel in kernels}.values():
+        device_of(target)
 
 
 def _write_library(kernel: DeviceKernel, path: Path) -> None:

@@ -62,6 +62,8 @@ def _count(stmt: tirx.Stmt) -> OperationCount:
         case tirx.IfThenElse():
             otherwise = _count(stmt.else_case) if stmt.else_case is not None else OperationCount()
             return _count(stmt.then_case) + otherwise
+        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
+            return _count(stmt.body).times(float(int(stmt.value)))
         case tirx.AttrStmt() | tirx.While():
             return _count(stmt.body)
         case tirx.BufferStore():

@@ -71,6 +71,26 @@ def is_gpu(target: Target) -> bool:
     return "gpu" in target.keys
 
 
+def device_of(target: Target) -> tvm.runtime.Device:
+    """Where kernels of `target` run.
+
+    Raises
+    ------
+    InvalidPlatformError
+        When that is a GPU which this machine, or this build of TVM, does not have.
+    """
+    if not is_gpu(target):
+        return tvm.cpu(0)
+    device = tvm.device(target.kind.name, 0)
+    if not device.exist:
+        raise InvalidPlatformError(
+            f"target {target.kind.name}: expected a GPU and its driver on this machine, found none;"
+            " its kernels can be planned here with --costs roofline or predicted and given links,"
+            " and compiled, but not run"
+        )
+    return device
+
+
 def max_threads_per_block(target: Target) -> int:
     """Most threads that a GPU runs together and that may wait for each other."""
     limit = target.attrs.get("max_threads_per_block", target.attrs.get("max_num_threads", 256))

@@ -68,6 +68,8 @@ class StepExecutable:
         arguments = [self.arenas[view.device].view(view) for view in views_of(func)]
         arguments += [context.tensor for context in self._contexts]
         self._run = partial(self._vm[func_name], *arguments)
+        # A launch on a GPU returns before its kernel has run.
+        self._wait = [arena.device.sync for arena in self.arenas.values() if _is_gpu(arena)]
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """The inputs that have one of `roles`."""
@@ -113,6 +115,8 @@ class StepExecutable:
         The bytes of batch and hyper inputs are used again once they have been read.
         """
         self._run()
+        for wait in self._wait:
+            wait()
 
     def step(self, batch: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
         """Write a batch (and hyper parameters), run the step, and return its results."""
@@ -123,6 +127,10 @@ class StepExecutable:
     def read_results(self) -> dict[str, NDArray[np.generic]]:
         """A copy of every result of the last step."""
         return {name: tensor.numpy() for name, tensor in self._results.items()}
+
+
+def _is_gpu(arena: Arena) -> bool:
+    return int(arena.device.dlpack_device_type()) != int(tvm.cpu().dlpack_device_type())
 
 
 def _link(bound: tvm.IRModule, libraries: Sequence[tvm.runtime.Module]) -> relax.VMExecutable:

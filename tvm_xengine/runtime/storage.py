@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from numpy.typing import NDArray
 
-from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.codegen.targets import device_of, resolve_target
 from tvm_xengine.passes.bind_arenas import ArenaView
 from tvm_xengine.platform import Platform
 
@@ -96,11 +96,14 @@ def allocate_arenas(
 
 
 def runtime_device(target: str | None) -> tvm.runtime.Device:
-    """Where tensors of a device lie for TVM; devices without target are host memory."""
-    if target is None:
-        return tvm.cpu(0)
-    kind = resolve_target(target).kind.name
-    return tvm.cpu(0) if kind in ("llvm", "c") else tvm.device(kind, 0)
+    """Where tensors of a device lie for TVM; devices without target are host memory.
+
+    Raises
+    ------
+    InvalidPlatformError
+        When the device is not on this machine.
+    """
+    return tvm.cpu(0) if target is None else device_of(resolve_target(target))
 
 
 class _DLDevice(ctypes.Structure):
