@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from tvm_xengine.extract import static_shape, tensor_bytes
 from tvm_xengine.passes.dataflow import single_block, with_bindings
@@ -41,10 +41,20 @@ class FuseUpdates:
     the old `w`, and what it reads must be kept until then: where that is more than the gradient,
     the two stay apart. Updates with several results (momentum, Adam) stay apart, and so do
     gradients that something else reads, such as a norm for clipping. Runs after `LowerToKernels`.
+
+    Parameters
+    ----------
+    is_better
+        Asked about a merged kernel and that of the gradient alone; None takes all.
     """
 
-    def __init__(self, func_name: str = "train_step") -> None:
+    def __init__(
+        self,
+        func_name: str = "train_step",
+        is_better: Callable[[tirx.PrimFunc, tirx.PrimFunc], bool] | None = None,
+    ) -> None:
         self.func_name = func_name
+        self.is_better = is_better
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         mod = mod.clone()
@@ -53,48 +63,61 @@ class FuseUpdates:
             return mod
         builder = relax.BlockBuilder(mod)
         bindings = list(single_block(mod[self.func_name]).bindings)
-        known: dict[tuple[str, ...], ir.GlobalVar] = {}
+        known: dict[tuple[str, ...], ir.GlobalVar | None] = {}
+        gone: set[int] = set()
         for gradient, update in pairs:
-            merged = _merged(mod, builder, known, gradient, update)
-            bindings[update.position] = relax.VarBinding(update.var, merged)
+            merged = self._merged(mod, builder, known, gradient, update)
+            if merged is not None:
+                bindings[update.position] = relax.VarBinding(update.var, merged)
+                gone.add(gradient.position)
         mod = builder.get()
-        gone = {gradient.position for gradient, _ in pairs}
         kept = [binding for position, binding in enumerate(bindings) if position not in gone]
         mod[self.func_name] = with_bindings(mod[self.func_name], kept)
         return relax.transform.Normalize()(mod)
 
+    def _merged(
+        self,
+        mod: tvm.IRModule,
+        builder: relax.BlockBuilder,
+        known: dict[tuple[str, ...], ir.GlobalVar | None],
+        gradient: KernelCall,
+        update: KernelCall,
+    ) -> ir.Call | None:
+        """The call that does both, its kernel added to `builder`; None where that is no better."""
+        at = next(k for k, arg in enumerate(update.args) if arg.same_as(gradient.var))
+        key = (gradient.kernel.name_hint, update.kernel.name_hint, str(at))
+        if key not in known:
+            func = _merged_kernel(mod, gradient, update, at)
+            is_taken = self.is_better is None or self.is_better(func, mod[gradient.kernel])
+            known[key] = builder.add_func(func, f"{key[0]}_{key[1]}") if is_taken else None
+        kernel = known[key]
+        if kernel is None:
+            return None
+        args = [*gradient.args, *update.args[:at], *update.args[at + 1 :]]
+        return relax.call_tir(kernel, relax.Tuple(args), update.outputs[0])
 
-def _merged(
-    mod: tvm.IRModule,
-    builder: relax.BlockBuilder,
-    known: dict[tuple[str, ...], ir.GlobalVar],
-    gradient: KernelCall,
-    update: KernelCall,
-) -> ir.Call:
-    """The call that does both; its kernel is added to `builder` unless it is `known`."""
-    own = [arg for arg in update.args if not arg.same_as(gradient.var)]
-    at = next(k for k, arg in enumerate(update.args) if arg.same_as(gradient.var))
+
+def _merged_kernel(
+    mod: tvm.IRModule, gradient: KernelCall, update: KernelCall, at: int
+) -> tirx.PrimFunc:
+    """One kernel for a gradient and the update whose input number `at` it is."""
+    count = len(gradient.args)
+    own = [*update.args[:at], *update.args[at + 1 :]]
+
+    def body(
+        inner: relax.BlockBuilder,
+        called: Mapping[str, ir.GlobalVar],
+        inputs: Sequence[relax.Var],
+    ) -> relax.Expr:
+        first, rest = relax.Tuple(list(inputs[:count])), list(inputs[count:])
+        made = inner.emit(relax.call_tir(called["gradient"], first, gradient.outputs[0]))
+        second = relax.Tuple([*rest[:at], made, *rest[at:]])
+        return inner.emit(relax.call_tir(called["update"], second, update.outputs[0]))
+
     old = int(mod[update.kernel].attrs[INPLACE_ATTR][1])
-    args = [*gradient.args, *own]
-    key = (gradient.kernel.name_hint, update.kernel.name_hint, str(at))
-    if key not in known:
-
-        def body(
-            inner: relax.BlockBuilder,
-            called: Mapping[str, ir.GlobalVar],
-            inputs: Sequence[relax.Var],
-        ) -> relax.Expr:
-            first = relax.Tuple(list(inputs[: len(gradient.args)]))
-            made = inner.emit(relax.call_tir(called["gradient"], first, gradient.outputs[0]))
-            rest = list(inputs[len(gradient.args) :])
-            second = relax.Tuple([*rest[:at], made, *rest[at:]])
-            return inner.emit(relax.call_tir(called["update"], second, update.outputs[0]))
-
-        kernels = {"gradient": mod[gradient.kernel], "update": mod[update.kernel]}
-        place = len(gradient.args) + old - (at < old)
-        func = merged_kernel(kernels, [arg.ty for arg in args], body, [0, place])
-        known[key] = builder.add_func(func, f"{key[0]}_{key[1]}")
-    return relax.call_tir(known[key], relax.Tuple(args), update.outputs[0])
+    kernels = {"gradient": mod[gradient.kernel], "update": mod[update.kernel]}
+    types = [arg.ty for arg in (*gradient.args, *own)]
+    return merged_kernel(kernels, types, body, [0, count + old - (at < old)])
 
 
 @dataclass(frozen=True)

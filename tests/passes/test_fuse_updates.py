@@ -120,3 +120,17 @@ def test_a_hand_written_step() -> None:
     after = extract_graph(FuseUpdates()(SmallStep)).graph
     assert [op.name for op in after.ops] == ["h", "both", "y", "w_new"]
     assert dict(after.op["w_new"].updates) == {"w_new": "w"}
+
+
+def test_a_caller_may_refuse() -> None:
+    training = step(network(1), SGD())
+    asked: list[int] = []
+
+    def refuse(merged: tvm.tirx.PrimFunc, gradient: tvm.tirx.PrimFunc) -> bool:
+        asked.append(len(merged.params) - len(gradient.params))
+        return False
+
+    apart = tvm.transform.Sequential([FuseUpdates(is_better=refuse)])(training.mod)
+    assert len(extract_graph(apart).graph.ops) == len(graph(training).ops)
+    assert asked
+    assert set(asked) == {2}  # the parameter and the learning rate

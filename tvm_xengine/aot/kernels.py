@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from enum import Enum
+from functools import partial
 
 import tvm
 from tvm import s_tir, tirx
@@ -71,7 +72,8 @@ def lower_for_target(
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
     """
-    passes = [LowerToKernels(func_name), FuseUpdates(func_name)]
+    is_better = None if optimize is Optimize.SIZE else partial(_saves_memory, target)
+    passes = [LowerToKernels(func_name), FuseUpdates(func_name, is_better)]
     lowered = tvm.transform.Sequential(passes)(mod)
     extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
     kernels: dict[tuple[str, str], DeviceKernel] = {}
@@ -80,6 +82,17 @@ def lower_for_target(
         for device in platform.computing:
             kernels[name, device.name] = kernel
     return LoweredStep(lowered, func_name, extraction, platform, kernels)
+
+
+def _saves_memory(target: Target, merged: tirx.PrimFunc, gradient: tirx.PrimFunc) -> bool:
+    """Whether scheduling the merged kernel costs less scratch than the gradient takes.
+
+    A packed product that is written over a parameter must hold its whole depth at once.
+    """
+    both, alone = (prepare_kernel(func, target) for func in (merged, gradient))
+    (made,) = alone.outputs
+    gradient_bytes = tensor_bytes(made.shape, made.dtype)
+    return both.workspace_bytes <= alone.workspace_bytes + gradient_bytes // 2
 
 
 def _prepare(func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize) -> DeviceKernel:
