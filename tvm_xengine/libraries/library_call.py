@@ -41,13 +41,13 @@ class LibraryCall:
         """The options by name."""
         return dict(self.options)
 
-    def ints(self, name: str) -> tuple[int, ...]:
+    def numbers(self, name: str) -> tuple[int, ...]:
         """An option that is a list of numbers."""
         value = self.option[name]
         if not isinstance(value, tuple):
             raise ValueError(f"{self.operation}: {name} must be a tuple, got {value!r}")
         return tuple(int(str(part)) for part in value)
 
-    def int(self, name: str) -> int:
+    def number(self, name: str) -> int:
         """An option that is a number."""
         return int(str(self.option[name]))

@@ -77,7 +77,7 @@ def prepare_from(
 
     Raises
     ------
-    UnsupportedModuleError
+    InvalidPlatformError
         When none has it.
     """
     for source in sources:

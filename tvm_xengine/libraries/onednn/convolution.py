@@ -221,8 +221,8 @@ def _shape(
     call: LibraryCall, *, data: tuple[int, ...], weight: tuple[int, ...], output: tuple[int, ...]
 ) -> _Convolution | None:
     """The convolution between these shapes, None where its padding would be negative."""
-    rank, groups = len(data) - 2, call.int("groups")
-    strides, padding, dilation = (call.ints(name) for name in ("strides", "padding", "dilation"))
+    rank, groups = len(data) - 2, call.number("groups")
+    strides, padding, dilation = (call.numbers(name) for name in ("strides", "padding", "dilation"))
     before, after = padding[:rank], padding[rank:]
     reach = [dilation[a] * (weight[a + 2] - 1) + 1 for a in range(rank)]
     covered = _outputs(data[2:], before, after, reach, strides)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import tvm
@@ -31,6 +32,8 @@ from tvm_xengine.libraries.rest import Rest, without_parts
 from tvm_xengine.passes.explicit_workspace import ALIGNMENT_BYTES
 from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR
 
+_logger = logging.getLogger(__name__)
+
 _PARALLEL_FLOPS = 4e6
 """With less to do, waking other threads takes longer than they save."""
 
@@ -56,7 +59,8 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         claimed = replace(claimed, call=replace(claimed.call, threads=1))
     try:
         program = describe(claimed.call, library)
-    except LibraryError:
+    except LibraryError as error:
+        _logger.info("%s is left to the next source: %s", name, error)
         return None
     if program is None:
         return None

@@ -22,7 +22,7 @@ def softmax(call: LibraryCall, library: OnednnLibrary) -> Program | None:
         SOFTMAX_ACCURATE,
         tensor,
         tensor,
-        call.int("axis"),
+        call.number("axis"),
         attributes=library.attributes(),
     )
     if primitive is None:
