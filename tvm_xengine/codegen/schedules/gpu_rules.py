@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 
 from tvm import s_tir, tirx
@@ -10,10 +11,14 @@ from tvm.s_tir import dlight
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from tvm_xengine.codegen.schedules.blocks import intermediates, read_blocks
+from tvm_xengine.codegen.schedules.blocks import Block, intermediates, read_blocks
 from tvm_xengine.codegen.schedules.inline import inline_elementwise
 from tvm_xengine.codegen.schedules.threads import write_threads
 from tvm_xengine.codegen.targets import max_threads_per_block
+
+_WARP = 32
+_THREADS_OF_A_GPU = 32_768
+"""About so many keep a GPU busy."""
 
 _logger = logging.getLogger(__name__)
 
@@ -24,23 +29,27 @@ def propose_gpu_schedules(func: tirx.PrimFunc, target: Target) -> Iterator[tirx.
     The rules of TVM's dlight come first, and then loops of our own. A rule may propose what
     cannot be lowered: the caller takes the first that can.
     """
-    bare = _without_attributes(func)
-    rules = (
-        dlight.gpu.Matmul(),
-        dlight.gpu.GEMV(),
-        dlight.gpu.Reduction(),
-        dlight.gpu.GeneralReduction(),
-        dlight.gpu.Fallback(),
-    )
-    for rule in rules:
-        proposed = _apply(rule, bare, target)
-        if proposed is not None:
-            yield proposed.with_attrs(func.attrs)
     inlined = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(inlined)
     kernel = inlined.mod["main"]
-    if (blocks := read_blocks(kernel)) is not None:
+    blocks = read_blocks(kernel)
+    products = (dlight.gpu.Matmul(), dlight.gpu.GEMV())
+    sums = (dlight.gpu.Reduction(), dlight.gpu.GeneralReduction())
+    shares_sums = blocks is None or any(_is_worth_sharing(block) for block in blocks)
+    for rule in (*products, *(sums if shares_sums else ()), dlight.gpu.Fallback()):
+        proposed = _apply(rule, _without_attributes(func), target)
+        if proposed is not None:
+            yield proposed.with_attrs(func.attrs)
+    if blocks is not None:
         yield write_threads(kernel, blocks, intermediates(kernel), max_threads_per_block(target))
+
+
+def _is_worth_sharing(block: Block) -> bool:
+    """Whether a sum is long enough for a warp, and there are too few sums for all threads."""
+    sums, terms = (
+        math.prod(axis.extent for axis in axes) for axes in (block.spatial, block.summed)
+    )
+    return terms >= _WARP and sums < _THREADS_OF_A_GPU
 
 
 def _without_attributes(func: tirx.PrimFunc) -> tirx.PrimFunc:
