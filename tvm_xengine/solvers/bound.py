@@ -276,7 +276,7 @@ def incumbent_pressure(indexed: IndexedProblem, incumbent: Schedule) -> NDArray[
     problem = indexed.problem
     live = live_bytes(problem, incumbent, trace_residency(problem, incumbent))
     budget = {device.name: device.budget_bytes for device in problem.platform.devices}
-    index = {name: i for i, name in enumerate(indexed.op_names)}
+    index = indexed.op_index
     pressure = np.zeros(indexed.op_count)
     seen: set[str] = set()
     for position, step in enumerate(incumbent.steps):

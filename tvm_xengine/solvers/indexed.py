@@ -95,6 +95,16 @@ class IndexedProblem:
         return len(self.device_names)
 
     @cached_property
+    def op_index(self) -> dict[str, int]:
+        """Position of each op by name."""
+        return {name: i for i, name in enumerate(self.op_names)}
+
+    @cached_property
+    def tensor_index(self) -> dict[str, int]:
+        """Position of each tensor by name."""
+        return {name: j for j, name in enumerate(self.tensor_names)}
+
+    @cached_property
     def can_run(self) -> NDArray[np.bool_]:
         """Whether op i can run on device d, shape (n, D)."""
         return np.isfinite(self.run_weight)

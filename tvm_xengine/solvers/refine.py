@@ -71,6 +71,6 @@ def refine(
 
 def _order_of(indexed: IndexedProblem, schedule: Schedule) -> tuple[int, ...]:
     """The ops in the order in which `schedule` first runs them."""
-    position = {name: i for i, name in enumerate(indexed.op_names)}
+    position = indexed.op_index
     runs = (position[s.op] for s in schedule.steps if isinstance(s, Compute) and s.op in position)
     return tuple(dict.fromkeys(runs))

@@ -18,9 +18,7 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
     """
     p = model.indexed
     x = np.zeros(model.program.column_count)
-    op_index = {name: i for i, name in enumerate(p.op_names)}
-    tensor_index = {name: j for j, name in enumerate(p.tensor_names)}
-    device_index = {name: d for d, name in enumerate(p.device_names)}
+    op_index, tensor_index, device_index = p.op_index, p.tensor_index, p.problem.platform.index
     resident = np.zeros((p.device_count, p.tensor_count), np.bool_)
     for j, d in enumerate(p.home.tolist()):
         resident[d, j] = d >= 0
