@@ -19,7 +19,8 @@ from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.step import TrainingStep
 
 MOMENTUM = 0.9
-LEARNING_RATE = 2**-7
+LEARNING_RATE = 2**-12
+"""So small that five steps of a deep network with random weights are not chaos."""
 
 Values = Mapping[str, NDArray[np.floating]]
 Batch = tuple[torch.Tensor, torch.Tensor]
