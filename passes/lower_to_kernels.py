@@ -8,6 +8,7 @@ from tvm import ir, relax, tirx
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.dataflow import single_block
 from tvm_xengine.passes.express_views_as_reshape import ExpressViewsAsReshape
+from tvm_xengine.passes.fuse_in_order import OPAQUE_PATTERN, FuseInOrder
 from tvm_xengine.passes.fuse_keeping_parts import FuseKeepingParts
 from tvm_xengine.passes.inline_scalar_constants import InlineScalarConstants
 from tvm_xengine.passes.lift_constants import LiftConstants
@@ -16,8 +17,6 @@ from tvm_xengine.passes.name_kernels import named_legalizations
 
 INPLACE_ATTR = "tvm_xengine.inplace"
 """Kernel attribute ``[k, j, ...]``: output k may be written over input j."""
-
-_OPAQUE_PATTERN = 8
 
 
 @tvm.transform.module_pass(opt_level=0, name="LowerToKernels")
@@ -73,7 +72,7 @@ class LowerToKernels:
             passes += [
                 _KeepApart(),
                 relax.transform.AnnotateTIROpPattern(),
-                relax.transform.FuseOps(),
+                FuseInOrder(name),
                 FuseKeepingParts(),
             ]
         passes += [NameBindingsByKernel(name), relax.transform.DeadCodeElimination([name])]
@@ -93,7 +92,7 @@ class _KeepApart:
             if not isinstance(func, tirx.PrimFunc):
                 continue
             if INPLACE_ATTR in func.attrs or called.get(symbol, 1) > 1:
-                mod[symbol] = func.with_attr("op_pattern", _OPAQUE_PATTERN)
+                mod[symbol] = func.with_attr("op_pattern", OPAQUE_PATTERN)
         return mod
 
 

@@ -1,0 +1,283 @@
+"""Decide which kernels are fused, and in which order they stand, with an eye on memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import tvm
+from tvm import ir, relax, tirx
+
+from tvm_xengine.passes.dataflow import single_block, with_bindings
+from tvm_xengine.passes.kernel_calls import returned_fields, same_bytes
+
+OPAQUE_PATTERN = 8
+"""What ``op_pattern`` is for a kernel that no fusion may touch."""
+_Key = tuple[str, tuple[relax.Expr, ...]]
+
+
+@tvm.transform.module_pass(opt_level=0, name="FuseInOrder")
+class FuseInOrder:
+    """``FuseOps``, with every group where it keeps fewest bytes alive.
+
+    ``FuseOps`` puts a group where its first call was, and what the group reads before it: all
+    that leads to an addition moves in front of the weight gradients beside it, so that what they
+    read is kept longer, and the arena grows.
+
+    .. code-block:: python
+
+        a = R.call_tir(data_gradient, (da, w), ...)
+        b = R.call_tir(weight_gradient, (da, x), ...)
+        c = R.call_tir(data_gradient, (dc, v), ...)
+        d = R.call_tir(weight_gradient, (dc, y), ...)
+        s = R.call_tir(add, (a, c), ...)
+
+    becomes
+
+    .. code-block:: python
+
+        b = R.call_tir(weight_gradient, (da, x), ...)
+        c = R.call_tir(data_gradient, (dc, v), ...)
+        s = fused_data_gradient_add(da, w, c)
+        d = R.call_tir(weight_gradient, (dc, y), ...)
+
+    A call stays out of its group where that would keep more bytes than its result has: a slice,
+    for example, that waits for an addition far behind it, and until then for all it is cut from.
+
+    Of the orders that come into question (every group as early as what it reads is there, where
+    its last call was, or where ``FuseOps`` put it) the function gets that in which fewest bytes
+    are alive at once. Workspace is left out, because it is another on every device: a group needs
+    hardly more of it than its largest call does alone.
+
+    Parameters
+    ----------
+    func_name
+        The function whose order counts.
+    """
+
+    def __init__(self, func_name: str = "train_step") -> None:
+        self.func_name = func_name
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        groups = [_Groups.of(mod, self.func_name)]
+        while waiting := groups[-1].kept_by_waiting():
+            mod = _apart(mod, self.func_name, waiting)
+            groups.append(_Groups.of(mod, self.func_name))
+        orders = [order for last in reversed(groups) for order in last.orders()]
+        return min(orders, key=lambda order: order.peak_bytes).module()
+
+
+def _apart(mod: tvm.IRModule, func_name: str, calls: Collection[relax.Var]) -> tvm.IRModule:
+    """The module with kernels of their own, which nothing is fused with, for some calls."""
+    builder = relax.BlockBuilder(mod.clone())
+    bindings = []
+    for binding in single_block(mod[func_name]).bindings:
+        if binding.var in calls:
+            call = binding.value
+            kernel = mod[call.args[0]].with_attr("op_pattern", OPAQUE_PATTERN)
+            args = [builder.add_func(kernel, call.args[0].name_hint), *call.args[1:]]
+            binding = relax.VarBinding(
+                binding.var, ir.Call(call.op, args, call.attrs, call.ty_args)
+            )
+        bindings.append(binding)
+    apart = builder.get()
+    apart[func_name] = with_bindings(mod[func_name], bindings)
+    return relax.transform.Normalize()(apart)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """A function after ``FuseOps``, and before.
+
+    Attributes
+    ----------
+    parts
+        For each binding after the fusion, the bindings before it that it is made of.
+    place
+        For each binding after the fusion where it belongs in the order before. Of bindings that
+        belong to the same place, those that the others read come first already.
+    """
+
+    before: relax.Function
+    fused: tvm.IRModule
+    func_name: str
+    position: Mapping[relax.Var, int]
+    parts: Mapping[relax.Var, Sequence[relax.Var]]
+    place: Mapping[relax.Var, int]
+
+    @classmethod
+    def of(cls, mod: tvm.IRModule, func_name: str) -> _Groups:
+        before = mod[func_name]
+        fused = tvm.transform.Sequential([relax.transform.FuseOps()])(mod)
+        originals = _Originals(before)
+        position = originals.position
+        params = zip(fused[func_name].params, before.params, strict=True)
+        known: dict[relax.Expr, relax.Var] = dict(params)
+        made_of: dict[relax.Var, Sequence[relax.Var]] = {}
+        place: dict[relax.Var, int] = {}
+        for binding in single_block(fused[func_name]).bindings:
+            parts = originals.of(binding, fused, known)
+            if parts:
+                known[binding.var] = parts[-1]
+            ready = max([place[var] for var in _read(binding.value) if var in place], default=0)
+            place[binding.var] = max([ready, *(position[part] for part in parts[:1])])
+            made_of[binding.var] = parts
+        return cls(before, fused, func_name, position, made_of, place)
+
+    def orders(self) -> list[_Order]:
+        """Three orders: each group where what it reads is there, where its last call was, or where
+        ``FuseOps`` put it.
+        """
+        as_fused = list(single_block(self.fused[self.func_name]).bindings)
+        last = {
+            var: max([self.place[var], *(self.position[part] for part in parts)])
+            for var, parts in self.parts.items()
+        }
+        found = [
+            sorted(as_fused, key=lambda binding: self.place[binding.var]),
+            sorted(as_fused, key=lambda binding: last[binding.var]),
+            as_fused,
+        ]
+        return [_Order(self.fused, self.func_name, tuple(bindings)) for bindings in found]
+
+    def kept_by_waiting(self) -> frozenset[relax.Var]:
+        """The calls that wait for their group, and meanwhile keep more than what they make."""
+        bindings = single_block(self.before).bindings
+        value = {binding.var: binding.value for binding in bindings}
+        base = same_bytes(bindings)
+        runs_at = {part: self.place[var] for var, parts in self.parts.items() for part in parts}
+        needed_at: dict[relax.Var, list[tuple[int, relax.Var]]] = {}
+        for binding in bindings:
+            for var in _read(binding.value):
+                at = runs_at.get(binding.var, self.position[binding.var])
+                needed_at.setdefault(base.get(var, var), []).append((at, binding.var))
+        for field in returned_fields(self.before):
+            needed_at.setdefault(base.get(field, field), []).append((len(bindings), field))
+        found = set()
+        for group, parts in self.parts.items():
+            for part in parts[:-1]:
+                if self.place[group] <= self.position[part]:
+                    continue
+                kept = {
+                    base.get(var, var) for var in _read(value[part]) if base.get(var, var) in value
+                }
+                kept = {
+                    var
+                    for var in kept - set(parts)
+                    if all(at < self.place[group] for at, by in needed_at[var] if by not in parts)
+                }
+                if sum(map(_size_bytes, kept)) > _size_bytes(part):
+                    found.add(part)
+        return frozenset(found)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Bindings for a function of a module, in an order that they may have."""
+
+    mod: tvm.IRModule
+    func_name: str
+    bindings: tuple[relax.Binding, ...]
+
+    def module(self) -> tvm.IRModule:
+        """The module with the function in this order."""
+        mod = self.mod.clone()
+        mod[self.func_name] = with_bindings(mod[self.func_name], self.bindings)
+        return relax.transform.Normalize()(mod)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest sum of bytes that the function has made and still reads.
+
+        What it returns does not count: new state lies where the old one was.
+        """
+        base = same_bytes(self.bindings)
+        made_at: dict[relax.Var, int] = {}
+        read_at: dict[relax.Var, int] = {}
+        for at, binding in enumerate(self.bindings):
+            for var in _read(binding.value):
+                read_at[base.get(var, var)] = at
+            if isinstance(binding.value, relax.TupleGetItem):
+                made_at[binding.var] = made_at.get(binding.value.tuple_value, at)
+            elif binding.var not in base:
+                made_at[binding.var] = at
+        returned = {base.get(f, f) for f in returned_fields(self.mod[self.func_name])}
+        change = [0] * (len(self.bindings) + 1)
+        for var, at in made_at.items():
+            if var not in returned and not isinstance(var.ty, relax.TupleType):
+                change[at] += _size_bytes(var)
+                change[read_at.get(var, at) + 1] -= _size_bytes(var)
+        return max(accumulate(change), default=0)
+
+
+def _size_bytes(var: relax.Var) -> int:
+    """Bytes of a tensor; 0 where its shape is not static, which `extract_graph` refuses."""
+    shape = var.ty.shape.values if isinstance(var.ty.shape, relax.ShapeExpr) else []
+    if not shape or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return 0
+    return math.prod(map(int, shape)) * int(var.ty.dtype.dtype.itemsize)
+
+
+class _Originals:
+    """The bindings before the fusion, found by what they compute from what."""
+
+    def __init__(self, func: relax.Function) -> None:
+        bindings = single_block(func).bindings
+        self.position = {binding.var: at for at, binding in enumerate(bindings)}
+        self._by_key: dict[_Key, list[relax.Var]] = {}
+        for binding in reversed(bindings):
+            self._by_key.setdefault(_key(binding.value, {}), []).append(binding.var)
+
+    def of(
+        self, binding: relax.Binding, mod: tvm.IRModule, known: Mapping[relax.Expr, relax.Var]
+    ) -> list[relax.Var]:
+        """What a binding was before, or the calls of the group that it is; empty if unknown."""
+        value = binding.value
+        if not isinstance(value, ir.Call) or not isinstance(value.op, ir.GlobalVar):
+            found = self._take(_key(value, known))
+            return [] if found is None else [found]
+        group = mod[value.op]
+        inside = {p: known.get(arg, arg) for p, arg in zip(group.params, value.args, strict=True)}
+        parts = []
+        for part in single_block(group).bindings:
+            if (found := self._take(_key(part.value, inside))) is None:
+                return []
+            inside[part.var] = found
+            parts.append(found)
+        return parts
+
+    def _take(self, key: _Key) -> relax.Var | None:
+        """The first binding that computes `key`; of several equal ones the next every time."""
+        same = self._by_key.get(key, [])
+        if len(same) > 1:
+            return same.pop()
+        return same[0] if same else None
+
+
+def _key(value: relax.Expr, known: Mapping[relax.Expr, relax.Var]) -> _Key:
+    """What an expression computes, and from which variables."""
+    read = tuple(known.get(var, var) for var in _read(value))
+    if isinstance(value, relax.TupleGetItem):
+        return f"item {value.index}", read
+    if not isinstance(value, ir.Call):
+        return type(value).__name__, read
+    first = value.args[0] if value.args else None
+    kernel = first.name_hint if isinstance(first, ir.GlobalVar) else ""
+    name = value.op.name if isinstance(value.op, ir.Op) else str(value.op)
+    return f"{name} {kernel} {value.ty}", read
+
+
+def _read(value: relax.Expr) -> Iterator[relax.Expr]:
+    """The variables that an expression reads, in order."""
+    if isinstance(value, ir.Call):
+        for arg in value.args:
+            yield from _read(arg)
+    elif isinstance(value, relax.Tuple):
+        for field in value.fields:
+            yield from _read(field)
+    elif isinstance(value, relax.TupleGetItem):
+        yield from _read(value.tuple_value)
+    elif isinstance(value, relax.Var):
+        yield value
