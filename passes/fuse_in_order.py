@@ -160,17 +160,29 @@ class _Groups:
             for part in parts[:-1]:
                 if self.place[group] <= self.position[part]:
                     continue
-                kept = {
-                    base.get(var, var) for var in _read(value[part]) if base.get(var, var) in value
-                }
-                kept = {
+                before = _with_inputs(part, value, parts)
+                read = {base.get(var, var) for one in before for var in _read(value[one])}
+                kept = [
                     var
-                    for var in kept - set(parts)
-                    if all(at < self.place[group] for at, by in needed_at[var] if by not in parts)
-                }
+                    for var in read - set(parts)
+                    if var in value
+                    and all(at < self.place[group] for at, by in needed_at[var] if by not in parts)
+                ]
                 if sum(map(_size_bytes, kept)) > _size_bytes(part):
                     found.add(part)
         return frozenset(found)
+
+
+def _with_inputs(
+    part: relax.Var, value: Mapping[relax.Var, relax.Expr], parts: Collection[relax.Var]
+) -> set[relax.Var]:
+    """A part of a group, and the parts that lead to it."""
+    found: set[relax.Var] = set()
+    waiting = [part]
+    while waiting:
+        found.add(one := waiting.pop())
+        waiting += [var for var in _read(value[one]) if var in parts]
+    return found
 
 
 @dataclass(frozen=True)
