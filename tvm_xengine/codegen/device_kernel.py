@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_xengine.codegen.gpu_lowering import lower_to_launches
+from tvm_xengine.codegen.gpu_lowering import lower_to_launches, require_launches
 from tvm_xengine.codegen.inplace import InplacePair, inplace_pairs, share_inplace_buffers
 from tvm_xengine.codegen.kernel_hash import kernel_hash
 from tvm_xengine.codegen.lowering import lower_to_explicit_memory
@@ -166,7 +166,9 @@ def _lower_for_gpu(func: tirx.PrimFunc, symbol: str, target: Target, name: str) 
     reasons = []
     for proposed in propose_gpu_schedules(func, target):
         try:
-            return _lower(proposed, symbol, target)
+            lowered = _lower(proposed, symbol, target)
+            require_launches(lowered)
+            return lowered
         except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
             reasons.append(str(error).strip().splitlines()[-1])
     raise UnsupportedModuleError(

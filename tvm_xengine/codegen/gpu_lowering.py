@@ -8,6 +8,7 @@ from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
 
 from tvm_xengine.codegen.targets import max_threads_per_block
+from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.passes.explicit_workspace import ExplicitWorkspace
 
@@ -23,8 +24,8 @@ def lower_to_launches(target: Target) -> tvm.transform.Pass:
 
     They are the GPU part of ``s_tir.pipeline.default_s_tir_pipeline`` up to ``SplitHostDevice``,
     with `ExplicitWorkspace`: what one launch leaves for the next is workspace, however small. At
-    the end a kernel is refused that touches device memory outside of a launch, or whose launches
-    need more threads or shared memory than a block of `target` has. Transcendental functions are
+    the end a kernel is refused whose launches need more threads or shared memory than a block of
+    `target` has (see also `require_launches`). Transcendental functions are
     written out as for processors, because TVM has the CUDA compiler replace them by instructions
     that are right in 11 bits.
     """
@@ -73,6 +74,30 @@ def lower_to_launches(target: Target) -> tvm.transform.Pass:
             _verify_limits(target),
         ]
     )
+
+
+def require_launches(kernel: tirx.PrimFunc) -> None:
+    """Raise UnsupportedModuleError where a lowered kernel touches memory outside of a launch."""
+    if (found := _outside_launches(kernel.body)) is not None:
+        raise UnsupportedModuleError(
+            f"expected every loop to be bound to the threads of a launch, found {found} outside"
+        )
+
+
+def _outside_launches(stmt: tirx.Stmt) -> str | None:
+    """What the processor that launches would do itself."""
+    match stmt:
+        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
+            return None
+        case tirx.SeqStmt():
+            found = (_outside_launches(child) for child in stmt.seq)
+            return next((one for one in found if one is not None), None)
+        case tirx.AttrStmt():
+            return _outside_launches(stmt.body)
+        case tirx.DeclBuffer() | tirx.AllocBuffer() | tirx.Bind():
+            return None
+        case _:
+            return type(stmt).__name__
 
 
 def split_host_and_device(mod: tvm.IRModule) -> tuple[tvm.IRModule, tvm.IRModule]:

@@ -66,7 +66,7 @@ def _why_not_inplace(kernel: tirx.PrimFunc, old_param: int, new_param: int) -> s
     stores = [(place, a) for place, a in enumerate(accesses) if a.buffer.same_as(new)]
     loads = [(place, a) for place, a in enumerate(accesses) if a.buffer.same_as(old)]
     for _, store in stores:
-        if not store.is_load and not all(store.mentions(loop.loop_var) for loop in store.loops):
+        if not store.is_load and not all(map(store.mentions, store.loops)):
             return "the kernel writes its elements more than once"
     for load_place, load in loads:
         for store_place, store in stores:
@@ -95,11 +95,11 @@ def _as_loops(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Access:
-    """One load or store and the loops around it."""
+    """One load or store and the variables of the loops (or of the threads) around it."""
 
     buffer: ir.Var
     index: tuple[ir.Expr, ...]
-    loops: tuple[tirx.For, ...]
+    loops: tuple[ir.Var, ...]
     is_load: bool
 
     def mentions(self, var: ir.Var) -> bool:
@@ -115,7 +115,7 @@ class _Access:
 
 
 def _accesses(
-    stmt: tirx.Stmt, loops: tuple[tirx.For, ...], buffers: tuple[ir.Var, ...]
+    stmt: tirx.Stmt, loops: tuple[ir.Var, ...], buffers: tuple[ir.Var, ...]
 ) -> Iterator[_Access]:
     """Yield the loads and stores of `buffers` in the order of the program."""
     match stmt:
@@ -123,7 +123,18 @@ def _accesses(
             for child in stmt.seq:
                 yield from _accesses(child, loops, buffers)
         case tirx.For():
-            yield from _accesses(stmt.body, (*loops, stmt), buffers)
+            yield from _accesses(stmt.body, (*loops, stmt.loop_var), buffers)
+        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
+            is_single = isinstance(stmt.value, tirx.IntImm) and int(stmt.value) == 1
+            around = loops if is_single else (*loops, stmt.node.var)
+            yield from _accesses(stmt.body, around, buffers)
+        case tirx.AttrStmt():
+            yield from _accesses(stmt.body, loops, buffers)
+        case tirx.IfThenElse():
+            yield from _loads(stmt.condition, loops, buffers)
+            yield from _accesses(stmt.then_case, loops, buffers)
+            if stmt.else_case is not None:
+                yield from _accesses(stmt.else_case, loops, buffers)
         case _:
             yield from _loads(stmt, loops, buffers)
             if isinstance(stmt, tirx.BufferStore) and stmt.buffer in buffers:
@@ -131,7 +142,7 @@ def _accesses(
 
 
 def _loads(
-    stmt: tirx.Stmt, loops: tuple[tirx.For, ...], buffers: tuple[ir.Var, ...]
+    stmt: tirx.Stmt, loops: tuple[ir.Var, ...], buffers: tuple[ir.Var, ...]
 ) -> list[_Access]:
     found: list[_Access] = []
 

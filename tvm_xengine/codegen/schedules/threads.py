@@ -39,7 +39,7 @@ def _launch(block: Block, max_threads: int) -> tirx.Stmt:
     position = group * threads + thread
     body = _one_thread(block, unravel(position, block.spatial))
     if groups * threads != positions:
-        body = tirx.IfThenElse(position < positions, body)
+        body = tirx.IfThenElse(position < positions, body, None)
     return _bound(group, groups, "blockIdx.x", _bound(thread, threads, "threadIdx.x", body))
 
 
