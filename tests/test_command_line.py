@@ -158,7 +158,8 @@ def test_a_target_that_tvm_does_not_know_is_refused(tmp_path: Path, cache: Path)
 
 def test_ctrl_c_while_measuring_keeps_what_was_measured(tmp_path: Path) -> None:
     cache = tmp_path / "measurements.jsonl"
-    command = [sys.executable, "-m", "tvm_xengine", "plan", "lenet", "--cache", str(cache)]
+    command = [sys.executable, "-m", "tvm_xengine", "plan", "lenet", "--costs", "measured"]
+    command += ["--cache", str(cache)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
