@@ -59,6 +59,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         keeps=keeps,
         copies=copies,
         tolerance=float_literal(np.float32(expected.tolerance).item(), "float32"),
+        output_tolerance=float_literal(np.float32(expected.output_tolerance).item(), "float32"),
     )
 
 
@@ -120,7 +121,7 @@ int main(int argc, char **argv) {{
   if ({name}_eval(&step)) return 5;
   for (int i = 0; i < {output_count}; i++)
     if (differ((float)((const {output_kind} *)(void *)(arena + {MACRO}_EVAL_OUT_{output}))[i],
-               expected_output[i], 1e-3f))
+               expected_output[i], {output_tolerance}))
       return 5;
   {name}_close(&step);
   return 0;

@@ -38,6 +38,8 @@ _PLATFORM = Platform((Device("cpu", "llvm -mcpu=native"),))
 
 LOSS_TOLERANCE = 1e-5
 """Allowed difference of a loss, relative to one plus its size, where rounding is not amplified."""
+OUTPUT_TOLERANCE = 1e-3
+"""Least allowed difference of the evaluation's output, which follows twenty steps of rounding."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Expected:
     def tolerance(self) -> float:
         """What a loss on another machine may differ by, relative to one plus its size."""
         return max(LOSS_TOLERANCE, 10 * self.rounding_error)
+
+    @property
+    def output_tolerance(self) -> float:
+        """The same of the output, which all steps have led to."""
+        return max(OUTPUT_TOLERANCE, 10 * self.tolerance)
 
 
 def host_step(training: TrainingStep) -> StepExecutable:

@@ -11,9 +11,6 @@ from tvm_xengine.aot.c_types import float_literal, stored_type
 from tvm_xengine.aot.package import Package
 from tvm_xengine.aot.reference import Expected
 
-OUTPUT_TOLERANCE = 1e-3
-"""Least allowed difference of the evaluation's output, which follows twenty steps of rounding."""
-
 _MAX_OUTPUTS = 64
 
 
@@ -53,7 +50,6 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         f" if ({region}[i] != byte) return 0;"
         for region in regions
     )
-    output_tolerance = max(OUTPUT_TOLERANCE, 10 * expected.tolerance)
     return _TEMPLATE.format(
         name=name,
         MACRO=macro,
@@ -76,7 +72,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         guards=guards,
         seed=seed_literal(),
         loss_tolerance=float_literal(np.float32(expected.tolerance).item(), "float32"),
-        output_tolerance=float_literal(np.float32(output_tolerance).item(), "float32"),
+        output_tolerance=float_literal(np.float32(expected.output_tolerance).item(), "float32"),
     )
 
 
