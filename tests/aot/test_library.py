@@ -116,7 +116,8 @@ def test_c_loader_on_aarch64(network: str, tmp_path: Path, pytestconfig: pytest.
     assert compiler is not None
     done = selftest(report, compiler, packages / "tvm", packages / "tvm_ffi", run)
     assert done.returncode == 0, (done.stdout, done.stderr)
-    assert losses_of(done) == pytest.approx(report.expected.losses, rel=1e-5, abs=1e-5)
+    allowed = report.expected.tolerance  # more than 1e-5 where rounding is amplified
+    assert losses_of(done) == pytest.approx(report.expected.losses, rel=allowed, abs=allowed)
 
 
 def test_bad_orders_are_refused(tmp_path: Path) -> None:
