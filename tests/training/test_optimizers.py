@@ -76,7 +76,7 @@ def _assert_five_equal_steps(
     module = TwoLayers()
     size = 4 * micro_batches
     x, classes = torch.randn(5, size, 6), torch.randint(0, 3, (5, size))
-    classes[:, ::4] = 0  # where all labels are ignored the loss is not a number, here and in PyTorch
+    classes[:, ::4] = 0  # a loss over ignored labels alone is not a number, in PyTorch neither
     recipe = Recipe(
         loss=loss or CrossEntropy(),
         optimizer=ours,
