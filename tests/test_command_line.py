@@ -158,7 +158,7 @@ def test_a_target_that_tvm_does_not_know_is_refused(tmp_path: Path, cache: Path)
 
 def test_ctrl_c_while_measuring_keeps_what_was_measured(tmp_path: Path) -> None:
     cache = tmp_path / "measurements.jsonl"
-    command = [sys.executable, "-m", "tvm_xengine", "plan", "lenet", "--costs", "measured"]
+    command = [sys.executable, "-m", "tvm_xengine", "plan", "resnet8", "--costs", "measured"]
     command += ["--cache", str(cache)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
@@ -172,4 +172,4 @@ def test_ctrl_c_while_measuring_keeps_what_was_measured(tmp_path: Path) -> None:
     assert "Traceback" not in errors
     rows = [json.loads(line) for line in cache.read_text().splitlines()]
     measured = [row for row in rows if "compute_us" in row]
-    assert 0 < len(measured) < 3 * 2 * 30  # some, but not three rounds of all kernels
+    assert 0 < len(measured) < 3 * 2 * 50  # some, but not three rounds of all kernels
