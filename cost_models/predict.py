@@ -52,15 +52,22 @@ def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> d
     Kernels for targets that the model does not know, those of libraries, or all when there is no
     model, get a typical roofline, and say so in their source.
     """
-    of_libraries = [kernel for kernel in distinct_kernels(kernels) if kernel.library is not None]
-    distinct = [kernel for kernel in distinct_kernels(kernels) if kernel.library is None]
-    known = [kernel for kernel in distinct if model is not None and knows(model, kernel)]
-    others = [kernel for kernel in distinct if model is None or not knows(model, kernel)]
-    costs = {kernel.symbol: _library_cost(kernel) for kernel in of_libraries}
+    distinct = distinct_kernels(kernels)
+    costs = {
+        kernel.symbol: _library_cost(kernel) for kernel in distinct if kernel.library is not None
+    }
+    known: list[DeviceKernel] = []
+    on_gpu: list[DeviceKernel] = []
+    on_cpu: list[DeviceKernel] = []
+    for kernel in distinct:
+        if kernel.library is not None:
+            continue
+        if model is not None and knows(model, kernel):
+            known.append(kernel)
+        else:
+            (on_gpu if is_gpu(kernel.target) else on_cpu).append(kernel)
     if model is not None:
         costs |= _predict(known, model.predictor, CostSource.PREDICTED)
-    on_gpu = [kernel for kernel in others if is_gpu(kernel.target)]
-    on_cpu = [kernel for kernel in others if not is_gpu(kernel.target)]
     costs |= _predict(on_gpu, TYPICAL_GPU_ROOFLINE, CostSource.ROOFLINE)
     return costs | _predict(on_cpu, TYPICAL_ROOFLINE, CostSource.ROOFLINE)
 

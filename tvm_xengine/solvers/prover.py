@@ -103,7 +103,7 @@ class Prover:
             if (
                 proof is not None
                 and _is_of_its_scope(value, proof)
-                and (is_closed(value, proof, self._request))
+                and is_closed(value, proof, self._request)
             ):
                 return proof
         return general

@@ -6,18 +6,17 @@ wherever memory is short: a few rounds lead to a solution that can be carried ou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Compute, Schedule
 from tvm_xengine.solvers.backends.answer import BackendOptions
-from tvm_xengine.solvers.bound import (
-    Listener,
-    RunProgram,
+from tvm_xengine.solvers.bound import Listener, RunProgram, worthwhile_gap
+from tvm_xengine.solvers.choose_moments import (
     incumbent_pressure,
     most_exceeded,
     negligible_tensors,
-    worthwhile_gap,
 )
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import formulate_moments, periods_in_order
@@ -28,6 +27,8 @@ _FIRST_MOMENTS = 2
 _MOST_MOMENTS = 24
 _SOLVE_SHARE = 0.15
 _LEAST_SOLVE_S = 2.0
+_NAP_S = 0.02
+"""Between looks for a first incumbent, which the search needs the core for."""
 
 
 def refine(
@@ -43,6 +44,7 @@ def refine(
     while request.remaining_s > 0.0:
         best = listener.incumbent()
         if best is None:
+            time.sleep(_NAP_S)
             yield
             continue
         schedule = best[1]
