@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tvm_xengine.aot.batches import draw_functions, fill_loop, seed_literal
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.c_types import float_literal, stored_type
+from tvm_xengine.aot.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.library_layout import Library
 from tvm_xengine.aot.reference import Expected, Trial
 
@@ -43,10 +42,11 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
     return _SELFTEST.format(
         name=name,
         MACRO=macro,
+        differ=DIFFER,
         steps=trial.steps,
-        losses=_floats(expected.losses),
-        outputs=_floats(expected.output[:64]),
-        output_count=min(len(expected.output), 64),
+        losses=rows_of(expected.losses),
+        outputs=rows_of(expected.output[:MAX_OUTPUTS]),
+        output_count=min(len(expected.output), MAX_OUTPUTS),
         loss=c_identifier("loss"),
         output=c_identifier("output"),
         output_kind=stored_type(library.output.dtype),
@@ -58,13 +58,9 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         lasts=lasts,
         keeps=keeps,
         copies=copies,
-        tolerance=float_literal(np.float32(expected.tolerance).item(), "float32"),
-        output_tolerance=float_literal(np.float32(expected.output_tolerance).item(), "float32"),
+        tolerance=single(expected.tolerance),
+        output_tolerance=single(expected.output_tolerance),
     )
-
-
-def _floats(values: Sequence[float]) -> str:
-    return ",\n".join(f"    {float_literal(np.float32(x).item(), 'float32')}" for x in values)
 
 
 _SELFTEST = """\
@@ -88,11 +84,7 @@ static const float expected_output[{output_count}] = {{
 
 {draw}
 
-static float size_of(float x) {{ return x < 0 ? -x : x; }}
-
-static int differ(float a, float b, float tolerance) {{
-  return !(size_of(a - b) <= tolerance * (1.0f + size_of(b)));
-}}
+{differ}
 
 int main(int argc, char **argv) {{
   static {name}_step step;

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tvm_xengine.aot.batches import BatchInput, draw_functions, fill_loop, seed_literal
-from tvm_xengine.aot.c_types import float_literal, stored_type
+from tvm_xengine.aot.c_types import stored_type
+from tvm_xengine.aot.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.package import Package
 from tvm_xengine.aot.reference import Expected
-
-_MAX_OUTPUTS = 64
 
 
 def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Expected) -> str:
@@ -26,13 +25,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         f"static _Alignas(64) {stored_type(e.field.dtype)} {e.field.c_name}[{_count(e.field.shape)}];"
         for e in inputs
     )
-    losses = ",\n".join(
-        f"    {float_literal(np.float32(x).item(), 'float32')}" for x in expected.losses
-    )
-    outputs = expected.output[:_MAX_OUTPUTS]
-    output_rows = ",\n".join(
-        f"    {float_literal(np.float32(x).item(), 'float32')}" for x in outputs
-    )
+    outputs = expected.output[:MAX_OUTPUTS]
     ((output_field, _),) = package.evaluate.results.values()
     fills = "\n".join(fill_loop(name, entry) for entry in inputs)
     names = [field.c_name for field in package.train.inputs]
@@ -53,14 +46,15 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
     return _TEMPLATE.format(
         name=name,
         MACRO=macro,
+        differ=DIFFER,
         memory=memory,
         arrays=arrays,
         steps=len(expected.losses),
-        losses=losses,
+        losses=rows_of(expected.losses),
         output_kind=stored_type(output_field.dtype),
         output_size=_count(output_field.shape),
         output_count=len(outputs),
-        outputs=output_rows,
+        outputs=rows_of(outputs),
         draw=draw_functions(name),
         fills=fills,
         train_args=train_args,
@@ -71,8 +65,8 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         poison=poison,
         guards=guards,
         seed=seed_literal(),
-        loss_tolerance=float_literal(np.float32(expected.tolerance).item(), "float32"),
-        output_tolerance=float_literal(np.float32(expected.output_tolerance).item(), "float32"),
+        loss_tolerance=single(expected.tolerance),
+        output_tolerance=single(expected.output_tolerance),
     )
 
 
@@ -114,11 +108,7 @@ static const float expected_output[{output_count}] = {{
 
 {draw}
 
-static float size_of(float x) {{ return x < 0 ? -x : x; }}
-
-static int differ(float a, float b, float tolerance) {{
-  return !(size_of(a - b) <= tolerance * (1.0f + size_of(b)));
-}}
+{differ}
 
 /* Everything that no call may rely on. */
 static void poison(int byte) {{

@@ -106,20 +106,8 @@ def conv_data_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | N
         return None
     if shape.is_pointwise and (program := pointwise_data_gradient(call, library)) is not None:
         return program
-    forward = _forward(shape, library, library.describe)
-    if forward is None:
-        return None
     data, weight, output = _layouts(shape, library)
-    backward = library.describe_good(
-        "convolution_backward_data",
-        CONVOLUTION_DIRECT,
-        data,
-        weight,
-        output,
-        *shape.window,
-        forward,
-        attributes=library.attributes(),
-    )
+    backward = _backward("convolution_backward_data", (data, weight, output), shape, library)
     if backward is None:
         return None
     builder = ProgramBuilder(library)
@@ -146,21 +134,9 @@ def conv_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Program |
         return None
     if shape.is_pointwise and (program := pointwise_weight_gradient(call, library)) is not None:
         return program
-    forward = _forward(shape, library, library.describe)
-    if forward is None:
-        return None
     data, weight, output = _layouts(shape, library)
-    backward = library.describe_good(
-        "convolution_backward_weights",
-        CONVOLUTION_DIRECT,
-        data,
-        weight,
-        None,
-        output,
-        *shape.window,
-        forward,
-        attributes=library.attributes(),
-    )
+    tensors = (data, weight, None, output)
+    backward = _backward("convolution_backward_weights", tensors, shape, library)
     if backward is None:
         return None
     builder = ProgramBuilder(library)
@@ -203,6 +179,26 @@ def _forward(
         output,
         *shape.window,
         attributes=library.attributes(relu=relu),
+    )
+
+
+def _backward(
+    kind: str,
+    tensors: tuple[MemoryDesc | None, ...],
+    shape: _Convolution,
+    library: OnednnLibrary,
+) -> PrimitiveDesc | None:
+    """A good backward primitive of that kind, None where oneDNN has none."""
+    forward = _forward(shape, library, library.describe)
+    if forward is None:
+        return None
+    return library.describe_good(
+        kind,
+        CONVOLUTION_DIRECT,
+        *tensors,
+        *shape.window,
+        forward,
+        attributes=library.attributes(),
     )
 
 
