@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
 from tvm_xengine.passes.dataflow import single_block, with_bindings
 from tvm_xengine.passes.kernel_calls import returned_fields, same_bytes
+from tvm_xengine.passes.live_bytes import live_bytes, size_bytes, variables_read
 
 OPAQUE_PATTERN = 8
 """What ``op_pattern`` is for a kernel that no fusion may touch."""
@@ -121,7 +120,9 @@ class _Groups:
             parts = originals.of(binding, fused, known)
             if parts:
                 known[binding.var] = parts[-1]
-            ready = max([place[var] for var in _read(binding.value) if var in place], default=0)
+            ready = max(
+                [place[var] for var in variables_read(binding.value) if var in place], default=0
+            )
             place[binding.var] = max([ready, *(position[part] for part in parts[:1])])
             made_of[binding.var] = parts
         return cls(before, fused, func_name, position, made_of, place)
@@ -150,7 +151,7 @@ class _Groups:
         runs_at = {part: self.place[var] for var, parts in self.parts.items() for part in parts}
         needed_at: dict[relax.Var, list[tuple[int, relax.Var]]] = {}
         for binding in bindings:
-            for var in _read(binding.value):
+            for var in variables_read(binding.value):
                 at = runs_at.get(binding.var, self.position[binding.var])
                 needed_at.setdefault(base.get(var, var), []).append((at, binding.var))
         for field in returned_fields(self.before):
@@ -161,14 +162,14 @@ class _Groups:
                 if self.place[group] <= self.position[part]:
                     continue
                 before = _with_inputs(part, value, parts)
-                read = {base.get(var, var) for one in before for var in _read(value[one])}
+                read = {base.get(var, var) for one in before for var in variables_read(value[one])}
                 kept = [
                     var
                     for var in read - set(parts)
                     if var in value
                     and all(at < self.place[group] for at, by in needed_at[var] if by not in parts)
                 ]
-                if sum(map(_size_bytes, kept)) > _size_bytes(part):
+                if sum(map(size_bytes, kept)) > size_bytes(part):
                     found.add(part)
         return frozenset(found)
 
@@ -181,7 +182,7 @@ def _with_inputs(
     waiting = [part]
     while waiting:
         found.add(one := waiting.pop())
-        waiting += [var for var in _read(value[one]) if var in parts]
+        waiting += [var for var in variables_read(value[one]) if var in parts]
     return found
 
 
@@ -201,35 +202,8 @@ class _Order:
 
     @property
     def peak_bytes(self) -> int:
-        """The largest sum of bytes that the function has made and still reads.
-
-        What it returns does not count: new state lies where the old one was.
-        """
-        base = same_bytes(self.bindings)
-        made_at: dict[relax.Var, int] = {}
-        read_at: dict[relax.Var, int] = {}
-        for at, binding in enumerate(self.bindings):
-            for var in _read(binding.value):
-                read_at[base.get(var, var)] = at
-            if isinstance(binding.value, relax.TupleGetItem):
-                made_at[binding.var] = made_at.get(binding.value.tuple_value, at)
-            elif binding.var not in base:
-                made_at[binding.var] = at
-        returned = {base.get(f, f) for f in returned_fields(self.mod[self.func_name])}
-        change = [0] * (len(self.bindings) + 1)
-        for var, at in made_at.items():
-            if var not in returned and not isinstance(var.ty, relax.TupleType):
-                change[at] += _size_bytes(var)
-                change[read_at.get(var, at) + 1] -= _size_bytes(var)
-        return max(accumulate(change), default=0)
-
-
-def _size_bytes(var: relax.Var) -> int:
-    """Bytes of a tensor; 0 where its shape is not static, which `extract_graph` refuses."""
-    shape = var.ty.shape.values if isinstance(var.ty.shape, relax.ShapeExpr) else []
-    if not shape or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        return 0
-    return math.prod(map(int, shape)) * int(var.ty.dtype.dtype.itemsize)
+        """The largest sum of bytes that the function has made and still reads."""
+        return max(live_bytes(self.mod[self.func_name], self.bindings), default=0)
 
 
 class _Originals:
@@ -270,7 +244,7 @@ class _Originals:
 
 def _key(value: relax.Expr, known: Mapping[relax.Expr, relax.Var]) -> _Key:
     """What an expression computes, and from which variables."""
-    read = tuple(known.get(var, var) for var in _read(value))
+    read = tuple(known.get(var, var) for var in variables_read(value))
     if isinstance(value, relax.TupleGetItem):
         return f"item {value.index}", read
     if not isinstance(value, ir.Call):
@@ -279,17 +253,3 @@ def _key(value: relax.Expr, known: Mapping[relax.Expr, relax.Var]) -> _Key:
     kernel = first.name_hint if isinstance(first, ir.GlobalVar) else ""
     name = value.op.name if isinstance(value.op, ir.Op) else str(value.op)
     return f"{name} {kernel} {value.ty}", read
-
-
-def _read(value: relax.Expr) -> Iterator[relax.Expr]:
-    """The variables that an expression reads, in order."""
-    if isinstance(value, ir.Call):
-        for arg in value.args:
-            yield from _read(arg)
-    elif isinstance(value, relax.Tuple):
-        for field in value.fields:
-            yield from _read(field)
-    elif isinstance(value, relax.TupleGetItem):
-        yield from _read(value.tuple_value)
-    elif isinstance(value, relax.Var):
-        yield value

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
+from tvm import tirx
 
 from tvm_xengine.arena import plan_arenas
 from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
-from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measure import measure_kernels, require_measured
 from tvm_xengine.cost_models.measure_link import measure_link
@@ -22,10 +22,11 @@ from tvm_xengine.energy import kernel_energy_uj
 from tvm_xengine.extract import Extraction, extract_graph
 from tvm_xengine.graph import Role
 from tvm_xengine.libraries.context import KernelContext
-from tvm_xengine.libraries.sources import available_sources, prepare_from
+from tvm_xengine.libraries.prepared import PreparedKernels
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.passes.bind_arenas import BindArenas
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.split_groups import SplitGroups
 from tvm_xengine.planner import Plan, keep_everything
 from tvm_xengine.platform import Platform
 from tvm_xengine.problem import CostSource, OpCost, Problem
@@ -84,17 +85,22 @@ def lower_step(
     InvalidPlatformError
         If a device names kernel sources that nobody knows, or only such as are missing here.
     """
+    prepared = PreparedKernels(platform)
+    devices = [device.name for device in platform.computing]
     lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
+    symbols = [g for g, func in lowered.functions_items() if isinstance(func, tirx.PrimFunc)]
+    wanted = [(symbol, device) for symbol in symbols for device in devices]
+    for done, (symbol, device) in enumerate(wanted, 1):
+        prepared.prepare(lowered[symbol], device, symbol.name_hint)
+        if on_progress is not None:
+            on_progress(done, len(wanted), symbol.name_hint)
+    lowered = tvm.transform.Sequential([SplitGroups(func_name, prepared.needs)])(lowered)
     extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
-    names = list(dict.fromkeys(extraction.kernels.values()))
-    kernels: dict[tuple[str, str], DeviceKernel] = {}
-    for device in platform.computing:
-        target = resolve_target(device.target or "")
-        sources = available_sources(device.kernels, target, device.name)
-        for name in names:
-            kernels[name, device.name] = prepare_from(sources, lowered[name], target, name)
-            if on_progress is not None:
-                on_progress(len(kernels), len(names) * len(platform.computing), name)
+    kernels = {
+        (name, device): prepared.prepare(lowered[name], device, name)
+        for device in devices
+        for name in dict.fromkeys(extraction.kernels.values())
+    }
     return LoweredStep(lowered, func_name, extraction, platform, kernels)
 
 
