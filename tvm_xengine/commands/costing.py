@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import Console
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.codegen.kernel_store import KernelStore
+from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress
 from tvm_xengine.commands.options import BudgetOptions, CostChoice, Request
 from tvm_xengine.commands.platforms import default_platform
 from tvm_xengine.commands.progress import show_progress
@@ -24,6 +24,7 @@ from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
 from tvm_xengine.cost_models.predict import default_model, predict_costs
 from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.kernel_choice import with_fastest_kernels
 from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
 from tvm_xengine.platform import Platform
 from tvm_xengine.platform_file import read_platform
@@ -49,19 +50,21 @@ def kernel_store(request: Request) -> KernelStore:
     return KernelStore((request.cache or default_cache_path()).parent / "kernels")
 
 
+def with_measured_choice(request: Request, lowered: LoweredStep, console: Console) -> LoweredStep:
+    """The step with the faster kernel where a device leaves the choice, when costs are measured."""
+    if request.costs is not CostChoice.MEASURED:
+        return lowered
+    with show_progress(console) as track:
+        return with_fastest_kernels(lowered, _measured(request, track))
+
+
 def costed_problem(request: Request, lowered: LoweredStep, console: Console) -> Problem:
     """The problem with the budgets that are asked for; what is measured is measured before."""
-    cache = _cache(request)
-    platform = with_measured_links(lowered.platform, cache)
+    platform = with_measured_links(lowered.platform, _cache(request))
     with show_progress(console) as track:
         costs: KernelCosts
         if request.costs in (CostChoice.MEASURED, CostChoice.ACTIVE):
-            costs = measured_costs(
-                cache,
-                on_progress=track("measuring kernels"),
-                store=kernel_store(request),
-                on_compiled=track("compiling kernels"),
-            )
+            costs = _measured(request, track)
         else:
             model = default_model() if request.costs is CostChoice.PREDICTED else None
             costs = lambda kernels: predict_costs(kernels, model)  # noqa: E731
@@ -79,7 +82,7 @@ def plan_for(request: Request, problem: Problem, console: Console) -> Plan:
 
 def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Console) -> ActivePlan:
     """The plan whose costs were measured where it relies on them."""
-    cache, store = _cache(request), kernel_store(request)
+    cache = _cache(request)
     platform = with_measured_links(lowered.platform, cache)
     kernels = {kernel.symbol: kernel for kernel in lowered.kernels.values()}
     budgets: dict[str, int] = {}
@@ -93,12 +96,7 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
 
     def measure(wanted: Sequence[DeviceKernel]) -> Costs:
         with show_progress(console) as track:
-            return measured_costs(
-                cache,
-                on_progress=track("measuring kernels"),
-                store=store,
-                on_compiled=track("compiling kernels"),
-            )(wanted)
+            return _measured(request, track)(wanted)
 
     def sketch(problem: Problem) -> Plan:
         limit_s = min(_SKETCH_S, request.plan.limits.time_limit_s / 2)
@@ -125,6 +123,15 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
         if cache.find(kernel.key, device_fingerprint(kernel.target)) is not None
     ]
     return plan_actively(planning, {**predicted, **(measure(known) if known else {})})
+
+
+def _measured(request: Request, track: Callable[[str], OnProgress]) -> KernelCosts:
+    return measured_costs(
+        _cache(request),
+        on_progress=track("measuring kernels"),
+        store=kernel_store(request),
+        on_compiled=track("compiling kernels"),
+    )
 
 
 def _cache(request: Request) -> MeasurementCache:

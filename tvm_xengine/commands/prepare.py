@@ -11,6 +11,7 @@ from tvm_xengine.commands.costing import (
     plan_for,
     plan_with_active_costs,
     requested_platform,
+    with_measured_choice,
 )
 from tvm_xengine.commands.options import CostChoice, ModelOptions, Request
 from tvm_xengine.commands.progress import show_progress
@@ -66,6 +67,7 @@ def prepare(request: Request, console: Console) -> PreparedStep:
         active = plan_with_active_costs(request, lowered, console)
         plan, measured = active.plan, active.measured_kernels
     else:
+        lowered = with_measured_choice(request, lowered, console)
         problem = costed_problem(request, lowered, console)
         plan = plan_for(request, problem, console)
         measured = len(lowered.symbols) if request.costs is CostChoice.MEASURED else 0
@@ -79,6 +81,7 @@ def prepare(request: Request, console: Console) -> PreparedStep:
 def prepare_problem(request: Request, console: Console) -> PreparedProblem:
     """The same up to the problem, with the budgets that `request` asks for."""
     model, training, lowered = _lower(request, console)
+    lowered = with_measured_choice(request, lowered, console)
     problem = costed_problem(request, lowered, console)
     if request.output.problem is not None:
         write_problem(problem, request.output.problem)

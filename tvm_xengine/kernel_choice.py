@@ -1,0 +1,36 @@
+"""Which source's kernel a device takes where several have one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.compiler import KernelCosts, LoweredStep
+from tvm_xengine.libraries.sources import AUTO
+
+
+def with_fastest_kernels(step: LoweredStep, costs: KernelCosts) -> LoweredStep:
+    """The step with the kernel that costs less wherever a device may take what is best.
+
+    A device that names its sources one by one keeps the first that has the kernel.
+
+    Parameters
+    ----------
+    costs
+        Of kernels from the library and generated ones, so they must be comparable: measured.
+    """
+    generated = {
+        key: prepare_kernel(step.mod[key[0]], kernel.target, key[0])
+        for key, kernel in step.kernels.items()
+        if kernel.library is not None and AUTO in step.platform.device(key[1]).kernels
+    }
+    compared = [kernel for key in generated for kernel in (step.kernels[key], generated[key])]
+    by_symbol = costs(compared)
+
+    def time_us(kernel: DeviceKernel) -> float:
+        return by_symbol[kernel.symbol].compute_us
+
+    faster = {
+        key: min((step.kernels[key], kernel), key=time_us) for key, kernel in generated.items()
+    }
+    return replace(step, kernels={**step.kernels, **faster})
