@@ -56,6 +56,43 @@ def check_bound(problem: Problem, answer: Answer, scope: Scope) -> None:
         assert answer.bound <= best.value + 1e-6
 
 
+@st.composite
+def problems_with_room(draw: st.DrawFn) -> Problem:
+    """Problems with several devices, of which any number may hold everything."""
+    problem = draw(problems(max_devices=3, max_ops=5).filter(lambda p: len(p.platform.devices) > 1))
+    tensors_bytes = sum(tensor.size_bytes for tensor in problem.graph.bases)
+    workspaces = [c.workspace_bytes for costs in problem.costs.values() for c in costs.values()]
+    budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
+    for name in draw(st.lists(st.sampled_from(sorted(budgets)), min_size=1, unique=True)):
+        budgets[name] = tensors_bytes + max(workspaces, default=0)
+    return problem.with_budgets(budgets)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems_with_room(), is_given_order=st.booleans(), data=st.data())
+def test_room_for_everything_changes_no_bound(
+    problem: Problem, is_given_order: bool, data: st.DataObject
+) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    ops = range(indexed.op_count) if is_given_order else chain_of_ops(indexed)
+    moments = data.draw(st.lists(st.sampled_from(list(ops)), unique=True))
+    periods = (
+        periods_in_given_order(indexed, moments)
+        if is_given_order
+        else periods_in_every_order(indexed, moments, ancestor_bits(indexed))
+    )
+    model = formulate_moments(indexed, periods)
+    answer = solve_program(model.program, BackendOptions(), lambda _: None)
+    assert isinstance(answer, Answer)
+    scope = Scope.GIVEN_ORDER if is_given_order else Scope.EVERY_SCHEDULE
+    check_bound(problem, answer, scope)
+    schedule = solve_exhaustively(problem, scope=scope).schedule
+    if schedule is not None:
+        x = encode_moments(model, schedule)
+        assert x is not None
+        assert model.program.objective(x) <= simulate(problem, schedule).cost_us + 1e-6
+
+
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(max_devices=3, max_ops=4), seed=st.integers(0, 2**16))
 def test_a_bound_without_some_tensors_holds(problem: Problem, seed: int) -> None:

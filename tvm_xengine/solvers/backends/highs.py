@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tvm_xengine.solvers.backends.answer import (
@@ -13,6 +15,10 @@ from tvm_xengine.solvers.backends.answer import (
     Unavailable,
 )
 from tvm_xengine.solvers.program import Program
+
+_LEAST_COST = 1e-30
+_COST_RANGE = 1024.0
+"""The largest cost is brought between this and twice as much."""
 
 
 def solve_program(
@@ -32,7 +38,8 @@ def solve_program(
     highs.setOptionValue("mip_abs_gap", 1e-9)
     highs.setOptionValue("threads", options.threads)
     highs.setOptionValue("random_seed", options.seed)
-    highs.passModel(_model(program, highspy))
+    scaled, divisor = _scaled(program)
+    highs.passModel(_model(scaled, highspy))
     if options.start is not None:
         solution = highspy.HighsSolution()
         solution.col_value = options.start.tolist()
@@ -40,16 +47,36 @@ def solve_program(
 
     def improved(event: highspy.HighsCallbackEvent) -> None:
         x = np.array(event.data_out.mip_solution)
-        report(Incumbent(x, program.objective(x), float(event.data_out.mip_dual_bound)))
+        report(Incumbent(x, program.objective(x), float(event.data_out.mip_dual_bound) * divisor))
 
     def logged(event: highspy.HighsCallbackEvent) -> None:
-        report(Incumbent(None, None, float(event.data_out.mip_dual_bound)))
+        report(Incumbent(None, None, float(event.data_out.mip_dual_bound) * divisor))
 
     if program.is_integer.any():
         highs.cbMipImprovingSolution.subscribe(improved)
         highs.cbMipLogging.subscribe(logged)
     highs.run()
-    return _answer(program, highs, highspy)
+    return _answer(program, highs, highspy, divisor)
+
+
+def _scaled(program: Program) -> tuple[Program, float]:
+    """The program with coefficients of at most 2 in every row, costs likewise; the costs' divisor.
+
+    HiGHS takes tolerances as absolute and solves much faster so. Powers of two change no digit.
+    """
+    row_of = np.repeat(np.arange(program.row_count), np.diff(program.starts))
+    largest = np.ones(program.row_count)
+    np.maximum.at(largest, row_of, np.abs(program.values))
+    row_scale = 2.0 ** -np.floor(np.log2(largest))
+    divisor = float(2.0 ** np.floor(np.log2(np.abs(program.cost).max(initial=_LEAST_COST))))
+    scaled = replace(
+        program,
+        cost=program.cost / divisor * _COST_RANGE,
+        row_lower=program.row_lower * row_scale,
+        row_upper=program.row_upper * row_scale,
+        values=program.values * row_scale[row_of],
+    )
+    return scaled, divisor / _COST_RANGE
 
 
 def _model(program: Program, highspy: object) -> object:
@@ -70,7 +97,7 @@ def _model(program: Program, highspy: object) -> object:
     return lp
 
 
-def _answer(program: Program, highs: object, highspy: object) -> Answer:
+def _answer(program: Program, highs: object, highspy: object, divisor: float) -> Answer:
     status = highs.getModelStatus()  # type: ignore[attr-defined]
     kinds = highspy.HighsModelStatus  # type: ignore[attr-defined]
     name = highs.modelStatusToString(status)  # type: ignore[attr-defined]
@@ -82,8 +109,8 @@ def _answer(program: Program, highs: object, highspy: object) -> Answer:
     x = np.array(highs.getSolution().col_value) if has_solution else None  # type: ignore[attr-defined]
     value = program.objective(x) if x is not None else None
     if status == kinds.kOptimal and value is not None:
-        bound = float(info.mip_dual_bound) if is_integer else value
+        bound = float(info.mip_dual_bound) * divisor if is_integer else value
         return Answer(Outcome.OPTIMAL, x, value, bound, name)
-    bound = float(info.mip_dual_bound) if is_integer else -np.inf
+    bound = float(info.mip_dual_bound) * divisor if is_integer else -np.inf
     outcome = Outcome.FEASIBLE if x is not None and is_integer else Outcome.UNKNOWN
     return Answer(outcome, x, value, bound, name)

@@ -36,12 +36,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.solvers.formulations.roomy import roomy_devices, there_at_once
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
 from tvm_xengine.solvers.program import Program, ProgramBuilder
 
 _Grid = NDArray[np.int64]
 _Terms = list[tuple[int, float]]
 _ABSENT = -1
+_LEAST_NEED = 0.0
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,9 @@ class MomentModel:
 
     Attributes
     ----------
-    run, at, keep, copy
+    run, at, keep, copy, hold, held
         Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D),
-        (K + 1, D, J) and (K + 1, links, J).
+        (K + 1, D, J), (K + 1, links, J), (K + 1, D, J) and (K + 1, D).
     """
 
     indexed: IndexedProblem
@@ -144,6 +146,8 @@ class MomentModel:
     at: _Grid
     keep: _Grid
     copy: _Grid
+    hold: _Grid
+    held: _Grid
 
 
 def formulate_moments(
@@ -170,12 +174,23 @@ def formulate_moments(
     _overwrite_state(draft)
     _deliver(draft)
     _stay_within_budgets(draft)
+    _fit_while_running(draft)
     if is_makespan:
         _weigh_busiest_stream(draft)
     else:
         _weigh_all(draft)
     program = draft.builder.build()
-    return MomentModel(indexed, periods, program, draft.run, draft.at, draft.keep, draft.copy)
+    return MomentModel(
+        indexed,
+        periods,
+        program,
+        run=draft.run,
+        at=draft.at,
+        keep=draft.keep,
+        copy=draft.copy,
+        hold=draft.hold,
+        held=draft.held,
+    )
 
 
 class _Draft:
@@ -188,6 +203,7 @@ class _Draft:
         self.periods = periods
         self.counts = ~neglected
         self.run_weight = _with_copies_of_neglected_state(p, neglected)
+        self.is_roomy = roomy_devices(p)
         self.builder = ProgramBuilder()
         self.moment_count = len(periods.moments)
         self.moment_of = {op: k for k, op in enumerate(periods.moments)}
@@ -198,7 +214,12 @@ class _Draft:
         for op, k in self.moment_of.items():
             first[op] = k + 1  # its first run is the moment, not part of a period
         runs = (first <= period) & (period <= np.where(p.recomputable, last_run, latest))
-        self.run = self._columns(runs[:, None, :] & p.can_run.T[None])
+        run_by = np.maximum(first, latest)
+        made_by = np.where(p.producer >= 0, run_by[p.producer], 0)
+        at_once = there_at_once(p) & self.counts
+        runs_at_once = np.array([at_once[:, list(made)].all(axis=1) for made in p.makes]).T
+        may_wait = ~runs_at_once | (period <= run_by)[:, None]
+        self.run = self._columns(runs[:, None] & p.can_run.T & may_wait)
         at = np.zeros((self.moment_count, p.device_count), np.bool_)
         for op, k in self.moment_of.items():
             at[k] = p.can_run[op]
@@ -210,26 +231,38 @@ class _Draft:
             kept[k, list(p.makes[op])] = False
         kept[self.moment_count] |= p.must_end_on != NOWHERE
         kept &= self.counts
-        self.keep = self._columns(np.repeat(kept[:, None, :], p.device_count, axis=1))
+        self.stays = at_once & (p.updated_by < 0) & (made_by < period)[:, None]
+        self.keep = self._columns(kept[:, None] & ~self.stays)
+        for k, d, j in np.argwhere(kept[:, None] & self.stays).tolist():
+            self.keep[k, d, j] = self.keep[made_by[j], d, j]
         exists = (made_from <= period) & (period <= last_read) & self.counts
-        self.copy = self._columns(np.repeat(exists[:, None, :], len(p.links), axis=1))
+        may_wait = ~at_once | (period <= made_by)[:, None]
+        self.copy = self._columns(exists[:, None] & may_wait[:, [b for _, b in p.links]])
+        self.hold = np.full_like(self.keep, _ABSENT)
+        self.held = np.full(self.keep.shape[:2], _ABSENT, np.int64)
 
     def base(self, k: int, d: int, j: int) -> tuple[_Terms, float]:
         """(terms, constant) whose sum is 0 when tensor j cannot be on d in period k but by copies."""
+        there, constant = self.found(k, d, j)
+        return there + self.made(k, d, j), constant
+
+    def found(self, k: int, d: int, j: int) -> tuple[_Terms, float]:
+        """(terms, constant) whose sum is 1 when tensor j is on d as period k begins."""
+        producer, updater = int(self.p.producer[j]), int(self.p.updated_by[j])
+        if k == 0:
+            return [], float(self.p.home[j] == d)
+        terms = [(int(self.keep[k - 1, d, j]), 1.0)]
+        if producer >= 0 and self.moment_of.get(producer) == k - 1:
+            terms.append((int(self.at[k - 1, d]), 1.0))
+        if self.moment_of.get(updater) == k - 1:
+            terms.append((int(self.at[k - 1, d]), -1.0))  # the moment has overwritten it there
+        return [(column, value) for column, value in terms if column >= 0], 0.0
+
+    def made(self, k: int, d: int, j: int) -> _Terms:
+        """Terms of tensor j being made on d in period k."""
         producer = int(self.p.producer[j])
-        terms: list[int] = []
-        if producer >= 0:
-            terms.append(int(self.run[k, d, producer]))
-        if k > 0:
-            terms.append(int(self.keep[k - 1, d, j]))
-            if producer >= 0 and self.moment_of.get(producer) == k - 1:
-                terms.append(int(self.at[k - 1, d]))
-        constant = 1.0 if k == 0 and self.p.home[j] == d else 0.0
-        there = [(column, 1.0) for column in terms if column >= 0]
-        updater = int(self.p.updated_by[j])
-        if k > 0 and self.moment_of.get(updater) == k - 1 and self.at[k - 1, d] >= 0:
-            there.append((int(self.at[k - 1, d]), -1.0))  # the moment has overwritten it there
-        return there, constant
+        column = int(self.run[k, d, producer]) if producer >= 0 else _ABSENT
+        return [(column, 1.0)] if column >= 0 else []
 
     def reads(self, i: int) -> list[int]:
         """The tensors that op i reads, without the neglected ones."""
@@ -321,10 +354,63 @@ def _read_what_is_there(draft: _Draft) -> None:
 
 
 def _keep_what_is_there(draft: _Draft) -> None:
-    """keep[k,d,j] <= base[k,d,j] + copies into d"""
-    for k, d, j in zip(*(axis.tolist() for axis in np.nonzero(draft.keep >= 0)), strict=True):
-        terms, constant = draft.base(k, d, j)
-        draft.at_most(int(draft.keep[k, d, j]), terms + draft.arrives(k, d, j), constant)
+    """keep[k,d,j] <= hold[k,d,j] + run[k,d,producer] + copies into d,  hold[k,d,j] <= what is found"""
+    for k, d, j in np.argwhere((draft.keep >= 0) & ~draft.stays).tolist():
+        terms = draft.made(k, d, j) + draft.arrives(k, d, j)
+        found, constant = draft.found(k, d, j)
+        if draft.is_roomy[d]:
+            draft.at_most(int(draft.keep[k, d, j]), terms + found, constant)
+            continue
+        if found or constant:
+            hold = int(draft.builder.fractions(1)[0])
+            draft.hold[k, d, j] = hold
+            draft.at_most(hold, found, constant)
+            terms.append((hold, 1.0))
+        draft.at_most(int(draft.keep[k, d, j]), terms, 0.0)
+
+
+def _fit_while_running(draft: _Draft) -> None:
+    """What op i needs on d fits beside all that is held there throughout the period.
+
+    held[k,d] = sum_j size_j hold[k,d,j]
+    held[k,d] - sum over what i touches of size_j hold[k,d,j] + need[d,i] run[k,d,i] <= budget_d
+    """
+    p = draft.p
+    touched = [sorted({*reads, *makes}) for reads, makes in zip(p.reads, p.makes, strict=True)]
+    own = np.array([sum(p.size[j] for j in t if p.update_of[j] < 0) for t in touched])
+    need = own[:, None] + p.workspace
+    for k, d in np.ndindex(draft.held.shape):
+        holding = np.flatnonzero(draft.hold[k, d] >= 0)
+        ops = np.flatnonzero(draft.run[k, d] >= 0)
+        most = float(p.size[holding].sum())
+        rows = [
+            int(i)
+            for i in ops.tolist()
+            if need[i, d] >= _LEAST_NEED * p.budget[d]
+            and most + need[i, d] - sum(p.size[j] for j in touched[i] if draft.hold[k, d, j] >= 0)
+            > p.budget[d]
+        ]
+        if not rows:
+            continue
+        held = int(draft.builder.new_columns(1)[0])
+        draft.held[k, d] = held
+        sum_row = draft.builder.new_rows(1, lower=0.0, upper=0.0)
+        draft.builder.entries(sum_row, held, -float(p.budget[d]))
+        draft.builder.entries(
+            np.repeat(sum_row, len(holding)),
+            draft.hold[k, d, holding],
+            p.size[holding].astype(float),
+        )
+        for i in rows:
+            away = [(int(draft.hold[k, d, j]), -float(p.size[j])) for j in touched[i]]
+            draft.builder.row(
+                [
+                    (held, float(p.budget[d])),
+                    (int(draft.run[k, d, i]), float(need[i, d])),
+                    *((column, value) for column, value in away if column >= 0),
+                ],
+                upper=float(p.budget[d]),
+            )
 
 
 def _overwrite_state(draft: _Draft) -> None:
@@ -384,7 +470,7 @@ def _stay_within_budgets(draft: _Draft) -> None:
     """
     p = draft.p
     for k in range(draft.moment_count + 1):
-        for d in range(p.device_count):
+        for d in np.flatnonzero(~draft.is_roomy).tolist():
             kept = np.flatnonzero(draft.keep[k, d] >= 0)
             row = draft.builder.new_rows(1, upper=float(p.budget[d]))
             draft.builder.entries(
