@@ -55,13 +55,14 @@ def kernel_of(
     return kernel
 
 
-def run(kernel: DeviceKernel, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """The output of a kernel whose memory is poisoned; it must not write behind its workspace."""
+def run(kernel: DeviceKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a kernel whose memory is poisoned; it must not write behind its workspace."""
     compiled = compile_kernels([kernel], kernel.target)[kernel.symbol]
-    (spec,) = kernel.outputs
-    output = np.full(spec.shape, np.nan, spec.dtype)
-    tensors = [tvm.runtime.tensor(array) for array in (*inputs, output)]
-    made = tensors[-1]
+    outputs = [
+        np.full(s.shape, np.nan if s.dtype == "float32" else -1, s.dtype) for s in kernel.outputs
+    ]
+    tensors = [tvm.runtime.tensor(array) for array in (*inputs, *outputs)]
+    made = tensors[len(inputs) :]
     arena = Arena(kernel.workspace_bytes, tvm.cpu(), guard_bytes=4096)
     arena.poison()
     if kernel.workspace_bytes:
@@ -69,18 +70,22 @@ def run(kernel: DeviceKernel, inputs: Sequence[np.ndarray]) -> np.ndarray:
     context = None if kernel.library is None else KernelContext(kernel.library)
     compiled(*tensors, *([] if context is None else [context.tensor]))
     assert arena.guard_is_intact()
-    return np.asarray(made.numpy())
+    return [np.asarray(output.numpy()) for output in made]
 
 
-def assert_twins_agree(func: tirx.PrimFunc, *, seed: int = 0) -> DeviceKernel | None:
+def assert_twins_agree(
+    func: tirx.PrimFunc, *, seed: int = 0, inputs: Sequence[np.ndarray] | None = None
+) -> DeviceKernel | None:
     """Run a kernel from both sources; the library's, or None where oneDNN leaves it to the next."""
     library = prepare_onednn_kernel(func, NATIVE, "library")
     if library is None:
         return None
     generated = prepare_kernel(func, NATIVE, "generated")
     rng = np.random.default_rng(seed)
-    inputs = [rng.uniform(-1, 1, spec.shape).astype(spec.dtype) for spec in generated.inputs]
-    expected, found = run(generated, inputs), run(library, inputs)
-    scale = max(np.abs(expected).max(initial=0.0), 1e-3)
-    assert np.abs(found - expected).max(initial=0.0) <= 1e-5 * scale
+    if inputs is None:
+        inputs = [rng.uniform(-1, 1, spec.shape).astype(spec.dtype) for spec in generated.inputs]
+    pairs = zip(run(generated, inputs), run(library, inputs), strict=True)
+    for expected, found in pairs:
+        scale = max(np.abs(expected).max(initial=0.0), 1e-3)
+        assert np.abs(found - expected).max(initial=0.0) <= 1e-5 * scale
     return library

@@ -15,6 +15,9 @@ _OUTPUT_AND_WEIGHT = {
 }
 """Which shapes of a call are those of the convolution's output and weight."""
 
+_PER_ELEMENT = {"layer_norm_forward": (7.0, 0), "layer_norm_backward": (14.0, 1)}
+"""Operations for each element of one of a call's tensors, and which one that is."""
+
 
 def flops(call: LibraryCall) -> float:
     """Multiplications and additions of a call."""
@@ -29,6 +32,12 @@ def flops(call: LibraryCall) -> float:
         batch = np.broadcast_shapes(left[:-2], right[:-2])
         width = right[-2] if call.option["transpose_right"] else right[-1]
         return 2.0 * math.prod(batch) * math.prod(left[-2:]) * width
+    if call.operation in _PER_ELEMENT:
+        number, which = _PER_ELEMENT[call.operation]
+        return number * math.prod(shapes[which])
+    if call.operation.startswith("max_pool"):
+        outputs = shapes[-1] if call.operation == "max_pool_forward" else shapes[0]
+        return float(math.prod(outputs) * math.prod(call.numbers("pool_size")))
     if call.operation == "softmax":
         return 4.0 * math.prod(
             shapes[-1]

@@ -10,7 +10,7 @@ OptionValue = int | float | bool | str | None | tuple["OptionValue", ...]
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """An operation of float32 tensors that a library has.
+    """An operation of float32 tensors (positions are int32) that a library has.
 
     Attributes
     ----------
@@ -19,7 +19,9 @@ class LibraryCall:
     options
         That kernel's options, sorted by name.
     shapes
-        Of the inputs, then of the output. With `bias` the last input is added to the result.
+        Of the inputs, then of the outputs. With `bias` the last input is added to the result.
+    num_outputs
+        How many of the shapes are outputs.
     bias, relu
         What the library does to the result on its way out.
     threads
@@ -34,6 +36,7 @@ class LibraryCall:
     threads: int
     bias: bool = False
     relu: bool = False
+    num_outputs: int = 1
     source: str = "onednn"
 
     @property

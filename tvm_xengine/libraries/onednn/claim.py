@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm import tirx
+
 from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.onednn.operations import ENDS_WITH_BIAS_AND_RELU, OPERATIONS
+from tvm_xengine.libraries.onednn.operations import (
+    ENDS_WITH_BIAS_AND_RELU,
+    HAS_POSITIONS,
+    OPERATIONS,
+)
 from tvm_xengine.libraries.parts import KernelParts, Part
 
 
@@ -27,6 +33,21 @@ class Claim:
     made: int
 
 
+def claim_alone(func: tirx.PrimFunc, num_outputs: int, threads: int) -> Claim | None:
+    """What oneDNN can take of a kernel with several outputs: all of it, or nothing."""
+    part = Part(func, tuple(range(len(func.params) - num_outputs)))
+    if part.name not in OPERATIONS or not _has_types(part):
+        return None
+    call = LibraryCall(
+        operation=part.name,
+        options=part.options,
+        shapes=tuple(_shape(part, k) for k in range(len(func.params))),
+        threads=threads,
+        num_outputs=num_outputs,
+    )
+    return Claim(call, part.inputs, frozenset({0}), len(part.inputs))
+
+
 def claim(whole: KernelParts, threads: int) -> Claim | None:
     """What oneDNN can take of a kernel: one operation of inputs, its bias and relu with it."""
     cores = [k for k, part in enumerate(whole.parts) if part.name in OPERATIONS]
@@ -34,7 +55,7 @@ def claim(whole: KernelParts, threads: int) -> Claim | None:
         return None
     (core,) = cores
     part = whole.parts[core]
-    if any(number >= whole.num_inputs for number in part.inputs) or not _is_float32(part):
+    if any(number >= whole.num_inputs for number in part.inputs) or not _has_types(part):
         return None
     taken, inputs, made = {core}, part.inputs, whole.value_of(core)
     has_bias = has_relu = False
@@ -99,5 +120,7 @@ def _shape(part: Part, position: int) -> tuple[int, ...]:
     return tuple(int(extent) for extent in part.func.params[position].ty.shape)
 
 
-def _is_float32(part: Part) -> bool:
-    return all(str(param.ty.dtype.dtype) == "float32" for param in part.func.params)
+def _has_types(part: Part) -> bool:
+    """Whether all is float32, positions excepted."""
+    allowed = {"float32", "int32"} if part.name in HAS_POSITIONS else {"float32"}
+    return {str(param.ty.dtype.dtype) for param in part.func.params} <= allowed

@@ -20,8 +20,14 @@ DISTRIBUTION = "onednn-cpu-gomp"
 """The package on PyPI that carries the library."""
 
 FORWARD_TRAINING = 64
+FORWARD_INFERENCE = 96
+BACKWARD = 128
 CONVOLUTION_DIRECT = 1
 SOFTMAX_ACCURATE = 0x30000
+POOLING_MAX = 0x1FF
+ELTWISE_LINEAR = 0x26
+ELTWISE_POW = 0x30
+USE_SCALE_AND_SHIFT = 0x2 | 0x4
 
 QUERY_SRC = 129
 QUERY_DIFF_SRC = 130
@@ -29,6 +35,7 @@ QUERY_WEIGHTS = 131
 QUERY_DIFF_WEIGHTS = 132
 QUERY_DST = 133
 QUERY_DIFF_DST = 134
+QUERY_WORKSPACE = 135
 _QUERY_SCRATCHPAD = 136
 _QUERY_IMPLEMENTATION = 8
 
@@ -36,15 +43,23 @@ ARG_SRC = 1
 ARG_DST = 17
 ARG_WEIGHTS = 33
 ARG_BIAS = 41
+ARG_MEAN = 49
+ARG_VARIANCE = 50
+ARG_SCALE = 51
+ARG_SHIFT = 52
+ARG_WORKSPACE = 64
 ARG_SCRATCHPAD = 80
 ARG_DIFF_SRC = 129
 ARG_DIFF_DST = 145
 ARG_DIFF_WEIGHTS = 161
+ARG_DIFF_SCALE = 255
+ARG_DIFF_SHIFT = 256
 
 _ELTWISE_RELU = 0x20
 _UNDEFINED = 0
 _CPU = 1
 _F32 = 3
+_S32 = 4
 _IN_ORDER = 1
 _TAG_ANY = 1
 _SCRATCHPAD_USER = 1
@@ -59,7 +74,7 @@ _STATUS = {
 
 
 class MemoryDesc:
-    """Shape and layout of a float32 tensor."""
+    """Shape, layout and element type of a tensor."""
 
     def __init__(self, library: OnednnLibrary, handle: int, owner: object = None) -> None:
         self.handle = handle
@@ -115,7 +130,7 @@ class Engine:
     handle: int
 
 
-Argument = MemoryDesc | PrimitiveDesc | Engine | Sequence[int] | int | None
+Argument = MemoryDesc | PrimitiveDesc | Engine | Sequence[int] | float | int | None
 """What a function that makes a primitive descriptor takes: enumerators are int, dims sequences."""
 
 
@@ -153,14 +168,12 @@ class OnednnLibrary:
         self.stream = self._create("stream", engine, ctypes.c_uint(_IN_ORDER))
 
     def plain(self, shape: Sequence[int], strides: Sequence[int] | None = None) -> MemoryDesc:
-        """The layout with these strides (in elements), by default row-major."""
-        if strides is None:
-            strides = row_major(shape)
-        return self._memory_desc(
-            self._create(
-                "memory_desc", len(shape), _dims(shape), _F32, _dims(strides), of="with_strides"
-            )
-        )
+        """The float32 layout with these strides (in elements), by default row-major."""
+        return self._plain(shape, strides or row_major(shape), _F32)
+
+    def plain_int32(self, shape: Sequence[int]) -> MemoryDesc:
+        """The row-major layout of int32 numbers."""
+        return self._plain(shape, row_major(shape), _S32)
 
     def any_layout(self, shape: Sequence[int]) -> MemoryDesc:
         """A tensor whose layout a primitive may choose."""
@@ -300,6 +313,13 @@ class OnednnLibrary:
         _check(status, kind)
         return PrimitiveDesc(self, _value(handle))
 
+    def _plain(self, shape: Sequence[int], strides: Sequence[int], dtype: int) -> MemoryDesc:
+        return self._memory_desc(
+            self._create(
+                "memory_desc", len(shape), _dims(shape), dtype, _dims(strides), of="with_strides"
+            )
+        )
+
     def _memory_desc(self, handle: int) -> MemoryDesc:
         desc = MemoryDesc(self, handle)
         weakref.finalize(desc, self.destroy, "memory_desc", handle)
@@ -384,6 +404,8 @@ def _argument(value: Argument) -> object:
         return _pointer(value.handle)
     if isinstance(value, int):
         return ctypes.c_int(value)
+    if isinstance(value, float):
+        return ctypes.c_float(value)
     return _dims(value)
 
 

@@ -10,6 +10,7 @@ from tvm_xengine.libraries.onednn.convolution import (
     conv_weight_gradient,
     convolution,
 )
+from tvm_xengine.libraries.onednn.layer_norm import layer_norm_backward, layer_norm_forward
 from tvm_xengine.libraries.onednn.library import OnednnLibrary
 from tvm_xengine.libraries.onednn.matmul import (
     batch_matmul,
@@ -17,6 +18,7 @@ from tvm_xengine.libraries.onednn.matmul import (
     linear_data_gradient,
     linear_weight_gradient,
 )
+from tvm_xengine.libraries.onednn.max_pool import max_pool_backward, max_pool_forward
 from tvm_xengine.libraries.onednn.program import Program
 from tvm_xengine.libraries.onednn.softmax import softmax
 
@@ -32,8 +34,18 @@ OPERATIONS: Mapping[str, Describe] = {
     "linear_weight_gradient": linear_weight_gradient,
     "batch_matmul": batch_matmul,
     "softmax": softmax,
+    "layer_norm_forward": layer_norm_forward,
+    "layer_norm_backward": layer_norm_backward,
+    "max_pool_forward": max_pool_forward,
+    "max_pool_backward": max_pool_backward,
 }
-"""By the name of the training kernel; normalisations and pooling are faster as generated code."""
+"""By the name of the training kernel.
+
+Batch norms, averages, sums and elementwise operations are as fast or faster as generated code.
+"""
+
+HAS_POSITIONS = frozenset({"max_pool_forward", "max_pool_backward"})
+"""Operations with tensors of int32 beside those of float32."""
 
 ENDS_WITH_BIAS_AND_RELU = frozenset({"convolution", "linear", "batch_matmul"})
 """Operations that add a bias and clip at zero as they write their result."""

@@ -14,6 +14,7 @@ from tvm_xengine.codegen.device_kernel import (
     DeviceKernel,
     TensorSpec,
     kernel_symbol,
+    num_outputs,
     prepare_kernel,
     tensor_specs,
 )
@@ -23,7 +24,7 @@ from tvm_xengine.codegen.version import digest
 from tvm_xengine.errors import LibraryError, UnsupportedModuleError
 from tvm_xengine.libraries.flops import flops
 from tvm_xengine.libraries.onednn.call_primitives import call_primitives, context_words
-from tvm_xengine.libraries.onednn.claim import Claim, claim
+from tvm_xengine.libraries.onednn.claim import Claim, claim, claim_alone
 from tvm_xengine.libraries.onednn.library import load_onednn, onednn_version
 from tvm_xengine.libraries.onednn.operations import describe
 from tvm_xengine.libraries.onednn.program import SCRATCH, Program
@@ -52,8 +53,11 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
     library = load_onednn()
     threads = thread_count(target)
     whole = kernel_parts(func)
-    claimed = None if whole is None else claim(whole, threads)
-    if whole is None or claimed is None:
+    outputs = num_outputs(func)
+    if whole is None:
+        return None
+    claimed = claim(whole, threads) if outputs == 1 else claim_alone(func, outputs, threads)
+    if claimed is None:
         return None
     if flops(claimed.call) < _PARALLEL_FLOPS:
         claimed = replace(claimed, call=replace(claimed.call, threads=1))
@@ -65,7 +69,7 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
     if program is None:
         return None
     specs = tensor_specs(func)
-    rest = without_parts(whole, claimed.made, claimed.taken)
+    rest = without_parts(whole, claimed.made, claimed.taken) if outputs == 1 else None
     following = None if rest is None else _prepare_rest(rest, claimed, specs[-1], target)
     assembly = _Assembly(specs, claimed, program, following)
     key = digest(
@@ -78,8 +82,8 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         name=name,
         key=key,
         target=target,
-        inputs=specs[:-1],
-        outputs=specs[-1:],
+        inputs=specs[: len(specs) - outputs],
+        outputs=specs[len(specs) - outputs :],
         workspace_bytes=assembly.workspace_bytes,
         inplace=(),
         is_parallel=claimed.call.threads > 1,
@@ -146,11 +150,12 @@ class _Assembly:
         self._claimed = claimed
         self._program = program
         self._following = following
-        self._inputs = [self._input(k, spec) for k, spec in enumerate(specs[:-1])]
-        self._output = (
-            tirx.decl_buffer(specs[-1].shape, specs[-1].dtype, name="output")
+        num_inputs = len(specs) - claimed.call.num_outputs
+        self._inputs = [self._input(k, spec) for k, spec in enumerate(specs[:num_inputs])]
+        self._outputs = (
+            [tirx.decl_buffer(s.shape, s.dtype, name="output") for s in specs[num_inputs:]]
             if following is None
-            else following.output
+            else [following.output]
         )
         needs = [program.scratch_bytes]
         needs += [] if following is None else [following.kernel.workspace_bytes]
@@ -162,22 +167,24 @@ class _Assembly:
         return self._shared_bytes + round_up(self._made_bytes, ALIGNMENT_BYTES)
 
     def function(self) -> tirx.PrimFunc:
-        """The kernel: inputs, output, workspace if there is one, context."""
+        """The kernel: inputs, outputs, workspace if there is one, context."""
         size = self.workspace_bytes
         workspace = tirx.decl_buffer((max(size, 1),), "uint8", name="workspace")
         words = context_words(self._program)
         context = tirx.decl_buffer((words,), "int64", name="context")
         call = self._claimed.call
         tensors = {k: self._inputs[n].data for k, n in enumerate(self._claimed.inputs)}
-        made = self._output.data
+        made = self._outputs[0].data
         if self._made_bytes:
             made = _at(workspace, self._shared_bytes)
-        tensors |= {len(call.shapes) - 1: made, SCRATCH: workspace.data}
+        first = len(call.shapes) - call.num_outputs
+        further = {first + k: output.data for k, output in enumerate(self._outputs[1:], 1)}
+        tensors |= {first: made, **further, SCRATCH: workspace.data}
         statements = call_primitives(self._program, tensors, context, call.threads)
         if self._following is not None:
             statements += self._declarations(workspace, made)
             statements.append(self._following.kernel.func.body)
-        params = [*self._inputs, self._output, *([workspace] if size else []), context]
+        params = [*self._inputs, *self._outputs, *([workspace] if size else []), context]
         return tirx.PrimFunc(params, tirx.SeqStmt(statements))
 
     def _declarations(self, workspace: ir.Var, made: ir.Expr) -> list[tirx.Stmt]:

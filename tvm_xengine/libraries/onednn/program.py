@@ -78,9 +78,15 @@ class ProgramBuilder:
         given = Placed(parameter, 0, desc)
         if desc == wanted:
             return given
-        copy = self._in_scratch(wanted)
-        self._copy(given, copy)
+        copy = self.scratch(wanted)
+        self.copy(given, copy)
         return copy
+
+    def scratch(self, desc: MemoryDesc) -> Placed:
+        """Temporary memory for a tensor."""
+        placed = Placed(SCRATCH, self._scratch_bytes, desc)
+        self._scratch_bytes += round_up(desc.size_bytes, _ALIGNMENT_BYTES)
+        return placed
 
     def part(self, parameter: int, offset_bytes: int, desc: MemoryDesc) -> Placed:
         """A part of an input that a primitive reads as it lies there."""
@@ -102,10 +108,19 @@ class ProgramBuilder:
         """
         arg, parameter, desc, made = result
         final = Placed(parameter, 0, desc)
-        target = final if desc == made else self._in_scratch(made)
-        self._run(primitive, {**arguments, arg: target})
+        target = final if desc == made else self.scratch(made)
+        self.run(primitive, {**arguments, arg: target})
         if target is not final:
-            self._copy(target, final)
+            self.copy(target, final)
+
+    def run(self, primitive: PrimitiveDesc, arguments: Mapping[int, Placed]) -> None:
+        """Run a primitive whose tensors, results among them, lie as it wants them."""
+        self._executions.append(Execution(primitive, arguments))
+
+    def copy(self, source: Placed, target: Placed) -> None:
+        """Copy a tensor into another layout, or to another element type."""
+        primitive = self._library.describe_reorder(source.desc, target.desc)
+        self.run(primitive, {ARG_SRC: source, ARG_DST: target})
 
     def program(self) -> Program:
         """What was added."""
@@ -119,15 +134,3 @@ class ProgramBuilder:
                 arguments[ARG_SCRATCHPAD] = Placed(SCRATCH, start, desc)
             executions.append(Execution(execution.desc, arguments))
         return Program(tuple(executions), start + round_up(own_bytes, _ALIGNMENT_BYTES))
-
-    def _copy(self, source: Placed, target: Placed) -> None:
-        primitive = self._library.describe_reorder(source.desc, target.desc)
-        self._run(primitive, {ARG_SRC: source, ARG_DST: target})
-
-    def _run(self, primitive: PrimitiveDesc, arguments: Mapping[int, Placed]) -> None:
-        self._executions.append(Execution(primitive, arguments))
-
-    def _in_scratch(self, desc: MemoryDesc) -> Placed:
-        placed = Placed(SCRATCH, self._scratch_bytes, desc)
-        self._scratch_bytes += round_up(desc.size_bytes, _ALIGNMENT_BYTES)
-        return placed
