@@ -37,8 +37,8 @@ from tvm_xengine.solvers.result import Objective, Scope
 
 _MAX_COLUMNS = 60_000
 """Relaxations with more columns than this are not attempted."""
-_GAP_SHARE = 0.05
-_LARGEST_GAP_RATIO = 1e-3
+_GAP_SHARE = 0.2
+_LARGEST_GAP_RATIO = 5e-3
 _LEAST_SOLVE_S = 3.0
 _SOLVE_SHARE = 0.3
 """One relaxation gets this share of what is left of the time, but a few seconds at least."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Compute, Step, Transfer
+from tvm_xengine.schedule import Compute, Schedule, Step, Transfer
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import fits, required_ops
 
@@ -159,6 +159,11 @@ class IndexedProblem:
     def cheapest(self) -> float:
         """Sum of every op's smallest weight: no schedule has a smaller objective."""
         return float(self.run_weight.min(axis=1).sum())
+
+    def first_runs(self, schedule: Schedule) -> tuple[int, ...]:
+        """The ops in the order in which `schedule` first runs them."""
+        names = (step.op for step in schedule.steps if isinstance(step, Compute))
+        return tuple(dict.fromkeys(self.op_index[op] for op in names if op in self.op_index))
 
     def compute(self, i: int, d: int) -> Step:
         """The step that runs op i on device d."""

@@ -152,7 +152,7 @@ class Prover:
         )
 
     def _rising(self, scope: Scope) -> Iterator[None]:
-        """Raise the bound of that scope, round by round."""
+        """Raise the bound of that scope, round by round, while it may be that of the incumbent."""
         proofs = bounds(
             self._problem,
             self._request,
@@ -162,6 +162,9 @@ class Prover:
         )
         for proof in proofs:
             self._proofs[scope] = proof
+            best = self._incumbent()
+            if best is not None and not _is_of_its_scope(best[0], proof):
+                return
             yield
 
     def _solve_stage_model(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Compute, Schedule
 from tvm_xengine.solvers.backends.answer import BackendOptions
 from tvm_xengine.solvers.bound import Listener, RunProgram, worthwhile_gap
 from tvm_xengine.solvers.choose_moments import (
@@ -20,7 +20,7 @@ from tvm_xengine.solvers.choose_moments import (
 )
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import formulate_moments, periods_in_order
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.request import Request
 
 _FIRST_MOMENTS = 2
@@ -40,6 +40,7 @@ def refine(
     """
     indexed = index_problem(problem, request.objective)
     neglected = negligible_tensors(indexed)
+    indexed = replace(indexed, budget=indexed.budget - int(indexed.size[neglected].sum()))
     moments: set[int] = set()
     while request.remaining_s > 0.0:
         best = listener.incumbent()
@@ -48,7 +49,7 @@ def refine(
             yield
             continue
         schedule = best[1]
-        order = _order_of(indexed, schedule)
+        order = indexed.first_runs(schedule)
         pressure = incumbent_pressure(indexed, schedule)
         moments = moments or most_exceeded(list(order), _FIRST_MOMENTS, pressure)
         model = formulate_moments(
@@ -69,10 +70,3 @@ def refine(
         if not fresh or len(moments) > _MOST_MOMENTS:
             return
         yield
-
-
-def _order_of(indexed: IndexedProblem, schedule: Schedule) -> tuple[int, ...]:
-    """The ops in the order in which `schedule` first runs them."""
-    position = indexed.op_index
-    runs = (position[s.op] for s in schedule.steps if isinstance(s, Compute) and s.op in position)
-    return tuple(dict.fromkeys(runs))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Schedule, with_frees
+from tvm_xengine.residency import trace_residency
+from tvm_xengine.schedule import Free, Schedule, with_frees
+from tvm_xengine.simulate import live_bytes
+from tvm_xengine.solvers.formulations.decode_moments import CannotCarryOutError, decode_moments
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import MomentModel
 from tvm_xengine.solvers.result import Objective
@@ -28,6 +33,8 @@ from tvm_xengine.solvers.search.decoder import (
     workspace_of,
 )
 from tvm_xengine.solvers.search.encode import decisions_of
+
+_logger = logging.getLogger(__name__)
 
 _Bits = NDArray[np.int64]
 _MOST_HINTS = 2
@@ -85,6 +92,7 @@ def decisions_of_moments(
     place = result.position[op_of]
     moment_place = place[list(model.periods.moments)]
     kept = _kept_bits(model, x)
+    arriving = _arrivals(model, x)
     kept_near = _kept_bits(model, near[1]) if near is not None else np.full_like(kept, -1)
     touches: list[list[tuple[int, int]]] = [[] for _ in indexed.tensor_names]
     is_told = _told_tensors(model)
@@ -105,7 +113,8 @@ def decisions_of_moments(
             returns = len(inside) and np.bitwise_and.reduce(bits) == 0 and bits[-1] != 0
             differs = (bits != kept_near[inside, j]).any()
             if differs and not (returns and holds_what_returns):
-                _decide(result, gap, bits, 1 << _made_on(arrays, result, gap))
+                arrivals = arriving[inside[:1].sum() : inside[-1:].sum() + 1, j]
+                _decide(result, gap, bits, arrivals, 1 << _made_on(arrays, result, gap))
     return result
 
 
@@ -175,14 +184,28 @@ def _kept_bits(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
     return np.asarray((is_kept * weights[None, :, None]).sum(axis=1), np.int64)
 
 
+def _arrivals(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
+    """On how many devices each tensor is made or brought in each period, shape (K + 1, J)."""
+    producer = model.indexed.producer
+    runs = (_values(model.run, x) > 0.5).sum(axis=1)
+    copies = (_values(model.copy, x) > 0.5).sum(axis=1)
+    return np.asarray(copies + np.where(producer >= 0, runs[:, producer], 0), np.int64)
+
+
 def _values(columns: NDArray[np.int64], x: NDArray[np.float64]) -> Floats:
     return np.where(columns >= 0, x[np.maximum(columns, 0)], 0.0)
 
 
-def _decide(result: Decisions, gap: int, kept: _Bits, here: int) -> None:
-    """Set the decision of a gap at whose moments the devices `kept` hold what is on `here`."""
+def _decide(result: Decisions, gap: int, kept: _Bits, arrivals: _Bits, here: int) -> None:
+    """Set the decision of a gap at whose moments the devices `kept` hold what is on `here`.
+
+    `arrivals` counts what is brought back in the period before each of the moments: all but
+    the last time it is dropped again, and then, too, if not kept at the last moment.
+    """
     throughout = int(np.bitwise_and.reduce(kept))
-    result.level[gap] = NEVER if throughout == 0 and kept[-1] == 0 else 1
+    is_more = (kept & ~throughout) != 0
+    last_stay = len(kept) - int(np.argmin(is_more[::-1])) if not is_more.all() else 0
+    result.level[gap] = max(1, arrivals[: last_stay + 1].sum()) if is_more[-1] else NEVER
     if throughout == here:
         result.push[gap], result.keep[gap] = 0, EVERYWHERE
     else:
@@ -215,6 +238,7 @@ class Guide:
         None where it cannot be carried out. What the solution has in common with the schedule
         `near`, which has the order of first runs of `model`, is done as there.
         """
+        exact = self._carry_out_exactly(model, x, near)
         arrays = self._arrays
         projected = encode_moments(model, near) if near is not None else None
         base = None
@@ -226,15 +250,41 @@ class Guide:
             if np.isfinite(value):
                 break
         else:
-            return None
+            return exact
         if excess == 0.0:
             steps = arrays.steps(*steps_left_in(self._work))
             self._on_schedule(with_frees(arrays.problem, steps))
         self._hints.append(decisions)
+        if exact is not None:
+            return exact
         graph = arrays.problem.graph
         pressure = _pressure_of_places(arrays, self._work, len(decisions.order))
         places = decisions.position[[graph.op_index[name] for name in model.indexed.op_names]]
         return pressure[places]
+
+    def _carry_out_exactly(
+        self, model: MomentModel, x: NDArray[np.float64], near: Schedule | None
+    ) -> Floats | None:
+        """Follow the solution to the letter; the share of a budget asked for around first runs."""
+        indexed, problem = model.indexed, self._arrays.problem
+        order = range(indexed.op_count) if near is None else indexed.first_runs(near)
+        try:
+            written = decode_moments(model, x, order)
+            schedule = with_frees(problem, [step for step, _ in written])
+            live = live_bytes(problem, schedule, trace_residency(problem, schedule))
+        except (CannotCarryOutError, InvalidScheduleError) as error:
+            _logger.debug("a solution of a relaxation is not carried out exactly: %r", error)
+            return None
+        asked = np.max(
+            [np.array(live[d.name]) / max(1, d.budget_bytes) for d in problem.platform.devices],
+            axis=0,
+        )
+        is_real = [not isinstance(step, Free) for step in schedule.steps]
+        pressure = np.zeros(indexed.op_count)
+        np.maximum.at(pressure, [op for _, op in written], asked[is_real])
+        if pressure.max() <= 1.0:
+            self._on_schedule(schedule)
+        return pressure
 
     def _carried_out(self, x: Decisions) -> tuple[float, float]:
         """What `x` comes to, after holding all that could not be brought back otherwise."""

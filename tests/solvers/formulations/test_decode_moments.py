@@ -1,0 +1,74 @@
+"""Solutions of relaxations are carried out to the letter: the steps cost what the solution does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.solvers.chains import repeated_start, training_chain
+from tests.strategies import problems
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import with_frees
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
+from tvm_xengine.solvers.backends.highs import solve_program
+from tvm_xengine.solvers.formulations.decode_moments import CannotCarryOutError, decode_moments
+from tvm_xengine.solvers.formulations.moments import (
+    MomentModel,
+    formulate_moments,
+    periods_in_given_order,
+)
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.result import Objective
+
+
+def solved(model: MomentModel) -> Answer:
+    answer = solve_program(model.program, BackendOptions(20.0), lambda _: None)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(max_devices=3, max_ops=6), data=st.data())
+def test_steps_cost_what_the_solution_does(problem: Problem, data: st.DataObject) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    ops = range(indexed.op_count)
+    moments = data.draw(st.lists(st.sampled_from(ops), unique=True))
+    model = formulate_moments(indexed, periods_in_given_order(indexed, moments))
+    answer = solved(model)
+    if answer.x is None:
+        return
+    steps = [step for step, _ in decode_moments(model, answer.x, ops)]
+    schedule = with_frees(problem, steps)
+    done = simulate(problem, schedule, enforce_budgets=False)
+    assert done.cost_us <= model.program.objective(answer.x) + 1e-6
+    assert set(indexed.first_runs(schedule)) == set(ops)
+
+
+@pytest.mark.parametrize("problem", [repeated_start(15), training_chain(6, 60)])
+def test_with_every_op_a_moment_the_steps_are_an_optimal_schedule(problem: Problem) -> None:
+    indexed = index_problem(problem, Objective.COST)
+    ops = range(indexed.op_count)
+    model = formulate_moments(indexed, periods_in_given_order(indexed, ops))
+    answer = solved(model)
+    assert answer.x is not None
+    schedule = with_frees(problem, [step for step, _ in decode_moments(model, answer.x, ops)])
+    assert simulate(problem, schedule).cost_us == pytest.approx(answer.bound)
+
+
+def test_what_runs_nowhere_cannot_be_carried_out() -> None:
+    indexed = index_problem(training_chain(3, 1000), Objective.COST)
+    model = formulate_moments(indexed, periods_in_given_order(indexed, [1]))
+    with pytest.raises(CannotCarryOutError, match=indexed.op_names[0]):
+        decode_moments(model, np.zeros(model.program.column_count), range(indexed.op_count))
+
+
+def test_what_is_nowhere_cannot_be_carried_out() -> None:
+    indexed = index_problem(training_chain(3, 1000), Objective.COST)
+    model = formulate_moments(indexed, periods_in_given_order(indexed, [1]))
+    x = np.ones(model.program.column_count)
+    x[model.run[:, :, 0]] = 0.0  # what the first op makes is then there without being made
+    with pytest.raises(CannotCarryOutError):
+        decode_moments(model, x, range(1, indexed.op_count))
