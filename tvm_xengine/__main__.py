@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from tvm_xengine.commands.pareto import run_pareto
 
             run_pareto(request, console)
+        elif request.command == "tune":
+            from tvm_xengine.commands.tune import run_tune
+
+            run_tune(request, console)
         elif request.costs_request is not None:
             from tvm_xengine.commands.costs import run_costs
 

@@ -36,6 +36,7 @@ from tvm_xengine.schedule import Compute
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.result import Objective, SolveResult, Status
 from tvm_xengine.training.step import TRAIN_STEP
+from tvm_xengine.tuning.schedules import TunedSchedules
 
 KernelCosts = Callable[[Sequence[DeviceKernel]], Mapping[str, OpCost]]
 """Says what kernels cost, by their symbol."""
@@ -75,8 +76,14 @@ def lower_step(
     on_progress: OnProgress | None = None,
     *,
     func_name: str = TRAIN_STEP,
+    tuned: TunedSchedules | None = None,
 ) -> LoweredStep:
     """A function of `mod` as kernel calls, every kernel prepared for every device.
+
+    Parameters
+    ----------
+    tuned
+        Schedules for generated kernels, where they are known to be faster than our rules'.
 
     Raises
     ------
@@ -85,7 +92,7 @@ def lower_step(
     InvalidPlatformError
         If a device names kernel sources that nobody knows, or only such as are missing here.
     """
-    prepared = PreparedKernels(platform)
+    prepared = PreparedKernels(platform, tuned)
     devices = [device.name for device in platform.computing]
     lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
     symbols = [g for g, func in lowered.functions_items() if isinstance(func, tirx.PrimFunc)]

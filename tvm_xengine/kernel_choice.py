@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.compiler import KernelCosts, LoweredStep
 from tvm_xengine.libraries.sources import AUTO
+from tvm_xengine.tuning.schedules import TunedSchedules, prepare_tuned
 
 
-def with_fastest_kernels(step: LoweredStep, costs: KernelCosts) -> LoweredStep:
+def with_fastest_kernels(
+    step: LoweredStep, costs: KernelCosts, tuned: TunedSchedules | None = None
+) -> LoweredStep:
     """The step with the kernel that costs less wherever a device may take what is best.
 
     A device that names its sources one by one keeps the first that has the kernel.
@@ -18,9 +21,11 @@ def with_fastest_kernels(step: LoweredStep, costs: KernelCosts) -> LoweredStep:
     ----------
     costs
         Of kernels from the library and generated ones, so they must be comparable: measured.
+    tuned
+        Schedules for the generated ones.
     """
     generated = {
-        key: prepare_kernel(step.mod[key[0]], kernel.target, key[0])
+        key: prepare_tuned(step.mod[key[0]], kernel.target, key[0], tuned)
         for key, kernel in step.kernels.items()
         if kernel.library is not None and AUTO in step.platform.device(key[1]).kernels
     }

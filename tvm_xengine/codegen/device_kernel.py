@@ -20,6 +20,7 @@ from tvm_xengine.codegen.lowering import lower_to_explicit_memory
 from tvm_xengine.codegen.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.codegen.schedules.rules import schedule_kernel
 from tvm_xengine.codegen.targets import is_gpu
+from tvm_xengine.codegen.version import digest
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.libraries.library_call import LibraryCall
 from tvm_xengine.passes.explicit_workspace import workspace_bytes
@@ -59,7 +60,7 @@ class DeviceKernel:
     name
         What the kernel is called in progress reports.
     key
-        :func:`kernel_hash` of the function before scheduling.
+        :func:`kernel_hash` of the function before scheduling, with the variant where there is one.
     inputs, outputs
         What the parameters are, the workspace excluded.
     workspace_bytes
@@ -108,6 +109,7 @@ def prepare_kernel(
     name: str = "kernel",
     *,
     schedule: Scheduler = schedule_kernel,
+    variant: str = "",
 ) -> DeviceKernel:
     """Schedule and lower a kernel for a target, with all its memory in its parameters.
 
@@ -120,6 +122,8 @@ def prepare_kernel(
         and `target`.
     schedule
         How its loops are chosen for a processor; GPUs have rules of their own.
+    variant
+        Tells apart kernels that compute the same with loops that were chosen in another way.
 
     Raises
     ------
@@ -129,6 +133,8 @@ def prepare_kernel(
     """
     outputs = num_outputs(func)
     key = kernel_hash(func)
+    if variant:
+        key = digest({"kernel": key, "variant": variant})
     symbol = kernel_symbol(key, target)
     if is_gpu(target):
         lowered = _lower_for_gpu(func, symbol, target, name)

@@ -30,6 +30,7 @@ from tvm_xengine.platform import Platform
 from tvm_xengine.platform_file import read_platform
 from tvm_xengine.problem import Problem
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.tuning.schedules import TunedSchedules
 
 _SKETCH_S = 10.0
 """Longest solve in a round of the active loop."""
@@ -55,7 +56,8 @@ def with_measured_choice(request: Request, lowered: LoweredStep, console: Consol
     if request.costs is not CostChoice.MEASURED:
         return lowered
     with show_progress(console) as track:
-        return with_fastest_kernels(lowered, _measured(request, track))
+        costs = measured_kernel_costs(request, track)
+        return with_fastest_kernels(lowered, costs, tuned_schedules(request))
 
 
 def costed_problem(request: Request, lowered: LoweredStep, console: Console) -> Problem:
@@ -64,7 +66,7 @@ def costed_problem(request: Request, lowered: LoweredStep, console: Console) -> 
     with show_progress(console) as track:
         costs: KernelCosts
         if request.costs in (CostChoice.MEASURED, CostChoice.ACTIVE):
-            costs = _measured(request, track)
+            costs = measured_kernel_costs(request, track)
         else:
             model = default_model() if request.costs is CostChoice.PREDICTED else None
             costs = lambda kernels: predict_costs(kernels, model)  # noqa: E731
@@ -96,7 +98,7 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
 
     def measure(wanted: Sequence[DeviceKernel]) -> Costs:
         with show_progress(console) as track:
-            return _measured(request, track)(wanted)
+            return measured_kernel_costs(request, track)(wanted)
 
     def sketch(problem: Problem) -> Plan:
         limit_s = min(_SKETCH_S, request.plan.limits.time_limit_s / 2)
@@ -125,7 +127,13 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
     return plan_actively(planning, {**predicted, **(measure(known) if known else {})})
 
 
-def _measured(request: Request, track: Callable[[str], OnProgress]) -> KernelCosts:
+def tuned_schedules(request: Request) -> TunedSchedules | None:
+    """The schedules that generated kernels may take."""
+    return None if request.database is None else TunedSchedules(request.database)
+
+
+def measured_kernel_costs(request: Request, track: Callable[[str], OnProgress]) -> KernelCosts:
+    """Costs that are measured now, or were before."""
     return measured_costs(
         _cache(request),
         on_progress=track("measuring kernels"),

@@ -105,6 +105,10 @@ class Request:
         File of measurements; None means the user's cache folder.
     costs
         Where the costs of kernels come from.
+    database
+        Folder of tuned schedules; None means our rules alone.
+    trials
+        How many schedules `tune` tries.
     """
 
     command: str
@@ -119,6 +123,8 @@ class Request:
     costs: CostChoice = CostChoice.ACTIVE
     export: ExportRequest | None = None
     costs_request: CostsRequest | None = None
+    database: Path | None = None
+    trials: int = 0
 
 
 def parse(arguments: Sequence[str] | None) -> Request:
@@ -132,8 +138,11 @@ def parse(arguments: Sequence[str] | None) -> Request:
     plan = commands.add_parser("plan", help="the same up to the schedule; nothing is executed")
     pareto = commands.add_parser("pareto", help="time against budget, over a range of budgets")
     export = commands.add_parser("export", help="the training step as plain C for a small machine")
+    tune = commands.add_parser("tune", help="search for faster loops of the generated kernels")
     for command in (train, plan, pareto):
         _add_common(command)
+        _add_database(command)
+    _add_tune(tune)
     _add_model(export)
     _add_solver(export)
     export.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
@@ -163,18 +172,11 @@ def parse(arguments: Sequence[str] | None) -> Request:
     options = parser.parse_args(arguments)
     if options.command == "costs":
         return _costs_only(costs_request(options))
+    if options.command == "tune":
+        return _tune_only(options)
     return Request(
         command=options.command,
-        model=ModelOptions(
-            model=options.model,
-            data=getattr(options, "data", ""),
-            batch_size=options.batch,
-            seed=options.seed,
-            size=options.size,
-            num_classes=options.classes,
-            draw_weights=options.draw_weights,
-            output=options.output_index,
-        ),
+        model=_model_options(options),
         budget=BudgetOptions(
             options.platform,
             dict(getattr(options, "budget", ())),
@@ -198,6 +200,37 @@ def parse(arguments: Sequence[str] | None) -> Request:
         ratios=tuple(getattr(options, "ratios", ())),
         costs=CostChoice(getattr(options, "costs", CostChoice.MEASURED.value)),
         export=export_request(options) if options.command == "export" else None,
+        database=getattr(options, "database", None),
+    )
+
+
+def _model_options(options: argparse.Namespace) -> ModelOptions:
+    return ModelOptions(
+        model=options.model,
+        data=getattr(options, "data", ""),
+        batch_size=options.batch,
+        seed=options.seed,
+        size=options.size,
+        num_classes=options.classes,
+        draw_weights=options.draw_weights,
+        output=options.output_index,
+    )
+
+
+def _tune_only(options: argparse.Namespace) -> Request:
+    return Request(
+        command="tune",
+        model=_model_options(options),
+        budget=BudgetOptions(options.platform, {}, None),
+        plan=PlanOptions(seed=options.seed),
+        output=OutputOptions(options.json, None, None, None),
+        cache=options.cache,
+        steps=1,
+        learning_rate=0.0,
+        ratios=(),
+        costs=CostChoice.MEASURED,
+        database=options.database,
+        trials=options.trials,
     )
 
 
@@ -214,6 +247,28 @@ def _costs_only(request: CostsRequest) -> Request:
         ratios=(),
         costs_request=request,
     )
+
+
+def _add_database(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--database",
+        type=Path,
+        metavar="DIR",
+        help="generated kernels take the loops that `tune` has kept there where they are faster",
+    )
+
+
+def _add_tune(command: argparse.ArgumentParser) -> None:
+    _add_model(command)
+    command.add_argument("--platform", type=Path, metavar="FILE", help="platform TOML file")
+    command.add_argument(
+        "--trials", type=_positive_int, default=500, metavar="N", help="loops to try in all (500)"
+    )
+    command.add_argument(
+        "--database", type=Path, metavar="DIR", required=True, help="where to keep what is found"
+    )
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file of measurements")
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:

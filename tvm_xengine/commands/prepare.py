@@ -11,6 +11,7 @@ from tvm_xengine.commands.costing import (
     plan_for,
     plan_with_active_costs,
     requested_platform,
+    tuned_schedules,
     with_measured_choice,
 )
 from tvm_xengine.commands.options import CostChoice, ModelOptions, Request
@@ -62,7 +63,7 @@ def prepare(request: Request, console: Console) -> PreparedStep:
     XEngineError
         When any stage refuses its input; nothing is written then.
     """
-    model, training, lowered = _lower(request, console)
+    model, training, lowered = lower(request, console)
     if request.costs is CostChoice.ACTIVE:
         active = plan_with_active_costs(request, lowered, console)
         plan, measured = active.plan, active.measured_kernels
@@ -80,7 +81,7 @@ def prepare(request: Request, console: Console) -> PreparedStep:
 
 def prepare_problem(request: Request, console: Console) -> PreparedProblem:
     """The same up to the problem, with the budgets that `request` asks for."""
-    model, training, lowered = _lower(request, console)
+    model, training, lowered = lower(request, console)
     lowered = with_measured_choice(request, lowered, console)
     problem = costed_problem(request, lowered, console)
     if request.output.problem is not None:
@@ -100,12 +101,16 @@ def summarize(request: Request, prepared: PreparedStep) -> PlanSummary:
     )
 
 
-def _lower(request: Request, console: Console) -> tuple[ForwardModel, TrainingStep, LoweredStep]:
+def lower(request: Request, console: Console) -> tuple[ForwardModel, TrainingStep, LoweredStep]:
+    """The model that is meant, its training step, and that step as kernels for the platform."""
     platform = requested_platform(request.budget)
     model = requested_model(request.model)
     training = build_training_step(model, seed=request.model.seed)
     with show_progress(console) as track:
-        return model, training, lower_step(training.mod, platform, track("lowering kernels"))
+        lowered = lower_step(
+            training.mod, platform, track("lowering kernels"), tuned=tuned_schedules(request)
+        )
+    return model, training, lowered
 
 
 def requested_model(options: ModelOptions) -> ForwardModel:

@@ -14,6 +14,7 @@ from tvm_xengine.cost_models.predict import predict_costs
 from tvm_xengine.libraries.sources import available_sources, prepare_from
 from tvm_xengine.passes.split_groups import KernelNeeds
 from tvm_xengine.platform import Platform
+from tvm_xengine.tuning.schedules import TunedSchedules
 
 
 class PreparedKernels:
@@ -23,6 +24,8 @@ class PreparedKernels:
     ----------
     platform
         Whose computing devices are meant.
+    tuned
+        Schedules for generated kernels.
 
     Raises
     ------
@@ -30,7 +33,8 @@ class PreparedKernels:
         If a device names kernel sources that nobody knows, or only such as are missing here.
     """
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, tuned: TunedSchedules | None = None) -> None:
+        self._tuned = tuned
         self._known: dict[tuple[str, str], DeviceKernel] = {}
         self._targets: dict[str, Target] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
@@ -52,7 +56,7 @@ class PreparedKernels:
         key = (kernel_hash(func), device)
         if key not in self._known:
             self._known[key] = prepare_from(
-                self._sources[device], func, self._targets[device], name
+                self._sources[device], func, self._targets[device], name, self._tuned
             )
         return replace(self._known[key], name=name)
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.errors import InvalidPlatformError, LibraryError
 from tvm_xengine.libraries.onednn.library import load_onednn
 from tvm_xengine.libraries.onednn.prepare import prepare_onednn_kernel
+from tvm_xengine.tuning.schedules import TunedSchedules, prepare_tuned
 
 _logger = logging.getLogger(__name__)
 
@@ -71,9 +72,18 @@ def why_not(source: str, target: Target) -> str | None:
 
 
 def prepare_from(
-    sources: Sequence[str], func: tirx.PrimFunc, target: Target, name: str
+    sources: Sequence[str],
+    func: tirx.PrimFunc,
+    target: Target,
+    name: str,
+    tuned: TunedSchedules | None = None,
 ) -> DeviceKernel:
     """The kernel from the first source that has it.
+
+    Parameters
+    ----------
+    tuned
+        Schedules for generated kernels.
 
     Raises
     ------
@@ -86,7 +96,7 @@ def prepare_from(
             if kernel is not None:
                 return kernel
         else:
-            return prepare_kernel(func, target, name)
+            return prepare_tuned(func, target, name, tuned)
     raise InvalidPlatformError(
         f'no source of {list(sources)} has the kernel {name}; add "tir" to the device\'s kernels'
     )

@@ -1,0 +1,1 @@
+"""Search for better schedules of generated kernels, and keep what was found."""
