@@ -29,6 +29,7 @@ from benchmarks.torch_memory import (  # noqa: E402
 )
 from tvm_xengine.codegen.kernel_store import KernelStore  # noqa: E402
 from tvm_xengine.compiler import (  # noqa: E402
+    KernelCosts,
     LoweredStep,
     build_step,
     lower_step,
@@ -41,6 +42,7 @@ from tvm_xengine.cost_models.timing import Effort  # noqa: E402
 from tvm_xengine.errors import NoScheduleError  # noqa: E402
 from tvm_xengine.frontends.torch import from_torch_export  # noqa: E402
 from tvm_xengine.graph import Role  # noqa: E402
+from tvm_xengine.kernel_choice import with_fastest_kernels  # noqa: E402
 from tvm_xengine.planner import Plan, PlanOptions, budgets_for_ratio, plan_schedule  # noqa: E402
 from tvm_xengine.platform import Device, Platform  # noqa: E402
 from tvm_xengine.problem import Problem  # noqa: E402
@@ -54,6 +56,7 @@ THREADS = int(os.environ.get("TVM_NUM_THREADS", "1"))
 MOST_TIMES_SLOWER = 1.2
 MOST_TIMES_SLOWER_GENERATED = 4.0
 HALF = 0.5
+SOURCES = {"onednn": ("onednn", "tir"), "tir": ("tir",), "faster of both": ("auto",)}
 
 
 @pytest.mark.slow
@@ -65,8 +68,10 @@ def test_step_keeps_up_with_pytorch(case: Case) -> None:
         steps["torch.compile"] = TorchStep(torch.compile(eager.module), eager.inputs, eager.labels)
     arenas: dict[str, int] = {}
     training = our_training(case, eager)
-    for name, sources in (("onednn", ("onednn", "tir")), ("tir", ("tir",))):
+    for name, sources in SOURCES.items():
         lowered = lower_step(training.mod, one_processor(sources))
+        if sources == ("auto",):
+            lowered = with_fastest_kernels(lowered, costs())
         problem = problem_of(lowered)
         plans = {name: plan_keep_everything(problem, "cpu")}
         if name == "onednn" and (half := plan_at(problem, HALF)) is not None:
@@ -166,9 +171,12 @@ def store() -> KernelStore:
 
 
 def problem_of(lowered: LoweredStep) -> Problem:
+    return make_problem(lowered, lowered.platform, costs())
+
+
+def costs() -> KernelCosts:
     cache = MeasurementCache(default_cache_path())
-    effort = Effort(rounds=1)
-    return make_problem(lowered, lowered.platform, measured_costs(cache, effort, store=store()))
+    return measured_costs(cache, Effort(rounds=1), store=store())
 
 
 def plan_at(problem: Problem, ratio: float) -> Plan | None:
