@@ -1,17 +1,24 @@
-"""Gradient boosted trees that predict the rate at which a kernel works, with an interval."""
+"""Gradient boosted trees that predict how fast a kernel works, with an interval."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from tvm_xengine.cost_models.dataset import Dataset
-from tvm_xengine.cost_models.feature_table import FeatureTable
+from tvm_xengine.cost_models.body_sum import (
+    body_rows,
+    fit_body_sum,
+    has_bodies,
+    sum_of_bodies_us,
+)
+from tvm_xengine.cost_models.dataset import RANDOM, Dataset
+from tvm_xengine.cost_models.feature_table import BODY_SLOTS, FeatureTable
 from tvm_xengine.cost_models.model import CALL_US, Prediction
+from tvm_xengine.cost_models.threads import most_threads, on_one_thread, with_threads_us
 from tvm_xengine.errors import InvalidDatasetError
 
 SIZE_LIMITS_US = (20.0, 500.0)
@@ -21,27 +28,41 @@ _FEW_KERNELS = 300
 _MOST_FOLDS = 6
 _NOISE_RATIO = 0.05
 _RATE_MARGIN = 1.0
+_LEAST_COLUMNS = 20
+_RATE_SLOTS = 2
+"""Single bodies that the rate of the whole kernel is learned from."""
 
 
 @dataclass(frozen=True)
 class BoostedTrees:
-    """XGBoost on the logarithm of time / work, as an ensemble of bootstrap samples.
+    """XGBoost on two views of a kernel, whose predictions are averaged as logarithms.
 
-    Trees cannot extrapolate, but rates vary within bounds however large a kernel is, so large
-    kernels can be predicted from small ones. The interval is a locally weighted split-conformal
-    one (Lei et al., JASA 2018, section 5.2): residuals of families that were held out, divided
-    by the ensemble's disagreement.
+    One view is the kernel as a whole: the logarithm of time / work, from all its features. The
+    other is the sum over its loop bodies (`tvm_xengine.cost_models.body_sum`). Trees cannot
+    extrapolate, but rates vary within bounds however large a kernel is, so large kernels can be
+    predicted from small ones. The interval is a locally weighted split-conformal one (Lei et al.,
+    JASA 2018, section 5.2): residuals of families that were held out, divided by the
+    disagreement of the members.
 
     Attributes
     ----------
+    members
+        Number of models of each view, which differ by what they draw at random.
+    trees, learning_rate, depth
+        Of the whole kernel's rate.
+    body_trees, body_learning_rate, body_depth
+        Of the rates of bodies.
     coverage
         Share of kernels of unseen network families whose time the interval should hold.
     """
 
-    members: int = 5
-    trees: int = 300
-    learning_rate: float = 0.06
+    members: int = 2
+    trees: int = 600
+    learning_rate: float = 0.03
     depth: int = 7
+    body_trees: int = 400
+    body_learning_rate: float = 0.06
+    body_depth: int = 7
     coverage: float = 0.8
     seed: int = 0
     name: str = "boosted trees"
@@ -54,62 +75,83 @@ class BoostedTrees:
         InvalidDatasetError
             When a label is not a positive number.
         """
-        if not (np.isfinite(data.time_us) & (data.time_us > 0)).all():
-            bad = [name for name, t in zip(data.names, data.time_us, strict=True) if not t > 0]
-            raise InvalidDatasetError(f"expected times > 0, found others for {bad[:5]}")
-        uncalibrated = self._ensemble(data)
-        return replace(uncalibrated, widths=self._calibrate(data, uncalibrated))
+        fitted = self.fit_point(data)
+        return replace(fitted, widths=self._calibrate(data, fitted))
 
     def fit_point(self, data: Dataset) -> BoostedTreesPredictor:
         """The same without calibration: its intervals mean nothing."""
-        return self._ensemble(data)
-
-    def _ensemble(self, data: Dataset) -> BoostedTreesPredictor:
+        if not (np.isfinite(data.time_us) & (data.time_us > 0)).all():
+            bad = [name for name, t in zip(data.names, data.time_us, strict=True) if not t > 0]
+            raise InvalidDatasetError(f"expected times > 0, found others for {bad[:5]}")
+        weights = 1.0 / (_NOISE_RATIO**2 + np.minimum(data.noise_ratio, 0.5) ** 2)
+        weights /= weights.mean()
         rates = np.log(data.time_us / data.table.work)
-        rng = np.random.default_rng(self.seed)
-        boosters = []
-        for member in range(self.members):
-            rows = rng.integers(len(data), size=len(data)) if self.members > 1 else slice(None)
-            boosters.append(self._boost(data, rates, rows, member))
+        matrix = xgboost.DMatrix(_whole(data.table), label=rates, weight=weights)
+        wholes = tuple(
+            xgboost.train(self._parameters(member, data), matrix, num_boost_round=self.trees)
+            for member in range(self.members)
+        )
+        parts: tuple[xgboost.Booster, ...] = ()
+        if has_bodies(data.table):
+            bodies = body_rows(data.table)
+            parts = tuple(
+                fit_body_sum(
+                    bodies,
+                    data.time_us,
+                    weights,
+                    self._body_parameters(member, data),
+                    self.body_trees,
+                )
+                for member in range(self.members)
+            )
         low, high = np.quantile(rates, (0.01, 0.99))
         return BoostedTreesPredictor(
             feature_set=data.table.feature_set,
             feature_names=data.table.names,
-            boosters=tuple(boosters),
+            wholes=wholes,
+            parts=parts,
             rate_limits=(float(low) - _RATE_MARGIN, float(high) + _RATE_MARGIN),
             disagreement_floor=0.02,
             widths=(1.0, 1.0, 1.0),
+            most_threads=most_threads(data.table),
         )
 
-    def _boost(
-        self,
-        data: Dataset,
-        rates: NDArray[np.float64],
-        rows: NDArray[np.int_] | slice,
-        member: int,
-    ) -> xgboost.Booster:
-        weights = 1.0 / (_NOISE_RATIO**2 + np.minimum(data.noise_ratio, 0.5) ** 2)
-        matrix = xgboost.DMatrix(
-            data.table.values[rows], label=rates[rows], weight=(weights / weights.mean())[rows]
-        )
-        parameters = {
+    def _parameters(self, member: int, data: Dataset) -> dict[str, object]:
+        return {
             "objective": "reg:squarederror",
             "tree_method": "hist",
             "max_depth": self.depth if len(data) >= _FEW_KERNELS else 4,
             "learning_rate": self.learning_rate,
             "subsample": 0.8,
-            "colsample_bytree": 0.5,
+            "colsample_bytree": min(1.0, max(0.3, _LEAST_COLUMNS / len(data.table.names))),
             "min_child_weight": 3,
             "seed": self.seed + member,
             "nthread": 1,
         }
-        return xgboost.train(parameters, matrix, num_boost_round=self.trees)
+
+    def _body_parameters(self, member: int, data: Dataset) -> Mapping[str, object]:
+        parameters = self._parameters(member, data) | {
+            "max_depth": self.body_depth if len(data) >= _FEW_KERNELS else 4,
+            "learning_rate": self.body_learning_rate,
+            "min_child_weight": 1,
+        }
+        del parameters["objective"]
+        return parameters
 
     def _calibrate(
         self, data: Dataset, fitted: BoostedTreesPredictor
     ) -> tuple[float, float, float]:
-        predicted, disagreement = held_out(replace(self, trees=self.trees // 2), data)
-        residuals = np.abs(np.log(data.time_us / predicted))
+        # A sketch of the model errs a little more, so the interval is rather too wide.
+        sketch = replace(
+            self,
+            members=1,
+            trees=self.trees // 2,
+            learning_rate=2 * self.learning_rate,
+            body_trees=self.body_trees // 2,
+            body_learning_rate=2 * self.body_learning_rate,
+        )
+        rows, predicted, disagreement = held_out(sketch, data)
+        residuals = np.abs(np.log(data.time_us[rows] / predicted))
         scaled = residuals / (disagreement + fitted.disagreement_floor)
         bins = _size_bins(predicted)
         everywhere = float(np.quantile(scaled, self.coverage))
@@ -128,20 +170,26 @@ class BoostedTreesPredictor:
 
     Attributes
     ----------
+    wholes, parts
+        Members that see whole kernels, and those that see their bodies.
     rate_limits
-        Logarithms between which predictions are kept.
+        Logarithms between which predictions of whole kernels are kept.
     disagreement_floor
-        Added to the standard deviation of the ensemble.
+        Added to the standard deviation of the members.
     widths
         Half width of the interval, in units of disagreement, for short, middle and long kernels.
+    most_threads
+        Of the kernels it has learned from; where that is one, the gain of more is calculated.
     """
 
     feature_set: str
     feature_names: tuple[str, ...]
-    boosters: tuple[xgboost.Booster, ...]
+    wholes: tuple[xgboost.Booster, ...]
+    parts: tuple[xgboost.Booster, ...]
     rate_limits: tuple[float, float]
     disagreement_floor: float
     widths: tuple[float, float, float]
+    most_threads: int
 
     def predict(self, table: FeatureTable) -> Prediction:
         """Run times of kernels.
@@ -151,34 +199,46 @@ class BoostedTreesPredictor:
         InvalidDatasetError
             When the features are not those that were learned from.
         """
-        rate, disagreement = self.rates(table)
-        time_us = np.maximum(table.work * np.exp(rate), CALL_US)
+        time_us, disagreement = self.times_us(table)
         width = np.array(self.widths)[_size_bins(time_us)]
         factor = np.exp(width * (disagreement + self.disagreement_floor))
-        return Prediction(time_us, np.maximum(time_us / factor, 0.0), time_us * factor)
+        return Prediction(time_us, time_us / factor, time_us * factor)
 
-    def rates(self, table: FeatureTable) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Logarithm of time / work, and how far the members of the ensemble disagree on it."""
+    def times_us(self, table: FeatureTable) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Times, and how far the members disagree on their logarithms."""
         if (table.feature_set, table.names) != (self.feature_set, self.feature_names):
             raise InvalidDatasetError(
                 f"the model was trained on {len(self.feature_names)} features of"
                 f" {self.feature_set}, and got {len(table.names)} of {table.feature_set};"
                 " train it again"
             )
-        matrix = xgboost.DMatrix(table.values)
-        each = np.array([booster.predict(matrix) for booster in self.boosters], dtype=np.float64)
-        return np.clip(each.mean(axis=0), *self.rate_limits), each.std(axis=0)
+        if most_threads(table) > self.most_threads == 1:
+            serial_us, disagreement = self.times_us(on_one_thread(table))
+            return with_threads_us(serial_us, table), disagreement
+        matrix = xgboost.DMatrix(_whole(table))
+        each = [
+            np.log(table.work) + np.clip(booster.predict(matrix), *self.rate_limits)
+            for booster in self.wholes
+        ]
+        if self.parts:
+            bodies = body_rows(table)
+            each += [np.log(sum_of_bodies_us(booster, bodies)) for booster in self.parts]
+        logarithms = np.array(each, dtype=np.float64)
+        return np.maximum(np.exp(logarithms.mean(axis=0)), CALL_US), logarithms.std(axis=0)
 
 
-def held_out(model: BoostedTrees, data: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Each kernel as predicted, with disagreement, by a model that knows none of its families."""
-    predicted = np.zeros(len(data))
-    disagreement = np.zeros(len(data))
+def held_out(
+    model: BoostedTrees, data: Dataset
+) -> tuple[NDArray[np.int_], NDArray[np.float64], NDArray[np.float64]]:
+    """Rows of kernels of designed families, each predicted by a model that knows none of its
+    families, with the disagreement."""
+    rows, predicted, disagreement = [], [], []
     for train, test in family_folds(data, _MOST_FOLDS):
-        part = data.take(test)
-        rate, disagreement[test] = model.fit_point(data.take(train)).rates(part.table)
-        predicted[test] = np.maximum(part.table.work * np.exp(rate), CALL_US)
-    return predicted, disagreement
+        time_us, spread = model.fit_point(data.take(train)).times_us(data.table.take(test))
+        rows.append(test)
+        predicted.append(time_us)
+        disagreement.append(spread)
+    return np.concatenate(rows), np.concatenate(predicted), np.concatenate(disagreement)
 
 
 def family_folds(
@@ -187,6 +247,7 @@ def family_folds(
     """(train, test) rows, so that no tested kernel occurs in a family that was learned from.
 
     A kernel that occurs in several families is tested in the first fold that has one of them.
+    Random networks are no family to test, because nobody trains them, unless there is no other.
 
     Parameters
     ----------
@@ -211,10 +272,8 @@ def family_folds(
 
 
 def _groups(data: Dataset, most: int | None) -> Sequence[set[str]]:
-    sizes = {
-        family: sum(family in families for families in data.families)
-        for family in data.all_families()
-    }
+    names = [family for family in data.all_families() if family != RANDOM] or [RANDOM]
+    sizes = {family: sum(family in families for families in data.families) for family in names}
     count = len(sizes) if most is None else min(most, len(sizes))
     groups: list[set[str]] = [set() for _ in range(count)]
     totals = [0] * count
@@ -223,6 +282,15 @@ def _groups(data: Dataset, most: int | None) -> Sequence[set[str]]:
         groups[smallest].add(family)
         totals[smallest] += sizes[family]
     return groups
+
+
+def _whole(table: FeatureTable) -> NDArray[np.float64]:
+    """The features without those of lesser bodies, which say little of the whole."""
+    lesser = BODY_SLOTS[_RATE_SLOTS:]
+    kept = [
+        number for number, name in enumerate(table.names) if name.rpartition("_")[2] not in lesser
+    ]
+    return table.values[:, kept]
 
 
 def _size_bins(time_us: NDArray[np.float64]) -> NDArray[np.int_]:

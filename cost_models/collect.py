@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import tvm
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.kernel_store import OnProgress
 from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
-from tvm_xengine.cost_models.feature_table import FEATURE_SET
-from tvm_xengine.cost_models.features import kernel_features
+from tvm_xengine.cost_models.dataset import DatasetFolder
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measure import measure_kernels
+from tvm_xengine.cost_models.sources import KernelSources, add_kernel
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries
 from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.cost_models.variants import Variant
 from tvm_xengine.errors import XEngineError
 from tvm_xengine.extract import extract_graph
+from tvm_xengine.libraries.sources import available_sources, prepare_from
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.step import TRAIN_STEP
@@ -39,24 +40,25 @@ class CollectOptions:
         Target descriptions, each a device.
     kernels
         Stop when so many are measured, those that were there before included.
+    sources
+        Where kernels come from, the first that has one; a target that a source does not compute
+        for goes without it.
     most_flops
         Kernels that do more are left out: they take long and teach little more.
     """
 
     targets: tuple[str, ...]
     kernels: int
+    sources: tuple[str, ...] = ("tir",)
     effort: Effort = field(default_factory=Effort)
     most_flops: float = 1e8
-
-
-OnVariant = Callable[[int, int, str], None]
 
 
 def collect(
     folder: DatasetFolder,
     variants: Iterable[Variant],
     options: CollectOptions,
-    on_progress: OnVariant | None = None,
+    on_progress: OnProgress | None = None,
 ) -> int:
     """Measure the kernels of networks until there are enough; returns how many there are.
 
@@ -70,15 +72,22 @@ def collect(
         the network was.
     """
     measured = len(folder.measured())
+    sources = KernelSources(folder.folder)
     for variant in variants:
         if measured >= options.kernels:
             break
         try:
-            kernels = training_kernels(variant, options.targets)
+            kernels = training_kernels(variant, options.targets, options.sources)
         except XEngineError as error:
             _logger.warning("%s is left out: %s", variant, error)
             continue
-        wanted = [k for k in kernels if _add(folder, k, variant.family) <= options.most_flops]
+        wanted = []
+        for kernel in kernels:
+            device = device_fingerprint(kernel.target)
+            sources.add(kernel, device)
+            record = add_kernel(folder, kernel, device, (variant.family,))
+            if record.flops <= options.most_flops:
+                wanted.append(kernel)
         with TemporaryDirectory() as scratch:
             timer = IsolatedTimer(passing_libraries(Path(scratch)))
             measure_kernels(wanted, folder.measurements, effort=options.effort, timer=timer)
@@ -88,7 +97,9 @@ def collect(
     return measured
 
 
-def training_kernels(variant: Variant, targets: Sequence[str]) -> list[DeviceKernel]:
+def training_kernels(
+    variant: Variant, targets: Sequence[str], sources: Sequence[str] = ("tir",)
+) -> list[DeviceKernel]:
     """The kernels of a network's training step, forward, backward and update, for each target."""
     training = build_training_step(variant.build(), optimizer=variant.optimizer)
     lowered = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP)])(training.mod)
@@ -97,31 +108,6 @@ def training_kernels(variant: Variant, targets: Sequence[str]) -> list[DeviceKer
     kernels = []
     for description in targets:
         target = resolve_target(description)
-        kernels += [prepare_kernel(func, target, name) for name, func in funcs]
+        here = available_sources(sources, target, description)
+        kernels += [prepare_from(here, func, target, name) for name, func in funcs]
     return kernels
-
-
-def _add(folder: DatasetFolder, kernel: DeviceKernel, family: str) -> float:
-    """Remember what a kernel is; returns its arithmetic operations."""
-    device = device_fingerprint(kernel.target)
-    features = kernel_features(kernel)
-    record = KernelRecord(
-        kernel=kernel.key,
-        device=device,
-        target=str(kernel.target),
-        name=kernel.name,
-        families=(family,),
-        shapes=f"{_describe(kernel.inputs)} -> {_describe(kernel.outputs)}",
-        feature_set=FEATURE_SET,
-        features=tuple(float(f"{value:.6g}") for value in features.values),
-        work=features.work,
-        flops=features.flops,
-        moved_bytes=features.moved_bytes,
-        workspace_bytes=kernel.workspace_bytes,
-    )
-    folder.add(record, features.names)
-    return features.flops
-
-
-def _describe(specs: Sequence[TensorSpec]) -> str:
-    return " ".join(f"{spec.dtype}{list(spec.shape)}".replace(" ", "") for spec in specs)

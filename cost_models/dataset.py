@@ -22,6 +22,12 @@ from tvm_xengine.errors import InvalidDatasetError
 
 SCHEMA = 1
 
+RANDOM = "random"
+"""The family of networks that nobody designed."""
+
+TIR = "tir"
+"""The source of generated kernels."""
+
 
 @dataclass(frozen=True)
 class KernelRecord:
@@ -36,6 +42,8 @@ class KernelRecord:
         from any kernel that occurs there.
     shapes
         Shapes and element types of inputs and outputs, for people.
+    source
+        `TIR`, or the library that computes it.
     """
 
     kernel: str
@@ -50,6 +58,7 @@ class KernelRecord:
     flops: float
     moved_bytes: float
     workspace_bytes: int
+    source: str = TIR
     schema: int = SCHEMA
 
 
@@ -69,6 +78,8 @@ class Dataset:
     ----------
     time_us, noise_ratio
         Label, and how far its rounds lie apart, relative to it.
+    devices
+        Kernels of a library count as those of a device of its own.
     rounds_us
         Typical time of each round of each row.
     """
@@ -81,6 +92,7 @@ class Dataset:
     devices: tuple[str, ...]
     targets: tuple[str, ...]
     families: tuple[tuple[str, ...], ...]
+    sources: tuple[str, ...]
     rounds_us: tuple[tuple[float, ...], ...]
 
     def __len__(self) -> int:
@@ -98,6 +110,7 @@ class Dataset:
             devices=tuple(self.devices[i] for i in at),
             targets=tuple(self.targets[i] for i in at),
             families=tuple(self.families[i] for i in at),
+            sources=tuple(self.sources[i] for i in at),
             rounds_us=tuple(self.rounds_us[i] for i in at),
         )
 
@@ -121,18 +134,27 @@ class DatasetFolder:
     def __len__(self) -> int:
         return len(self._records)
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """What the newest features are called."""
+        return self._names
+
     def find(self, kernel: str, device: str) -> KernelRecord | None:
         """What is known of a kernel on a device."""
         return self._records.get((kernel, device))
 
+    def records(self) -> tuple[KernelRecord, ...]:
+        """Every kernel, measured or not."""
+        return tuple(self._records.values())
+
     def add(self, record: KernelRecord, feature_names: tuple[str, ...]) -> None:
-        """Remember a kernel here and on disk, or the families it was met in now."""
+        """Remember a kernel here and on disk, its new features, or the families it was met in."""
         known = self.find(record.kernel, record.device)
         if known is not None:
             families = tuple(sorted({*known.families, *record.families}))
-            if families == known.families:
+            if families == known.families and record.feature_set == known.feature_set:
                 return
-            record = replace(known, families=families)
+            record = replace(record, families=families)
         if feature_names != self._names:
             self._append(FeatureNames(feature_names))
         self._append(record)
@@ -186,7 +208,8 @@ def make_dataset(
         if record.feature_set != FEATURE_SET or len(record.features) != len(names):
             raise InvalidDatasetError(
                 f"{record.name}: expected {len(names)} features of {FEATURE_SET}, found"
-                f" {len(record.features)} of {record.feature_set}; collect the dataset again"
+                f" {len(record.features)} of {record.feature_set}; read them again with tvm-xengine"
+                " costs refresh, or collect the dataset again"
             )
         if not all(map(math.isfinite, (*record.features, record.work))):
             raise InvalidDatasetError(f"{record.name}: a feature is not a number")
@@ -204,9 +227,13 @@ def make_dataset(
         noise_ratio=np.array([(m.hi_us - m.lo_us) / (2 * m.compute_us) for _, m in rows]),
         kernels=tuple(record.kernel for record, _ in rows),
         names=tuple(record.name for record, _ in rows),
-        devices=tuple(record.device for record, _ in rows),
+        devices=tuple(
+            record.device if record.source == TIR else f"{record.device} {record.source}"
+            for record, _ in rows
+        ),
         targets=tuple(record.target for record, _ in rows),
         families=tuple(record.families for record, _ in rows),
+        sources=tuple(record.source for record, _ in rows),
         rounds_us=tuple(
             tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for _, m in rows
         ),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.boosted_trees import family_folds
-from tvm_xengine.cost_models.dataset import Dataset
+from tvm_xengine.cost_models.dataset import RANDOM, Dataset
 from tvm_xengine.cost_models.metrics import Metrics, metrics_of
-from tvm_xengine.cost_models.model import CostModel
+from tvm_xengine.cost_models.model import CostModel, Prediction
 
 Folds = Iterator[tuple[NDArray[np.int_], NDArray[np.int_]]]
 
@@ -33,18 +33,43 @@ def evaluate(
     on_fold
         Called after each fold with the number of folds done.
     """
-    predicted, lo, hi = (np.full(len(data), np.nan) for _ in range(3))
+    return _judge(data, *_predict_folds(model, data, split, on_fold))
+
+
+def evaluate_by_source(model: CostModel, data: Dataset, split: str) -> dict[str, Metrics]:
+    """Errors by the name of the model, and with those of each source apart where there are
+    several."""
+    rows, predicted = _predict_folds(model, data, split, None)
+    result = {model.name: _judge(data, rows, predicted)}
+    sources = np.array([data.sources[row] for row in rows])
+    names = sorted(set(sources))
+    for name in names if len(names) > 1 else ():
+        mine = np.flatnonzero(sources == name)
+        part = Prediction(predicted.time_us[mine], predicted.lo_us[mine], predicted.hi_us[mine])
+        result[f"{model.name}, {name}"] = _judge(data, rows[mine], part)
+    return result
+
+
+def _predict_folds(
+    model: CostModel, data: Dataset, split: str, on_fold: Callable[[int], None] | None
+) -> tuple[NDArray[np.int_], Prediction]:
+    """The rows that some fold tests, and what is predicted for them."""
+    times = np.full((3, len(data)), np.nan)
     for number, (train, test) in enumerate(SPLITS[split](data), start=1):
         answer = model.fit(data.take(train)).predict(data.table.take(test))
-        predicted[test], lo[test], hi[test] = answer.time_us, answer.lo_us, answer.hi_us
+        times[:, test] = answer.time_us, answer.lo_us, answer.hi_us
         if on_fold is not None:
             on_fold(number)
-    rows = np.flatnonzero(np.isfinite(predicted))
+    rows = np.flatnonzero(np.isfinite(times[0]))
+    return rows, Prediction(*times[:, rows])
+
+
+def _judge(data: Dataset, rows: NDArray[np.int_], predicted: Prediction) -> Metrics:
     return metrics_of(
         data.time_us[rows],
-        predicted[rows],
+        predicted.time_us,
         [data.families[row] for row in rows],
-        (lo[rows], hi[rows]),
+        (predicted.lo_us, predicted.hi_us),
     )
 
 
@@ -58,6 +83,13 @@ def _random_folds(data: Dataset) -> Folds:
         yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
 
 
+def _unusual_fold(data: Dataset) -> Folds:
+    """Train on designed networks, test on random ones."""
+    unusual = np.array([RANDOM in families for families in data.families])
+    if unusual.any() and not unusual.all():
+        yield np.flatnonzero(~unusual), np.flatnonzero(unusual)
+
+
 def _size_fold(data: Dataset) -> Folds:
     """Train on the smaller kernels, test on the largest fifth."""
     limit = np.quantile(data.table.work, 1 - _LARGEST_RATIO)
@@ -69,14 +101,7 @@ SPLITS: Mapping[str, Callable[[Dataset], Folds]] = {
     "random": _random_folds,
     "family": family_folds,
     "size": _size_fold,
+    "unusual": _unusual_fold,
 }
-"""Ways to divide a dataset: at random, by network family, by size."""
-
-
-def evaluate_all(
-    models: Sequence[CostModel], data: Dataset, splits: Sequence[str]
-) -> dict[tuple[str, str], Metrics]:
-    """Errors by (name of the model, split)."""
-    return {
-        (model.name, split): evaluate(model, data, split) for split in splits for model in models
-    }
+"""Ways to divide a dataset: at random, by network family, by size, into designed and random
+networks."""

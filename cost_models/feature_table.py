@@ -8,8 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FEATURE_SET = "tir-v1"
+FEATURE_SET = "kernel-v2"
 """Version of `tvm_xengine.cost_models.features`; models of another version are refused."""
+
+BODY_SLOTS = ("0", "1", "2", "3", "4", "5")
+"""Ends of the names of features of single loop bodies, those that take most cycles first."""
+
+PLAIN_SLOT = "plain"
+"""The same for the body that takes most cycles among those written without vectors."""
 
 
 @dataclass(frozen=True)

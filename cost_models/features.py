@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
-from tvm_xengine.cost_models.feature_table import KernelFeatures
+from tvm_xengine.cost_models.bodies import Body, bodies_of
+from tvm_xengine.cost_models.expressions import OP_CLASSES, Loop
+from tvm_xengine.cost_models.feature_table import BODY_SLOTS, PLAIN_SLOT, KernelFeatures
+from tvm_xengine.cost_models.library_features import library_cycles, library_features
 from tvm_xengine.cost_models.machine import Machine, machine_of
-from tvm_xengine.cost_models.statements import OP_CLASSES, Access, Statement, statements_of
-from tvm_xengine.cost_models.traffic import footprints_bytes, missed_bytes
+from tvm_xengine.cost_models.statements import Access, Statement, statements_of
+from tvm_xengine.cost_models.traffic import footprints, missed_bytes
 
-_DOMINANT_STATEMENTS = 2
 _INNER_LOOPS = 3
 _CONFLICT_BYTES = 2048
 
@@ -22,16 +25,67 @@ def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
     """Features of a kernel prepared for a target on this machine; it is not compiled or run."""
     machine = machine_of(kernel.target)
     statements = statements_of(kernel.func)
-    work = max(1.0, sum(s.executions for s in statements))
-    flops = sum(_elements(s) * _arithmetic(s) for s in statements)
+    bodies = bodies_of(statements, machine)
+    called_cycles = library_cycles(kernel.library, kernel.library_flops, machine)
+    work = max(1.0, sum(s.executions for s in statements) + called_cycles)
+    flops = sum(s.executions * s.store.lanes * _arithmetic(s.ops) for s in statements)
+    flops += kernel.library_flops
     tensors_bytes = sum(map(_tensor_bytes, (*kernel.inputs, *kernel.outputs)))
-    named = _kernel_part(kernel, statements, machine, work, flops)
-    ranked = sorted(statements, key=_weight, reverse=True)
-    for rank in range(_DOMINANT_STATEMENTS):
-        statement = ranked[rank] if rank < len(ranked) else None
-        named |= {f"{key}_{rank}": value for key, value in _statement_part(statement).items()}
+    named = _counters(kernel, statements, bodies, machine, work)
+    named |= _kernel_part(kernel, statements, machine, work, flops)
+    named |= library_features(kernel.library, kernel.library_flops)
+    total_cycles = max(1.0, called_cycles + sum(body.total_cycles for body in bodies))
+    plain_cycles = sum(body.total_cycles for body in bodies if _is_plain(body))
+    named["plain_share"] = plain_cycles / total_cycles
+    automatic_cycles = sum(body.total_cycles for body in bodies if body.is_automatic)
+    named["automatic_share"] = automatic_cycles / total_cycles
+    ranked = sorted(bodies, key=lambda body: body.total_cycles, reverse=True)
+    plain = next((body for body in ranked if _is_plain(body)), None)
+    # Where the compiler makes vectors, or does not, small changes of the loops matter most.
+    parts = {id(body): _body_part(body, total_cycles, machine) for body in (None, *ranked)}
+    slots = [parts[id(body)] for body in ranked]
+    if kernel.library is not None:
+        slots.insert(0, _called_part(parts[id(None)], called_cycles, total_cycles))
+    slots = [parts[id(plain)], *slots, *([parts[id(None)]] * len(BODY_SLOTS))]
+    for slot, part in zip((PLAIN_SLOT, *BODY_SLOTS), slots, strict=False):
+        named |= {f"{key}_{slot}": value for key, value in part.items()}
     values = np.array(list(named.values()), dtype=np.float64)
     return KernelFeatures(tuple(named), values, work, flops, float(tensors_bytes))
+
+
+def _counters(
+    kernel: DeviceKernel,
+    statements: Sequence[Statement],
+    bodies: Sequence[Body],
+    machine: Machine,
+    work: float,
+) -> dict[str, float]:
+    """What one call asks of the machine, as logarithms; `tvm_xengine.cost_models.machine_time`
+    adds them up."""
+    missed = missed_bytes(statements, machine.caches_bytes)
+    loops = {id(loop): (depth, s) for s in statements for depth, loop in enumerate(s.loops)}
+    entries = sum(math.prod(loop.extent for loop in s.loops[:depth]) for depth, s in loops.values())
+
+    def total(part: str) -> float:
+        return float(sum(body.iterations * getattr(body, part) for body in bodies))
+
+    return {
+        "log_core_cycles": _log(total("cycles")),
+        "log_work": _log(work),
+        "log_loop_entries": _log(entries),
+        "log_iterations": _log(sum(body.iterations for body in bodies)),
+        "log_arithmetic": _log(total("arithmetic")),
+        "log_loads": _log(total("loads")),
+        "log_stores": _log(total("stores")),
+        "log_divides": _log(total("divides")),
+        "log_calls": _log(total("calls")),
+        "log_integer": _log(total("integer")),
+        "log_chain_cycles": _log(total("chain_cycles")),
+        "log_missed_l1": _log(missed[0]),
+        "log_missed_l2": _log(missed[1]),
+        "log_missed_l3": _log(missed[2]),
+        "tensors": float(len(kernel.inputs) + len(kernel.outputs)),
+    }
 
 
 def _kernel_part(
@@ -43,23 +97,17 @@ def _kernel_part(
 ) -> dict[str, float]:
     inputs_bytes = sum(map(_tensor_bytes, kernel.inputs))
     outputs_bytes = sum(map(_tensor_bytes, kernel.outputs))
-    elements = sum(map(_elements, statements))
+    elements = sum(s.executions * s.store.lanes for s in statements)
     loads = [(load, s.executions) for s in statements for load in s.loads]
     traffic = sum(load.bytes_at_once * count for load, count in loads)
     stored = sum(s.store.bytes_at_once * s.executions for s in statements)
-    missed = [0.0, 0.0, 0.0]
-    for statement in statements:
-        footprints = footprints_bytes(statement)
-        for level, size in enumerate(machine.caches_bytes):
-            missed[level] += missed_bytes(statement, footprints, size)
     parallel = sum(s.executions for s in statements if any(p.is_parallel for p in s.loops))
     extents = [loop.extent for s in statements for loop in s.loops if loop.is_parallel]
     threads = min(machine.cores, max(extents, default=1)) if kernel.is_parallel else 1
     total_bytes = inputs_bytes + outputs_bytes + kernel.workspace_bytes
+    (whole,) = footprints(statements, (0,))
     load_count = max(1.0, sum(count for _, count in loads))
-    ops = {name: sum(s.ops[name] * s.executions for s in statements) / work for name in OP_CLASSES}
     values = {
-        "log_work": _log(work),
         "log_elements": _log(elements),
         "log_flops": _log(flops),
         "log_inputs_bytes": _log(inputs_bytes),
@@ -67,12 +115,9 @@ def _kernel_part(
         "log_workspace_bytes": _log(kernel.workspace_bytes),
         "log_loaded_bytes": _log(traffic),
         "log_stored_bytes": _log(stored),
-        "log_missed_l1_per_work": _log(missed[0] / work),
-        "log_missed_l2_per_work": _log(missed[1] / work),
-        "log_missed_l3_per_work": _log(missed[2] / work),
-        "log_tensors_per_l1": _ratio(total_bytes, machine.caches_bytes[0]),
-        "log_tensors_per_l2": _ratio(total_bytes, machine.caches_bytes[1]),
-        "log_tensors_per_l3": _ratio(total_bytes, machine.caches_bytes[2]),
+        "log_touched_per_l1": _ratio(whole.touched_bytes, machine.caches_bytes[0]),
+        "log_touched_per_l2": _ratio(whole.touched_bytes, machine.caches_bytes[1]),
+        "log_touched_per_l3": _ratio(whole.touched_bytes, machine.caches_bytes[2]),
         "bytes_per_work": total_bytes / work,
         "flops_per_work": flops / work,
         "flops_per_byte": _log(flops / max(1, total_bytes)),
@@ -80,7 +125,7 @@ def _kernel_part(
         "lanes": elements / work,
         "loads_per_work": load_count / work,
         "statements": float(len(statements)),
-        "nests": float(_nests(statements)),
+        "nests": float(len({id(s.loops[0]) for s in statements if s.loops})),
         "depth": float(max((len(s.loops) for s in statements), default=0)),
         "parallel_share": parallel / work,
         "log_parallel_extent": _log(max(extents, default=0)),
@@ -96,7 +141,8 @@ def _kernel_part(
         "log_machine_l2": _log(machine.caches_bytes[1]),
         "log_machine_l3": _log(machine.caches_bytes[2]),
     }
-    values |= {f"{name}_per_work": ops[name] for name in OP_CLASSES}
+    for name in OP_CLASSES:
+        values[f"{name}_per_work"] = sum(s.ops[name] * s.executions for s in statements) / work
     for name in _PATTERNS:
         hits = sum(count for load, count in loads if _pattern(load) == name)
         values[f"loads_{name}"] = hits / load_count
@@ -113,49 +159,88 @@ def _kernel_part(
 _PATTERNS = ("fixed", "unit", "near", "far")
 
 
-def _statement_part(statement: Statement | None) -> dict[str, float]:
-    """What the statement does; zeros when a kernel has none of that rank."""
-    loads = statement.loads if statement else ()
-    loops = statement.loops if statement else ()
-    values = {
-        "log_executions": _log(statement.executions) if statement else 0.0,
-        "lanes": float(statement.store.lanes) if statement else 0.0,
-        "depth": float(len(loops)),
-        "loads": float(len(loads)),
-        "arithmetic": float(_arithmetic(statement)) if statement else 0.0,
-        "calls": float(statement.ops["call"]) if statement else 0.0,
-        "log_reduced": _log(_reduced(statement)) if statement else 0.0,
+def _called_part(
+    nothing: Mapping[str, float], cycles: float, total_cycles: float
+) -> dict[str, float]:
+    """The library's part of a kernel as if it were a body."""
+    return {
+        **nothing,
+        "share": cycles / total_cycles,
+        "log_iterations": _log(cycles),
+        "is_called": 1.0,
     }
-    footprints = footprints_bytes(statement) if statement else []
+
+
+def _body_part(body: Body | None, total_cycles: float, machine: Machine) -> dict[str, float]:
+    """What an innermost loop does; zeros when a kernel has none of that rank."""
+    statements = body.statements if body else ()
+    loops = body.loops if body else ()
+    loads = [load for s in statements for load in s.loads]
+    stores = [s.store for s in statements]
+    ops: Counter[str] = Counter()
+    for s in statements:
+        ops.update(s.ops)
+    depths = [len(loops) - 1 - place for place in range(_INNER_LOOPS)]
+    found = footprints(statements, [0, *(max(0, depth) for depth in depths)])
+    values = {
+        "share": body.total_cycles / total_cycles if body else 0.0,
+        "cycles": body.cycles if body else 0.0,
+        "log_iterations": _log(body.iterations) if body else 0.0,
+        "is_called": 0.0,
+        "is_automatic": float(body is not None and body.is_automatic),
+        "arithmetic": body.arithmetic if body else 0.0,
+        "loads": body.loads if body else 0.0,
+        "stores": body.stores if body else 0.0,
+        "divides": body.divides if body else 0.0,
+        "calls": body.calls if body else 0.0,
+        "integer": body.integer if body else 0.0,
+        "chain_cycles": body.chain_cycles if body else 0.0,
+        "statements": float(len(statements)),
+        "lanes": float(max((store.lanes for store in stores), default=0)),
+        "least_lanes": float(min((store.lanes for store in stores), default=0)),
+        "depth": float(len(loops)),
+        "loads_written": float(len(loads)),
+        "arithmetic_written": float(_arithmetic(ops)),
+        "branches": float(ops["branch"]),
+        "selects": float(ops["select"] + ops["compare"]),
+        "gathers": float(ops["gather"]),
+        "guards": float(max((s.guards for s in statements), default=0)),
+        "tensors": float(len({a.tensor.number for a in (*loads, *stores)})),
+        "unaligned": _unaligned((*loads, *stores), machine),
+        "remainder_16": float(loops[-1].extent % 16) if loops else 0.0,
+        "remainder_4": float(loops[-1].extent % 4) if loops else 0.0,
+        "log_unrolled": _log(loops[-1].extent * (len(loads) + len(stores) + _arithmetic(ops)))
+        if loops
+        else 0.0,
+        "contiguous": _contiguous((*loads, *stores), loops),
+        "log_reduced": max(map(_log, map(_reduced, statements)), default=0.0),
+        "log_footprint": _log(found[0].touched_bytes),
+    }
     for place in range(_INNER_LOOPS):
-        exists = statement is not None and place < len(loops)
         at = len(loops) - 1 - place
+        exists = at >= 0
         strides = [abs(load.strides_bytes[at]) for load in loads] if exists else []
+        stored = [abs(store.strides_bytes[at]) for store in stores] if exists else []
         values |= {
             f"log_extent_in{place}": _log(loops[at].extent) if exists else 0.0,
             f"is_parallel_in{place}": float(exists and loops[at].is_parallel),
-            f"log_store_stride_in{place}": (
-                _log(abs(statement.store.strides_bytes[at])) if statement and exists else 0.0
-            ),
+            f"log_store_stride_in{place}": _log(max(stored, default=0)),
             f"log_least_stride_in{place}": _log(min(strides, default=0)),
             f"log_greatest_stride_in{place}": _log(max(strides, default=0)),
             f"fixed_loads_in{place}": float(sum(stride == 0 for stride in strides)),
-            f"log_footprint_in{place}": _log(footprints[place + 1]) if exists else 0.0,
+            f"log_footprint_in{place}": _log(found[place + 1].touched_bytes),
+            f"log_held_in{place}": _log(found[place + 1].held_bytes),
         }
     return values
 
 
-def _elements(statement: Statement) -> float:
-    return statement.executions * statement.store.lanes
+def _is_plain(body: Body) -> bool:
+    return all(s.store.lanes == 1 for s in body.statements)
 
 
-def _arithmetic(statement: Statement) -> int:
-    ops = statement.ops
-    return sum(ops[name] for name in ("add", "multiply", "divide", "compare", "select", "call"))
-
-
-def _weight(statement: Statement) -> float:
-    return statement.executions * (1 + _arithmetic(statement) + len(statement.loads))
+def _arithmetic(ops: Counter[str]) -> int:
+    names = ("add", "multiply", "divide", "root", "compare", "select", "call")
+    return sum(ops[name] for name in names)
 
 
 def _reduced(statement: Statement) -> float:
@@ -165,11 +250,34 @@ def _reduced(statement: Statement) -> float:
     )
 
 
+def _unaligned(accesses: Iterable[Access], machine: Machine) -> float:
+    """Share of the moving accesses that do not keep to multiples of a vector."""
+    moving = [a for a in accesses if any(a.strides_bytes)]
+    crossing = [
+        a
+        for a in moving
+        if any(
+            place % machine.vector_bytes
+            for place in (a.start_bytes, *a.strides_bytes[: None if a.lanes > 1 else -1])
+        )
+    ]
+    return len(crossing) / max(1, len(moving))
+
+
+def _contiguous(accesses: Sequence[Access], loops: Sequence[Loop]) -> float:
+    """Share of the accesses for which the two innermost loops could be one."""
+    if len(loops) < 2:
+        return 1.0
+    extent = loops[-1].extent
+    joined = sum(a.strides_bytes[-2] == extent * a.strides_bytes[-1] for a in accesses)
+    return joined / max(1, len(accesses))
+
+
 def _pattern(access: Access) -> str:
     """How an access moves in the innermost loop that moves it, or between the lanes of a vector."""
     if access.lanes > 1 and access.lane_stride:
         return "unit" if access.lane_stride == 1 else "near" if access.lane_stride < 16 else "far"
-    stride = abs(access.strides_bytes[-1]) if access.strides_bytes else 0
+    stride = abs(access.inner_stride_bytes)
     if stride == 0:
         return "fixed"
     if stride <= access.element_bytes:
@@ -179,12 +287,8 @@ def _pattern(access: Access) -> str:
 
 def _conflicts(access: Access) -> bool:
     """Whether the access jumps by a large power of two, so that few cache sets take it all."""
-    stride = abs(access.strides_bytes[-1]) if access.strides_bytes else 0
+    stride = abs(access.inner_stride_bytes)
     return stride >= _CONFLICT_BYTES and stride & (stride - 1) == 0
-
-
-def _nests(statements: Sequence[Statement]) -> int:
-    return len({id(s.loops[0]) for s in statements if s.loops})
 
 
 def _tensor_bytes(spec: TensorSpec) -> int:

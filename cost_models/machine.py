@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from tvm.target import Target
 
-from tvm_xengine.codegen.targets import core_count, cpu_features, vector_bytes
+from tvm_xengine.codegen.targets import cpu_features, thread_count, vector_bytes
 
 _TYPICAL_CACHES_BYTES = (32 << 10, 1 << 20, 32 << 20)
 
@@ -31,9 +32,15 @@ class Machine:
 
 def machine_of(target: Target) -> Machine:
     """The machine that kernels of `target` run on: this one, seen through the target."""
+    return _machine_of(str(target))
+
+
+@cache
+def _machine_of(description: str) -> Machine:
+    target = Target(json.loads(description))
     return Machine(
         vector_bytes=vector_bytes(target),
-        cores=core_count(target),
+        cores=thread_count(target),
         has_fma="fma" in cpu_features(target),
         caches_bytes=data_caches_bytes(),
     )

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
+from tvm_xengine.cost_models.dataset import RANDOM
+
 _LONG_US = 20.0
 
 
@@ -27,7 +29,8 @@ class Metrics:
     weighted_error_ratio
         Sum of absolute errors over sum of times.
     worst_total_ratio, median_total_ratio
-        Error of the summed time of a network family.
+        Error of the summed time of a network family; random networks are none where there are
+        others.
     coverage_ratio
         Share of measurements inside the interval.
     """
@@ -55,7 +58,8 @@ def metrics_of(
     error = np.abs(predicted_us / measured_us - 1)
     is_long = measured_us >= _LONG_US
     totals = []
-    for family in sorted({name for names in families for name in names}):
+    known = {name for names in families for name in names}
+    for family in sorted(known - {RANDOM} or known):
         rows = np.array([family in names for names in families])
         totals.append(abs(predicted_us[rows].sum() / measured_us[rows].sum() - 1))
     inside = (

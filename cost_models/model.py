@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tvm_xengine.cost_models.dataset import Dataset
 from tvm_xengine.cost_models.feature_table import FeatureTable
 
-CALL_US = 0.2
+CALL_US = 0.1
 """What calling a kernel costs at least; no prediction is below it."""
 
 

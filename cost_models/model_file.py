@@ -14,10 +14,11 @@ import xgboost
 
 from tvm_xengine.atomic_write import write_bytes_atomically
 from tvm_xengine.cost_models.boosted_trees import BoostedTreesPredictor
+from tvm_xengine.cost_models.dataset import TIR
 from tvm_xengine.cost_models.feature_table import FEATURE_SET
 from tvm_xengine.errors import InvalidDatasetError
 
-SCHEMA = 1
+SCHEMA = 2
 _DOCUMENT = "model.json"
 
 
@@ -29,12 +30,15 @@ class ModelFile:
     ----------
     architectures
         Kinds of processors whose kernels it has learned from, such as ``llvm x86_64``.
+    sources
+        Where those kernels came from: generated code, or libraries.
     card
         Data, metrics, noise floor and ranges, for people.
     """
 
     predictor: BoostedTreesPredictor
     architectures: tuple[str, ...]
+    sources: tuple[str, ...] = (TIR,)
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -45,18 +49,21 @@ def write_model(model: ModelFile, path: Path) -> None:
         "schema": SCHEMA,
         "feature_set": predictor.feature_set,
         "feature_names": predictor.feature_names,
-        "members": len(predictor.boosters),
+        "wholes": len(predictor.wholes),
+        "parts": len(predictor.parts),
         "rate_limits": predictor.rate_limits,
         "disagreement_floor": predictor.disagreement_floor,
         "widths": predictor.widths,
+        "most_threads": predictor.most_threads,
         "architectures": model.architectures,
+        "sources": model.sources,
         "xgboost": xgboost.__version__,
         "card": model.card,
     }
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr(zipfile.ZipInfo(_DOCUMENT), json.dumps(document, indent=1))
-        for member, booster in enumerate(predictor.boosters):
+        for member, booster in enumerate((*predictor.wholes, *predictor.parts)):
             entry = zipfile.ZipInfo(_member(member))
             entry.compress_type = zipfile.ZIP_DEFLATED
             file.writestr(entry, bytes(booster.save_raw("ubj")))
@@ -74,23 +81,31 @@ def read_model(path: Path) -> ModelFile:
     try:
         with zipfile.ZipFile(path) as file:
             document = json.loads(file.read(_DOCUMENT))
-            raw = [file.read(_member(member)) for member in range(int(document["members"]))]
+            found = (document["schema"], document["feature_set"])
+            if found != (SCHEMA, FEATURE_SET):
+                raise InvalidDatasetError(
+                    f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
+                    f" schema {found[0]} on {found[1]}; train it again with this version"
+                )
+            wholes, parts = int(document["wholes"]), int(document["parts"])
+            raw = [file.read(_member(member)) for member in range(wholes + parts)]
         boosters = tuple(xgboost.Booster(model_file=bytearray(content)) for content in raw)
-        found = (document["schema"], document["feature_set"])
-        if found != (SCHEMA, FEATURE_SET):
-            raise InvalidDatasetError(
-                f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
-                f" schema {found[0]} on {found[1]}; train it again with this version"
-            )
         predictor = BoostedTreesPredictor(
             feature_set=document["feature_set"],
             feature_names=tuple(document["feature_names"]),
-            boosters=boosters,
+            wholes=boosters[:wholes],
+            parts=boosters[wholes:],
             rate_limits=tuple(document["rate_limits"]),
             disagreement_floor=float(document["disagreement_floor"]),
             widths=tuple(document["widths"]),
+            most_threads=int(document["most_threads"]),
         )
-        return ModelFile(predictor, tuple(document["architectures"]), document["card"])
+        return ModelFile(
+            predictor,
+            tuple(document["architectures"]),
+            tuple(document["sources"]),
+            document["card"],
+        )
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, xgboost.core.XGBoostError) as error:
         raise InvalidDatasetError(
             f"{path}: expected a cost model written by tvm-xengine costs train: {error}"

@@ -49,21 +49,19 @@ SHIPPED_MODEL = Path(str(files(tvm_xengine.cost_models))) / "cpu.costmodel"
 def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> dict[str, OpCost]:
     """For each kernel's symbol what it should cost; nothing is compiled or run.
 
-    Kernels for targets that the model does not know, those of libraries, or all when there is no
+    Kernels for targets or of libraries that the model does not know, or all when there is no
     model, get a typical roofline, and say so in their source.
     """
     distinct = distinct_kernels(kernels)
-    costs = {
-        kernel.symbol: _library_cost(kernel) for kernel in distinct if kernel.library is not None
-    }
+    costs: dict[str, OpCost] = {}
     known: list[DeviceKernel] = []
     on_gpu: list[DeviceKernel] = []
     on_cpu: list[DeviceKernel] = []
     for kernel in distinct:
-        if kernel.library is not None:
-            continue
         if model is not None and knows(model, kernel):
             known.append(kernel)
+        elif kernel.library is not None:
+            costs[kernel.symbol] = _library_cost(kernel)
         else:
             (on_gpu if is_gpu(kernel.target) else on_cpu).append(kernel)
     if model is not None:
@@ -73,8 +71,9 @@ def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> d
 
 
 def knows(model: ModelFile, kernel: DeviceKernel) -> bool:
-    """Whether the model has learned from kernels of this kind of processor."""
-    return architecture_of(str(kernel.target)) in model.architectures
+    """Whether the model has learned from kernels of this source for this kind of processor."""
+    is_known = architecture_of(str(kernel.target)) in model.architectures
+    return is_known and kernel.source in model.sources
 
 
 def default_model() -> ModelFile | None:

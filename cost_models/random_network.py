@@ -1,6 +1,9 @@
-"""Networks that nobody designed, for kernels of unusual shapes."""
+"""Networks that nobody designed, for kernels of unusual shapes and in unusual company."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
 
 import numpy as np
 from tvm import relax
@@ -8,77 +11,219 @@ from tvm import relax
 from tvm_xengine.frontends.model import ForwardModel, static_shape
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 
-_WIDTHS = (3, 5, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+_WIDTHS = (3, 5, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_COMMON_EXTENTS = (4, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+_LARGEST_IMAGE = 1 << 18
+"""Elements of an activation behind which the random network narrows."""
 
 
 def random_network(seed: int, batch_size: int) -> ForwardModel:
     """A network of random layers; equal arguments give equal networks."""
     rng = np.random.default_rng(seed)
-    body = (_images, _vectors, _tokens)[int(rng.choice(3, p=(0.5, 0.25, 0.25)))]
-    return build_network(f"random{seed}", seed, lambda layers: body(layers, rng, batch_size))
-
-
-def _images(layers: Layers, rng: np.random.Generator, batch_size: int) -> relax.Expr:
-    height, width = (int(extent) for extent in rng.integers(9, 49, 2))
-    x: relax.Expr = layers.input("x", (batch_size, int(rng.integers(1, 5)), height, width))
-    for number in range(int(rng.integers(2, 6))):
-        x = _convolution(layers, rng, f"conv{number}", x)
-        if rng.random() < 0.5:
-            x = layers.batch_norm(f"norm{number}", x)
-        x = _activation(layers, rng, f"act{number}", x)
-        if rng.random() < 0.3 and min(static_shape(x.ty)[2:]) >= 4:
-            x = layers.max_pool(f"pool{number}", x, int(rng.integers(2, 4)))
-    x = layers.global_avg_pool("pool", x) if rng.random() < 0.5 else layers.flatten("flat", x)
-    return layers.linear("head", x, int(rng.integers(2, 100)))
-
-
-def _convolution(layers: Layers, rng: np.random.Generator, name: str, x: relax.Expr) -> relax.Expr:
-    channels = static_shape(x.ty)[1]
-    smallest = min(static_shape(x.ty)[2:])
-    kernel = min(int(rng.choice((1, 3, 3, 5, 7))), smallest)
-    is_depthwise = rng.random() < 0.25
-    return layers.conv(
-        name,
-        x,
-        channels if is_depthwise else int(rng.choice(_WIDTHS)),
-        kernel,
-        stride=int(rng.choice((1, 1, 2))),
-        padding=int(rng.integers(0, kernel // 2 + 1)),
-        groups=channels if is_depthwise else 1,
-        bias=bool(rng.random() < 0.5),
+    kinds: tuple[Callable[[_Random], relax.Expr], ...] = (_images, _hourglass, _vectors, _tokens)
+    body = kinds[int(rng.choice(len(kinds), p=(0.45, 0.15, 0.15, 0.25)))]
+    return build_network(
+        f"random{seed}", seed, lambda layers: body(_Random(layers, rng, batch_size))
     )
 
 
-def _vectors(layers: Layers, rng: np.random.Generator, batch_size: int) -> relax.Expr:
-    x: relax.Expr = layers.input("x", (batch_size, int(rng.integers(8, 800))))
-    for number in range(int(rng.integers(1, 5))):
-        x = layers.linear(f"fc{number}", x, int(rng.integers(8, 600)))
-        if rng.random() < 0.3:
-            x = layers.layer_norm(f"norm{number}", x)
-        x = _activation(layers, rng, f"act{number}", x)
-    return layers.linear("head", x, int(rng.integers(2, 100)))
+class _Random:
+    """Layers, dice, and numbers for names."""
+
+    def __init__(self, layers: Layers, rng: np.random.Generator, batch_size: int) -> None:
+        self.layers = layers
+        self.rng = rng
+        self.batch_size = batch_size
+        self._names = 0
+
+    def name(self, kind: str) -> str:
+        self._names += 1
+        return f"{kind}{self._names}"
+
+    def happens(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
+
+    def between(self, low: int, high: int) -> int:
+        """Both included."""
+        return int(self.rng.integers(low, high + 1))
+
+    def width(self) -> int:
+        return int(self.rng.choice(_WIDTHS))
+
+    def extent(self) -> int:
+        """Of an image: mostly one that designers choose."""
+        return int(self.rng.choice(_COMMON_EXTENTS)) if self.happens(0.7) else self.between(4, 64)
 
 
-def _tokens(layers: Layers, rng: np.random.Generator, batch_size: int) -> relax.Expr:
-    length, width = int(rng.integers(4, 65)), int(rng.choice(_WIDTHS))
-    x: relax.Expr = layers.input("x", (batch_size, length, width))
-    for number in range(int(rng.integers(1, 3))):
-        normed = layers.layer_norm(f"norm{number}", x)
-        query, key, value = (
-            layers.linear(f"{part}{number}", normed, width) for part in ("query", "key", "value")
+def _images(r: _Random) -> relax.Expr:
+    height = r.extent()
+    width = height if r.happens(0.6) else r.extent()
+    x: relax.Expr = r.layers.input("x", (r.batch_size, r.between(1, 4), height, width))
+    if r.happens(0.4):
+        x = _convolution(r, x, channels=r.width())
+    for _ in range(r.between(2, 5)):
+        block = r.rng.choice(3, p=(0.6, 0.25, 0.15))
+        x = (_plain_block, _residual_block, _inverted_block)[int(block)](r, x)
+        if r.happens(0.3) and min(static_shape(x.ty)[2:]) >= 4:
+            x = r.layers.max_pool(r.name("pool"), x, r.between(2, 3), stride=2)
+        if r.happens(0.15):
+            x = r.layers.dropout(r.name("dropout"), x, 0.2)
+    x = r.layers.global_avg_pool("mean", x) if r.happens(0.6) else r.layers.flatten("flat", x)
+    if r.happens(0.3):
+        x = r.layers.dropout("last_dropout", x, 0.3)
+    return r.layers.linear("head", x, r.between(2, 100))
+
+
+def _plain_block(r: _Random, x: relax.Expr) -> relax.Expr:
+    x = _convolution(r, x, channels=r.width())
+    if r.happens(0.5):
+        x = r.layers.batch_norm(r.name("norm"), x)
+    return _activation(r, x)
+
+
+def _residual_block(r: _Random, x: relax.Expr) -> relax.Expr:
+    """Two convolutions and the way around them, with a norm and ReLU or without."""
+    channels = static_shape(x.ty)[1]
+    y = _convolution(r, x, channels=channels, keeps_size=True)
+    y = r.layers.relu(r.name("relu"), r.layers.batch_norm(r.name("norm"), y))
+    y = _convolution(r, y, channels=channels, keeps_size=True)
+    y = r.layers.batch_norm(r.name("norm"), y)
+    x = r.layers.add(r.name("sum"), x, y)
+    return r.layers.relu(r.name("relu"), x) if r.happens(0.7) else x
+
+
+def _inverted_block(r: _Random, x: relax.Expr) -> relax.Expr:
+    """Wide, each channel by itself, narrow."""
+    channels = min(64, static_shape(x.ty)[1])
+    hidden = channels * r.between(2, 6)
+    y = _clipped(r, r.layers.conv(r.name("expand"), x, hidden, 1, bias=False))
+    y = r.layers.conv(
+        r.name("depthwise"), y, hidden, 3, stride=r.between(1, 2), padding=1, groups=hidden
+    )
+    y = r.layers.conv(r.name("project"), _clipped(r, y), channels, 1, bias=False)
+    y = r.layers.batch_norm(r.name("norm"), y)
+    return r.layers.add(r.name("sum"), x, y) if static_shape(x.ty) == static_shape(y.ty) else y
+
+
+def _clipped(r: _Random, x: relax.Expr) -> relax.Expr:
+    return r.layers.emit(
+        r.name("relu6"), relax.op.clip(r.layers.batch_norm(r.name("norm"), x), 0.0, 6.0)
+    )
+
+
+def _hourglass(r: _Random) -> relax.Expr:
+    """Down, up again, and what was before beside it, as in a U-Net."""
+    extent = 4 * r.between(1, 10)
+    x: relax.Expr = r.layers.input("x", (r.batch_size, r.between(1, 4), extent, extent))
+    levels = []
+    for _ in range(r.between(1, 2)):
+        x = _activation(r, _convolution(r, x, channels=r.width(), keeps_size=True))
+        levels.append(x)
+        x = r.layers.max_pool(r.name("pool"), x, 2)
+    x = _plain_block(r, _convolution(r, x, channels=r.width(), keeps_size=True))
+    if static_shape(x.ty)[2] != static_shape(levels[-1].ty)[2] // 2:
+        return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
+    while levels:
+        before = levels.pop()
+        x = r.layers.conv_transpose(r.name("up"), x, static_shape(before.ty)[1], 2)
+        x = r.layers.concat(r.name("concat"), [before, x], axis=1)
+        x = _convolution(r, x, channels=r.width(), keeps_size=True)
+        x = r.layers.relu(r.name("relu"), r.layers.batch_norm(r.name("norm"), x))
+    return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
+
+
+def _convolution(
+    r: _Random, x: relax.Expr, *, channels: int, keeps_size: bool = False
+) -> relax.Expr:
+    _, before, height, width = static_shape(x.ty)
+    while channels > 8 and r.batch_size * channels * height * width > _LARGEST_IMAGE:
+        channels //= 2
+    is_depthwise = not keeps_size and r.happens(0.2)
+    if keeps_size or r.happens(0.8):
+        odd = [extent for extent in (1, 3, 3, 5, 7) if extent <= min(height, width)]
+        kernel = (extent := int(r.rng.choice(odd)), extent)
+    else:
+        kernel = (min(height, r.between(1, 10)), min(width, r.between(1, 5)))
+    square = kernel[0] // 2 if kernel[0] == kernel[1] else 0
+    return r.layers.conv(
+        r.name("conv"),
+        x,
+        before if is_depthwise else channels,
+        kernel,
+        stride=1 if keeps_size else int(r.rng.choice((1, 1, 2))),
+        padding=square if keeps_size or r.happens(0.6) else 0,
+        groups=before if is_depthwise else 1,
+        bias=r.happens(0.5),
+    )
+
+
+def _vectors(r: _Random) -> relax.Expr:
+    x: relax.Expr = r.layers.input("x", (r.batch_size, r.between(8, 800)))
+    for _ in range(r.between(1, 4)):
+        x = r.layers.linear(r.name("fc"), x, r.between(8, 600))
+        if r.happens(0.3):
+            x = r.layers.layer_norm(r.name("norm"), x)
+        x = _activation(r, x)
+        if r.happens(0.2):
+            x = r.layers.dropout(r.name("dropout"), x, 0.5)
+    return r.layers.linear("head", x, r.between(2, 100))
+
+
+def _tokens(r: _Random) -> relax.Expr:
+    """Blocks of a transformer over vectors or tokens, with one head or several."""
+    length, heads = r.between(4, 64), int(r.rng.choice((1, 2, 3, 4)))
+    width = heads * int(r.rng.choice((4, 8, 12, 16, 24, 32, 48, 64)))
+    num_tokens = r.between(10, 200)
+    if r.happens(0.5):
+        tokens = r.layers.input("x", (r.batch_size, length), "int64")
+        rows = r.layers.embedding("tokens", tokens, num_tokens, width)
+        places = r.layers.weight("places", (length, width))
+        x: relax.Expr = r.layers.add("embedded", rows, places)
+    else:
+        x = r.layers.input("x", (r.batch_size, length, width))
+    for _ in range(r.between(1, 2)):
+        normed = r.layers.layer_norm(r.name("norm"), x)
+        x = r.layers.add(r.name("sum"), x, _attention(r, normed, heads))
+        hidden = r.layers.linear(
+            r.name("up"), r.layers.layer_norm(r.name("norm"), x), width * r.between(1, 4)
         )
-        turned = layers.emit(f"key_turned{number}", relax.op.permute_dims(key, [0, 2, 1]))
-        scores = layers.emit(f"scores{number}", relax.op.matmul(query, turned))
-        weights = layers.emit(f"weights{number}", relax.op.nn.softmax(scores))
-        mixed = layers.emit(f"mixed{number}", relax.op.matmul(weights, value))
-        x = layers.add(f"sum{number}", x, mixed)
-        hidden = layers.linear(f"up{number}", x, width * int(rng.integers(1, 5)))
-        hidden = _activation(layers, rng, f"act{number}", hidden)
-        x = layers.add(f"out{number}", x, layers.linear(f"down{number}", hidden, width))
-    pooled = layers.emit("pooled", relax.op.mean(x, 1))
-    return layers.linear("head", pooled, int(rng.integers(2, 100)))
+        x = r.layers.add(
+            r.name("sum"), x, r.layers.linear(r.name("down"), _activation(r, hidden), width)
+        )
+    if r.happens(0.5):
+        every = r.layers.linear("head", x, num_tokens, bias=r.happens(0.5))
+        return r.layers.emit("rows", relax.op.reshape(every, (r.batch_size * length, num_tokens)))
+    return r.layers.linear("head", r.layers.emit("pooled", relax.op.mean(x, 1)), num_tokens)
 
 
-def _activation(layers: Layers, rng: np.random.Generator, name: str, x: relax.Expr) -> relax.Expr:
-    ops = (relax.op.nn.relu, relax.op.nn.gelu, relax.op.nn.silu, relax.op.tanh, relax.op.sigmoid)
-    return layers.emit(name, ops[int(rng.choice(len(ops), p=(0.6, 0.1, 0.1, 0.1, 0.1)))](x))
+def _attention(r: _Random, x: relax.Expr, heads: int) -> relax.Expr:
+    batch, length, width = static_shape(x.ty)
+    if r.happens(0.5):
+        joint = r.layers.linear(r.name("joint"), x, 3 * width)
+        parts = relax.op.split(joint, 3, axis=-1)
+        fields: list[relax.Expr] = [relax.TupleGetItem(parts, k) for k in range(3)]
+    else:
+        fields = [r.layers.linear(r.name(part), x, width) for part in ("query", "key", "value")]
+    apart = (batch, length, heads, width // heads)
+    query, key, value = (
+        r.layers.emit(
+            r.name("turned"), relax.op.permute_dims(relax.op.reshape(field, apart), [0, 2, 1, 3])
+        )
+        for field in fields
+    )
+    scores = relax.op.matmul(query, relax.op.permute_dims(key, [0, 1, 3, 2]))
+    scores = relax.op.multiply(scores, relax.const(1 / sqrt(width // heads), "float32"))
+    if r.happens(0.5):
+        hidden = np.where(np.tri(length) > 0, 0.0, -1e30).astype("float32")
+        scores = relax.op.add(scores, relax.const(hidden))
+    shares = r.layers.emit(r.name("shares"), relax.op.nn.softmax(scores, axis=-1))
+    mixed = r.layers.emit(r.name("mixed"), relax.op.matmul(shares, value))
+    joined = relax.op.reshape(relax.op.permute_dims(mixed, [0, 2, 1, 3]), (batch, length, width))
+    return r.layers.linear(r.name("out"), r.layers.emit(r.name("joined"), joined), width)
+
+
+def _activation(r: _Random, x: relax.Expr) -> relax.Expr:
+    nn = relax.op.nn
+    ops = (nn.relu, nn.gelu, nn.gelu_tanh, nn.silu, relax.op.tanh, relax.op.sigmoid)
+    op = ops[int(r.rng.choice(len(ops), p=(0.5, 0.1, 0.1, 0.1, 0.1, 0.1)))]
+    return r.layers.emit(r.name("act"), op(x))

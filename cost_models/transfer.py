@@ -52,8 +52,7 @@ def evaluate_transfer(
     judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
     pool, test = target.take(np.flatnonzero(~judged)), target.take(np.flatnonzero(judged))
     known = model.fit_point(source)
-    rate, disagreement = known.rates(pool.table)
-    expected_us = pool.table.work * np.exp(rate)
+    expected_us, disagreement = known.times_us(pool.table)
     rng = np.random.default_rng(model.seed)
     rows = {"no measurement": _judge(known, test)}
     for count in counts:
@@ -118,6 +117,7 @@ def _pool(source: Dataset, few: Dataset) -> Dataset:
         devices=source.devices + few.devices,
         targets=source.targets + few.targets,
         families=source.families + few.families,
+        sources=source.sources + few.sources,
         rounds_us=source.rounds_us + few.rounds_us,
     )
 

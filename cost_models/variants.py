@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_xengine.cost_models.dataset import RANDOM
 from tvm_xengine.cost_models.random_network import random_network
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
-
-RANDOM = "random"
-"""Name of the family of networks that nobody designed."""
 
 _BATCHES = (1, 2, 4, 8, 16, 32)
 _SIZE_RATIOS = (0.5, 1.0, 1.5, 2.0)

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cost_models.synthetic import synthetic
 from tvm_xengine.__main__ import main
 from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.feature_table import FEATURE_SET
 from tvm_xengine.cost_models.measurements import Measurement
 from tvm_xengine.cost_models.model_file import read_model
 
@@ -72,6 +74,28 @@ def test_kernels_are_collected_and_a_second_run_goes_on(tmp_path, capsys):
     assert main([*arguments, "3"]) == 0
     assert (folder / "measurements.jsonl").read_text() == lines
     assert f"{count} measured kernels" in capsys.readouterr().out
+
+
+def test_features_are_read_anew_from_what_was_collected(tmp_path, capsys):
+    folder = tmp_path / "new"
+    arguments = ["costs", "collect", "--dataset", str(folder), "--networks", "mlp"]
+    arguments += ["--targets", "llvm -mcpu=x86-64", "--rounds", "1", "--kernels", "2"]
+    assert main(arguments) == 0
+    kernels = folder / "kernels.jsonl"
+    expected = DatasetFolder(folder).load().table.values
+    kernels.write_text(kernels.read_text().replace(FEATURE_SET, "tir-v0"))
+    assert main(["costs", "eval", "--dataset", str(folder)]) == 2
+    assert "costs refresh" in capsys.readouterr().err
+    assert main(["costs", "refresh", "--dataset", str(folder)]) == 0
+    np.testing.assert_array_equal(DatasetFolder(folder).load().table.values, expected)
+
+
+def test_a_dataset_travels_as_a_parquet_file(dataset, tmp_path):
+    pytest.importorskip("pyarrow")
+    file = tmp_path / "kernels.parquet"
+    assert main(["costs", "export", "--dataset", str(dataset), "-o", str(file)]) == 0
+    assert main(["costs", "import", str(file), "--dataset", str(tmp_path / "copy")]) == 0
+    assert len(DatasetFolder(tmp_path / "copy").load()) == len(DatasetFolder(dataset).load())
 
 
 def test_costs_are_predicted_without_running_anything(tmp_path):

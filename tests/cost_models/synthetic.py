@@ -29,5 +29,6 @@ def synthetic(rows: int, seed: int = 0, slowdown: float = 1.0, families: int = 6
         devices=("slow" if slowdown > 1 else "fast",) * rows,
         targets=("llvm",) * rows,
         families=tuple((f"family{k % families}",) for k in range(rows)),
+        sources=("tir",) * rows,
         rounds_us=tuple((t, t * 1.02) for t in time_us),
     )

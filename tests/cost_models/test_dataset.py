@@ -66,7 +66,7 @@ def test_an_empty_dataset_says_how_to_fill_it(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (record(feature_set="tir-v0"), "of tir-v0; collect the dataset again"),
+        (record(feature_set="tir-v0"), "of tir-v0; read them again"),
         (record(features=(1.0,)), "found 1 of"),
         (record(features=(1.0, float("nan"))), "not a number"),
     ],

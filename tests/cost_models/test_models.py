@@ -16,7 +16,7 @@ from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_mode
 from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer
 from tvm_xengine.errors import InvalidDatasetError
 
-QUICK = BoostedTrees(members=3, trees=80, learning_rate=0.2, depth=5)
+QUICK = BoostedTrees(members=2, trees=80, learning_rate=0.2, depth=5)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_a_kernel_of_two_families_is_never_learned_when_one_of_them_is_judged(da
 
 def test_a_model_file_predicts_what_was_written(tmp_path, data, predictor):
     path = tmp_path / "cpu.costmodel"
-    write_model(ModelFile(predictor, ("llvm x86_64",), {"kernels": len(data)}), path)
+    write_model(ModelFile(predictor, ("llvm x86_64",), card={"kernels": len(data)}), path)
     read = read_model(path)
     assert read.architectures == ("llvm x86_64",)
     assert read.card["kernels"] == len(data)
@@ -86,7 +86,7 @@ def test_a_model_file_predicts_what_was_written(tmp_path, data, predictor):
 def test_a_model_of_other_features_is_refused(tmp_path, data, predictor):
     path = tmp_path / "old.costmodel"
     write_model(ModelFile(replace(predictor, feature_set="tir-v0"), ("llvm x86_64",)), path)
-    with pytest.raises(InvalidDatasetError, match=r"found schema 1 on tir-v0; train it again"):
+    with pytest.raises(InvalidDatasetError, match=r"found schema 2 on tir-v0; train it again"):
         read_model(path)
     with pytest.raises(InvalidDatasetError, match="train it again"):
         predictor.predict(replace(data.table, names=(*data.table.names[:-1], "other")))
@@ -135,8 +135,8 @@ def test_few_measurements_on_a_new_device_help(data):
 
 
 def test_chosen_kernels_differ(data, predictor):
-    rate, disagreement = predictor.rates(data.table)
-    chosen = choose_kernels(data.table, np.exp(rate) * data.table.work, disagreement, 40)
+    expected_us, disagreement = predictor.times_us(data.table)
+    chosen = choose_kernels(data.table, expected_us, disagreement, 40)
     assert len(set(chosen)) == 40
     drawn = np.random.default_rng(0).choice(len(data), 40, replace=False)
     assert nearest_pair(data.table.values[chosen]) > nearest_pair(data.table.values[drawn])
@@ -146,6 +146,23 @@ def nearest_pair(points):
     scaled = points / np.maximum(points.std(axis=0), 1e-9)
     distances = np.linalg.norm(scaled[:, None] - scaled[None], axis=-1)
     return np.mean(np.sort(distances, axis=1)[:, 1])
+
+
+def test_more_threads_than_were_learned_from_are_worth_what_amdahl_says(data):
+    names = (*data.table.names, "parallel_share")
+
+    def kernels(threads, share):
+        values = np.concatenate([data.table.values, np.full((len(data), 1), share)], axis=1)
+        values[:, names.index("threads")] = threads
+        return replace(data.table, names=names, values=values)
+
+    learned = replace(data, table=kernels(1.0, 0.0))
+    known = QUICK.fit_point(learned)
+    serial_us = known.predict(learned.table).time_us
+    long = serial_us > 1000
+    half_us = known.predict(kernels(2.0, 1.0)).time_us
+    assert half_us[long] / serial_us[long] == pytest.approx(1 / 1.8, abs=0.01)
+    np.testing.assert_array_equal(known.predict(kernels(2.0, 0.0)).time_us, serial_us)
 
 
 def test_predictors_need_no_compiler():

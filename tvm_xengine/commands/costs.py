@@ -14,18 +14,31 @@ from rich.console import Console
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.kernel_store import KernelStore
+from tvm_xengine.commands.costs_dataset import (
+    collect_kernels,
+    dataset_path,
+    export_dataset,
+    import_dataset,
+    inspect_dataset,
+    refresh_dataset,
+)
 from tvm_xengine.commands.costs_options import CostsRequest
+from tvm_xengine.commands.options import ModelOptions
 from tvm_xengine.commands.platforms import default_platform
+from tvm_xengine.commands.prepare import requested_model
 from tvm_xengine.commands.progress import show_progress
 from tvm_xengine.compiler import LoweredStep, lower_step
 from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.card import make_card
-from tvm_xengine.cost_models.collect import CollectOptions, collect
 from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
-from tvm_xengine.cost_models.evaluate import evaluate
+from tvm_xengine.cost_models.evaluate import evaluate_by_source
 from tvm_xengine.cost_models.measure import measure_kernels
-from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
+from tvm_xengine.cost_models.measurements import (
+    MeasurementCache,
+    default_cache_path,
+    typical_us,
+)
 from tvm_xengine.cost_models.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.model import CostModel
 from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
@@ -39,9 +52,7 @@ from tvm_xengine.cost_models.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.cost_models.transfer import evaluate_transfer
-from tvm_xengine.cost_models.variants import variants
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.frontends.load import load_model
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.platform_file import read_platform
 from tvm_xengine.problem import CostSource, OpCost
@@ -74,7 +85,9 @@ def _noise(request: CostsRequest, console: Console) -> dict[str, Any]:
             timer=IsolatedTimer(passing_libraries(Path(scratch))),
             on_compiled=track("compiling kernels"),
         )
-    rounds = [tuple(map(min, m.rounds_us)) for m in measured.values()]
+    rounds = [
+        tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for m in measured.values()
+    ]
     limits = {"all": 0.0, "above 20 us": 20.0, "above 500 us": 500.0}
     rows = {}
     for name, limit_us in limits.items():
@@ -83,16 +96,6 @@ def _noise(request: CostsRequest, console: Console) -> dict[str, Any]:
             rows[name] = noise_floor(kept, [("all",)] * len(kept))
     print_metrics(console, "first against last round", rows)
     return {name: asdict(metrics) for name, metrics in rows.items()}
-
-
-def _collect(request: CostsRequest, console: Console) -> dict[str, Any]:
-    folder = DatasetFolder(_required(request.dataset))
-    options = CollectOptions(request.targets, request.kernels, Effort(rounds=request.rounds))
-    with show_progress(console) as track:
-        many = variants(request.networks or None, request.seed)
-        count = collect(folder, many, options, track("collecting kernels"))
-    console.print(f"{count} measured kernels in {folder.folder}")
-    return {"kernels": count, "families": list(folder.load().all_families())}
 
 
 def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
@@ -124,19 +127,20 @@ def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
 
 
 def _train(request: CostsRequest, console: Console) -> dict[str, Any]:
-    data = DatasetFolder(_required(request.dataset)).load()
+    data = DatasetFolder(dataset_path(request)).load()
     model = BoostedTrees(seed=request.seed)
     with console.status("learning, and holding out one family after the other"):
         predictor = model.fit(data)
         card = make_card(model, data)
     architectures = tuple(sorted({architecture_of(target) for target in set(data.targets)}))
-    write_model(ModelFile(predictor, architectures, card), _required(request.output))
+    sources = tuple(sorted(set(data.sources)))
+    write_model(ModelFile(predictor, architectures, sources, card), _required(request.output))
     print_facts(console, f"learned from {len(data)} kernels", _summary(card))
     return card
 
 
 def _eval(request: CostsRequest, console: Console) -> dict[str, Any]:
-    data = DatasetFolder(_required(request.dataset)).load()
+    data = DatasetFolder(dataset_path(request)).load()
     models: list[CostModel] = [BoostedTrees()]
     if request.with_baselines:
         models += [Roofline(), NearestNeighbours(), LogLinear()]
@@ -145,7 +149,7 @@ def _eval(request: CostsRequest, console: Console) -> dict[str, Any]:
         rows: dict[str, Metrics] = {NOISE: noise_floor(data.rounds_us, data.families)}
         for model in models:
             with console.status(f"{split}: {model.name}"):
-                rows[model.name] = evaluate(model, data, split)
+                rows |= evaluate_by_source(model, data, split)
         print_metrics(console, f"split by {split}", rows)
         document[split] = {name: asdict(metrics) for name, metrics in rows.items()}
     return document
@@ -158,7 +162,7 @@ def _predict(request: CostsRequest, console: Console) -> dict[str, Any]:
 
 
 def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
-    data = DatasetFolder(_required(request.dataset)).load()
+    data = DatasetFolder(dataset_path(request)).load()
     document: dict[str, Any] = {}
     for name in sorted(set(data.devices)):
         source, target = _by_device(data, name)
@@ -180,29 +184,22 @@ def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
 def _inspect(request: CostsRequest, console: Console) -> dict[str, Any]:
     path = Path(request.subject) if request.subject else SHIPPED_MODEL
     if path.is_dir():
-        data = DatasetFolder(path).load()
-        facts: dict[str, Any] = {
-            "kernels": len(data),
-            "unstable kernels": int((data.noise_ratio > 0.1).sum()),
-            "targets": dict(Counter(data.targets)),
-            "families": {
-                f: sum(f in names for names in data.families) for f in data.all_families()
-            },
-            "shortest, median, longest us": [
-                float(f"{t:.4g}") for t in np.quantile(data.time_us, (0, 0.5, 1))
-            ],
-        }
-        print_facts(console, str(path), facts)
-        return facts
+        return inspect_dataset(path, console)
     model = read_model(path)
-    facts = {"features": model.predictor.feature_set, "architectures": list(model.architectures)}
+    facts: dict[str, Any] = {
+        "features": model.predictor.feature_set,
+        "architectures": list(model.architectures),
+    }
     print_facts(console, path.name, facts | _summary(model.card))
     return facts | dict(model.card)
 
 
 _VERBS: Mapping[str, Callable[[CostsRequest, Console], dict[str, Any]]] = {
     "noise": _noise,
-    "collect": _collect,
+    "collect": collect_kernels,
+    "refresh": refresh_dataset,
+    "export": export_dataset,
+    "import": import_dataset,
     "measure": _measure,
     "train": _train,
     "eval": _eval,
@@ -238,8 +235,10 @@ def _report_costs(
 
 
 def _lowered(request: CostsRequest, platform: Platform, console: Console) -> LoweredStep:
-    model = load_model(request.subject, batch_size=request.batch_size)
-    training = build_training_step(model)
+    model = requested_model(
+        ModelOptions(request.subject, data="", batch_size=request.batch_size, seed=request.seed)
+    )
+    training = build_training_step(model, seed=request.seed)
     with show_progress(console) as track:
         return lower_step(training.mod, platform, track("lowering kernels"))
 

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tvm_xengine.libraries.sources import SOURCES
+
 VERBS = {
     "noise": "how far two measurements of one kernel lie apart on this machine",
     "collect": "measure the kernels of networks in many sizes into a dataset",
+    "refresh": "read the features of this version off the kernels that a dataset kept",
+    "export": "write a dataset as a Parquet file",
+    "import": "add the kernels of a Parquet file to a dataset",
     "measure": "measure the kernels of a model's training step, here or on a board behind RPC",
     "train": "learn a cost model from a dataset",
     "eval": "judge cost models on kernels they have not learned from",
@@ -19,7 +24,7 @@ VERBS = {
 }
 
 DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")
-SPLIT_NAMES = ("random", "family", "size")
+SPLIT_NAMES = ("random", "family", "size", "unusual")
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ class CostsRequest:
     Attributes
     ----------
     subject
-        A model (measure, predict), or a dataset folder or model file (inspect).
+        A model (measure, predict), a dataset folder or model file (inspect), or a Parquet file
+        (import).
     rpc
         ``host:port`` of a TVM RPC server, or ``host:port/key`` of a tracker.
     """
@@ -44,6 +50,7 @@ class CostsRequest:
     platform: Path | None
     rpc: str | None
     targets: tuple[str, ...]
+    sources: tuple[str, ...]
     networks: tuple[str, ...]
     splits: tuple[str, ...]
     measurements: tuple[int, ...]
@@ -80,6 +87,7 @@ def costs_request(options: argparse.Namespace) -> CostsRequest:
         platform=given("platform"),
         rpc=given("rpc"),
         targets=tuple(given("targets") or ()),
+        sources=tuple(given("sources") or ()),
         networks=tuple(given("networks") or ()),
         splits=tuple(given("splits") or ()),
         measurements=tuple(given("measurements") or ()),
@@ -101,9 +109,30 @@ def _collect(verb: argparse.ArgumentParser) -> None:
     _add_dataset(verb)
     verb.add_argument("--kernels", type=_positive, default=5000, help="stop at so many (5000)")
     verb.add_argument("--targets", nargs="+", metavar="TARGET", default=DEFAULT_TARGETS)
+    verb.add_argument(
+        "--sources",
+        nargs="+",
+        choices=SOURCES,
+        default=["tir"],
+        help="where kernels come from, the first that has one (tir)",
+    )
     verb.add_argument("--networks", nargs="+", metavar="NAME", help="of the zoo, or random")
     verb.add_argument("--rounds", type=_positive, default=3, help="moments (3)")
     verb.add_argument("--seed", type=int, default=0)
+
+
+def _refresh(verb: argparse.ArgumentParser) -> None:
+    _add_dataset(verb)
+
+
+def _export(verb: argparse.ArgumentParser) -> None:
+    _add_dataset(verb)
+    verb.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+
+
+def _import(verb: argparse.ArgumentParser) -> None:
+    _add_subject(verb, "FILE", "Parquet file that costs export wrote")
+    _add_dataset(verb)
 
 
 def _measure(verb: argparse.ArgumentParser) -> None:
@@ -150,6 +179,9 @@ def _inspect(verb: argparse.ArgumentParser) -> None:
 _ARGUMENTS = {
     "noise": _noise,
     "collect": _collect,
+    "refresh": _refresh,
+    "export": _export,
+    "import": _import,
     "measure": _measure,
     "train": _train,
     "eval": _eval,
@@ -166,6 +198,10 @@ def _add_subject(
         verb.add_argument("subject", metavar=metavar, help=description)
     else:
         verb.add_argument("subject", metavar=metavar, help=description, nargs="?", default=default)
+
+
+def _add_dataset_only(verb: argparse.ArgumentParser) -> None:
+    _add_dataset(verb)
 
 
 def _add_dataset(verb: argparse.ArgumentParser) -> None:

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.feature_table import FEATURE_SET
+from tvm_xengine.cost_models.measurements import Measurement
+from tvm_xengine.cost_models.parquet import export_parquet, import_parquet
+from tvm_xengine.errors import InvalidDatasetError
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+NAMES = ("one", "two")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = DatasetFolder(tmp_path / "kernels")
+    for k, source in (("a", "tir"), ("b", "onednn")):
+        record = KernelRecord(
+            *(k, "d", '{"kind":"llvm"}', f"name {k}", ("lenet", "mlp"), "float32[2]", FEATURE_SET),
+            *((1.5, 2.25), 10.0, 20.0, 30.0, 64, source),
+        )
+        made.add(record, NAMES)
+        made.measurements.add(
+            Measurement(
+                *(k, "d", f"name {k}", 5.0, 4.0, 6.0, "thread", ((5.0, 5.5), (4.0,))),
+                *((0.5, 1.0), (100.0, 101.0)),
+            )
+        )
+    return made
+
+
+def test_everything_comes_back(tmp_path, folder):
+    assert export_parquet(folder, tmp_path / "all.parquet") == 2
+    assert import_parquet(tmp_path / "all.parquet", DatasetFolder(tmp_path / "new")) == 2
+    again = DatasetFolder(tmp_path / "new")
+    assert again.measured() == folder.measured()
+    assert again.feature_names == NAMES
+
+
+def test_other_tools_read_a_column_for_each_feature(tmp_path, folder):
+    export_parquet(folder, tmp_path / "all.parquet")
+    table = parquet.read_table(tmp_path / "all.parquet")
+    assert table.column("feature.two").to_pylist() == [2.25, 2.25]
+    assert table.column("rounds_us").to_pylist()[0] == [[5.0, 5.5], [4.0]]
+
+
+def test_what_is_known_already_keeps_its_measurement(tmp_path, folder):
+    export_parquet(folder, tmp_path / "all.parquet")
+    lines = (folder.folder / "measurements.jsonl").read_text()
+    import_parquet(tmp_path / "all.parquet", folder)
+    assert (folder.folder / "measurements.jsonl").read_text() == lines
+
+
+def test_foreign_files_are_refused(tmp_path, folder):
+    (tmp_path / "text.parquet").write_text("hello")
+    with pytest.raises(InvalidDatasetError, match="expected a Parquet file"):
+        import_parquet(tmp_path / "text.parquet", folder)
+    parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "other.parquet")
+    with pytest.raises(InvalidDatasetError, match="found another table"):
+        import_parquet(tmp_path / "other.parquet", folder)
+    with pytest.raises(InvalidDatasetError, match="found none"):
+        export_parquet(DatasetFolder(tmp_path / "empty"), tmp_path / "x.parquet")
