@@ -82,6 +82,8 @@ class Dataset:
         Kernels of a library count as those of a device of its own.
     rounds_us
         Typical time of each round of each row.
+    energy_uj
+        Of one call; 0 where nobody measured it.
     """
 
     table: FeatureTable
@@ -94,6 +96,8 @@ class Dataset:
     families: tuple[tuple[str, ...], ...]
     sources: tuple[str, ...]
     rounds_us: tuple[tuple[float, ...], ...]
+    workspace_bytes: NDArray[np.float64]
+    energy_uj: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.time_us)
@@ -112,6 +116,8 @@ class Dataset:
             families=tuple(self.families[i] for i in at),
             sources=tuple(self.sources[i] for i in at),
             rounds_us=tuple(self.rounds_us[i] for i in at),
+            workspace_bytes=self.workspace_bytes[at],
+            energy_uj=self.energy_uj[at],
         )
 
     def all_families(self) -> tuple[str, ...]:
@@ -237,6 +243,8 @@ def make_dataset(
         rounds_us=tuple(
             tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for _, m in rows
         ),
+        workspace_bytes=np.array([record.workspace_bytes for record, _ in rows], dtype=np.float64),
+        energy_uj=np.array([m.energy_uj for _, m in rows]),
     )
 
 

@@ -42,6 +42,8 @@ class Measurement:
         For each round the number of processes that wanted to run on the machine.
     sentinels_us
         For each round the run time of a kernel that is always the same, which shows drift.
+    energy_uj
+        What one call draws, where a board's meter says; 0 is not measured.
     schema
         Version of these rows.
     """
@@ -56,6 +58,7 @@ class Measurement:
     rounds_us: tuple[tuple[float, ...], ...]
     load_averages: tuple[float, ...] = ()
     sentinels_us: tuple[float, ...] = ()
+    energy_uj: float = 0.0
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -119,6 +119,8 @@ def _pool(source: Dataset, few: Dataset) -> Dataset:
         families=source.families + few.families,
         sources=source.sources + few.sources,
         rounds_us=source.rounds_us + few.rounds_us,
+        workspace_bytes=np.concatenate([source.workspace_bytes, few.workspace_bytes]),
+        energy_uj=np.concatenate([source.energy_uj, few.energy_uj]),
     )
 
 

@@ -31,4 +31,6 @@ def synthetic(rows: int, seed: int = 0, slowdown: float = 1.0, families: int = 6
         families=tuple((f"family{k % families}",) for k in range(rows)),
         sources=("tir",) * rows,
         rounds_us=tuple((t, t * 1.02) for t in time_us),
+        workspace_bytes=np.zeros(rows),
+        energy_uj=np.zeros(rows),
     )

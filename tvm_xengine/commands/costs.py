@@ -48,6 +48,7 @@ from tvm_xengine.cost_models.predict import (
     default_model,
     predict_costs,
 )
+from tvm_xengine.cost_models.quantities import QUANTITIES
 from tvm_xengine.cost_models.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.timing import Effort
@@ -140,7 +141,7 @@ def _train(request: CostsRequest, console: Console) -> dict[str, Any]:
 
 
 def _eval(request: CostsRequest, console: Console) -> dict[str, Any]:
-    data = DatasetFolder(dataset_path(request)).load()
+    data = QUANTITIES[request.quantity](DatasetFolder(dataset_path(request)).load())
     models: list[CostModel] = [BoostedTrees()]
     if request.with_baselines:
         models += [Roofline(), NearestNeighbours(), LogLinear()]

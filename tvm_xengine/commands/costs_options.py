@@ -24,6 +24,7 @@ VERBS = {
 }
 
 DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")
+QUANTITY_NAMES = ("time", "energy", "memory")
 SPLIT_NAMES = ("random", "family", "size", "unusual")
 
 
@@ -53,6 +54,7 @@ class CostsRequest:
     sources: tuple[str, ...]
     networks: tuple[str, ...]
     splits: tuple[str, ...]
+    quantity: str
     measurements: tuple[int, ...]
     kernels: int
     batch_size: int | None
@@ -90,6 +92,7 @@ def costs_request(options: argparse.Namespace) -> CostsRequest:
         sources=tuple(given("sources") or ()),
         networks=tuple(given("networks") or ()),
         splits=tuple(given("splits") or ()),
+        quantity=str(given("quantity", "time")),
         measurements=tuple(given("measurements") or ()),
         kernels=int(given("kernels", 0)),
         batch_size=given("batch"),
@@ -153,6 +156,12 @@ def _train(verb: argparse.ArgumentParser) -> None:
 def _eval(verb: argparse.ArgumentParser) -> None:
     _add_dataset(verb)
     verb.add_argument("--split", dest="splits", nargs="+", choices=SPLIT_NAMES, default=["family"])
+    verb.add_argument(
+        "--quantity",
+        choices=QUANTITY_NAMES,
+        default="time",
+        help="time, measured energy, or the memory of library calls (time)",
+    )
     verb.add_argument("--baselines", action="store_true", help="judge the simple models too")
 
 

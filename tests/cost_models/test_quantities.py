@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.cost_models.synthetic import synthetic
+from tvm_xengine.commands.costs_options import QUANTITY_NAMES
+from tvm_xengine.cost_models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.evaluate import evaluate
+from tvm_xengine.cost_models.quantities import (
+    ALIGNMENT_BYTES,
+    QUANTITIES,
+    energy_of_kernels,
+    memory_of_calls,
+)
+from tvm_xengine.errors import InvalidDatasetError
+
+QUICK = BoostedTrees(members=1, trees=80, learning_rate=0.2, depth=5)
+
+
+def test_the_command_knows_every_quantity():
+    assert set(QUANTITY_NAMES) == set(QUANTITIES)
+
+
+def test_energy_is_learned_where_it_was_measured():
+    data = synthetic(600)
+    # Wide vectors draw more.
+    drawn_uj = data.time_us * (1 + 0.1 * data.table.column("lanes"))
+    data = replace(data, energy_uj=np.where(np.arange(600) % 2, drawn_uj, 0.0))
+    part = energy_of_kernels(data)
+    assert len(part) == 300
+    assert evaluate(QUICK, part, "family").median_error_ratio < 0.15
+
+
+def test_memory_is_learned_from_the_call_alone():
+    data = synthetic(600)
+    names = ("log_library_flops", "library_threads", "log_workspace_bytes")
+    rng = np.random.default_rng(0)
+    threads = rng.choice((1.0, 2.0, 4.0), 600)
+    needed = np.round(0.5 * threads * data.table.moved_bytes)
+    values = np.stack([rng.uniform(5, 20, 600), threads, np.log2(needed)], axis=1)
+    data = replace(
+        data,
+        table=replace(data.table, names=names, values=values),
+        workspace_bytes=needed,
+        sources=tuple("onednn" if row % 3 else "tir" for row in range(600)),
+    )
+    part = memory_of_calls(data)
+    assert len(part) == 400
+    assert part.table.names == names[:2]
+    np.testing.assert_array_equal(part.time_us, ALIGNMENT_BYTES + part.workspace_bytes)
+    assert evaluate(QUICK, part, "family").median_error_ratio < 0.05
+
+
+def test_what_nobody_measured_is_not_learned():
+    with pytest.raises(InvalidDatasetError, match="energy_uj > 0"):
+        energy_of_kernels(synthetic(10))
+    with pytest.raises(InvalidDatasetError, match="--sources onednn"):
+        memory_of_calls(synthetic(10))
