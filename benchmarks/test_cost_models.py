@@ -8,6 +8,7 @@ benchmarks/README.md.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,22 +17,23 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.commands.platforms import default_platform
 from tvm_xengine.compiler import lower_step, make_problem, measured_costs, with_measured_links
 from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
 from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
-from tvm_xengine.cost_models.evaluate import SPLITS, evaluate
+from tvm_xengine.cost_models.evaluate import SPLITS, evaluate_by_source
 from tvm_xengine.cost_models.feature_table import table_of
 from tvm_xengine.cost_models.features import kernel_features
 from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
 from tvm_xengine.cost_models.metrics import noise_floor
 from tvm_xengine.cost_models.model import Predictor
+from tvm_xengine.cost_models.predict import default_model, predict_costs
 from tvm_xengine.cost_models.transfer import evaluate_transfer
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.planner import PlanOptions, budgets_for_ratio, plan_schedule
+from tvm_xengine.platform import Device, Link, Platform
 from tvm_xengine.problem import CostSource, OpCost
 from tvm_xengine.report.costs import NOISE, print_metrics
 from tvm_xengine.simulate import simulate
@@ -43,6 +45,17 @@ pytestmark = pytest.mark.slow
 NETWORKS = ("lenet", "resnet8", "ds_cnn", "gpt_nano", "unet")
 RATIOS = (0.7, 0.5)
 LIMITS = PlanOptions(limits=Limits(10.0, 0.002))
+
+PLATFORM = Platform(
+    devices=(
+        Device("cpu", "llvm -mcpu=native", kernels=("auto",)),
+        Device("cpu_generic", "llvm -mcpu=x86-64"),
+    ),
+    links=(Link("cpu", "cpu_generic"), Link("cpu_generic", "cpu")),
+)
+"""One thread each, because the CPU time of a thread is little disturbed by other work."""
+
+MOST_PREDICTION_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +75,7 @@ def console() -> Console:
 def test_prediction_errors(data: Dataset, console: Console, split: str) -> None:
     rows = {NOISE: noise_floor(data.rounds_us, data.families)}
     for model in (BoostedTrees(), Roofline(), NearestNeighbours(), LogLinear()):
-        rows[model.name] = evaluate(model, data, split)
+        rows |= evaluate_by_source(model, data, split)
     print_metrics(console, f"{len(data)} kernels, split by {split}", rows)
 
 
@@ -73,6 +86,31 @@ def test_transfer_to_the_other_device(data: Dataset, console: Console) -> None:
         if len(source) and len(target) >= 200:
             rows = evaluate_transfer(BoostedTrees(), source, target, (20, 50, 100, 250))
             print_metrics(console, f"to {target.targets[0]}", rows)
+
+
+def test_features_take_under_ten_milliseconds(console: Console) -> None:
+    step = lower_step(build_training_step(load_model("resnet18", batch_size=8)).mod, PLATFORM)
+    times_ms = []
+    for kernel in step.kernels.values():
+        start_s = time.process_time()
+        kernel_features(kernel)
+        times_ms.append(1e3 * (time.process_time() - start_s))
+    console.print(
+        f"features: median {np.median(times_ms):.1f} ms, 90 % {np.quantile(times_ms, 0.9):.1f}"
+    )
+    assert np.median(times_ms) < 10
+
+
+def test_a_thousand_ops_are_predicted_in_two_seconds(console: Console) -> None:
+    """Cold: reading the model and every feature counts; lowering does not."""
+    step = lower_step(build_training_step(load_model("resnet50", batch_size=2)).mod, PLATFORM)
+    ops = len(step.extraction.graph.ops)
+    kernels = list(step.kernels.values())
+    start_s = time.process_time()
+    costs = predict_costs(kernels, default_model())
+    spent_s = time.process_time() - start_s
+    console.print(f"{ops} ops, {len(costs)} different kernels: {spent_s:.2f} s of CPU")
+    assert spent_s * 1000 / max(ops, 1) < MOST_PREDICTION_S
 
 
 def test_schedule_regret(data: Dataset, console: Console) -> None:
@@ -99,7 +137,7 @@ def _regrets(network: str, data: Dataset):
     family = network.rstrip("0123456789")
     others = data.take([k for k, names in enumerate(data.families) if family not in names])
     cache = MeasurementCache(default_cache_path())
-    platform = with_measured_links(default_platform(), cache)
+    platform = with_measured_links(PLATFORM, cache)
     step = lower_step(build_training_step(load_model(network, batch_size=8)).mod, platform)
     true = make_problem(step, platform, measured_costs(cache))
     kernels = {kernel.symbol: kernel for kernel in step.kernels.values()}
