@@ -117,13 +117,15 @@ class BoostedTrees:
         )
 
     def _parameters(self, member: int, data: Dataset) -> dict[str, object]:
+        few = _LEAST_COLUMNS / len(data.table.names)
         return {
             "objective": "reg:squarederror",
             "tree_method": "hist",
             "max_depth": self.depth if len(data) >= _FEW_KERNELS else 4,
             "learning_rate": self.learning_rate,
             "subsample": 0.8,
-            "colsample_bytree": min(1.0, max(0.3, _LEAST_COLUMNS / len(data.table.names))),
+            "colsample_bytree": min(1.0, max(0.6, few)),
+            "colsample_bynode": min(1.0, max(0.4, few)),
             "min_child_weight": 3,
             "seed": self.seed + member,
             "nthread": 1,
