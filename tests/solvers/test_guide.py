@@ -12,11 +12,8 @@ from tvm_xengine.schedule import Schedule
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.formulations.moments import (
-    MomentModel,
-    formulate_moments,
-    periods_in_given_order,
-)
+from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
+from tvm_xengine.solvers.formulations.periods import periods_in_given_order
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.guide import Guide

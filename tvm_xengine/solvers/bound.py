@@ -22,11 +22,10 @@ from tvm_xengine.solvers.choose_moments import (
     trunk_of,
 )
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
-from tvm_xengine.solvers.formulations.moments import (
-    MomentModel,
+from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
+from tvm_xengine.solvers.formulations.periods import (
     Periods,
     ancestor_bits,
-    formulate_moments,
     periods_in_every_order,
     periods_in_given_order,
 )

@@ -19,7 +19,8 @@ from tvm_xengine.solvers.choose_moments import (
     negligible_tensors,
 )
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
-from tvm_xengine.solvers.formulations.moments import formulate_moments, periods_in_order
+from tvm_xengine.solvers.formulations.moments import formulate_moments
+from tvm_xengine.solvers.formulations.periods import periods_in_order
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.request import Request
 

@@ -11,9 +11,9 @@ from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Compute, Schedule
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
-from tvm_xengine.solvers.formulations.moments import (
+from tvm_xengine.solvers.formulations.moments import formulate_moments
+from tvm_xengine.solvers.formulations.periods import (
     ancestor_bits,
-    formulate_moments,
     periods_in_every_order,
     periods_in_given_order,
     periods_in_order,

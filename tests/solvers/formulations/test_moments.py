@@ -16,10 +16,10 @@ from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
-from tvm_xengine.solvers.formulations.moments import (
+from tvm_xengine.solvers.formulations.moments import formulate_moments
+from tvm_xengine.solvers.formulations.periods import (
     Periods,
     ancestor_bits,
-    formulate_moments,
     periods_in_every_order,
     periods_in_given_order,
 )

@@ -45,10 +45,12 @@ class _Walk:
     """A schedule while it is being written, period after period."""
 
     def __init__(self, model: MomentModel, x: NDArray[np.float64]) -> None:
-        self.model, self.p = model, model.indexed
+        self.model, self.p, self.x = model, model.indexed, x
         self.run, self.at = _is_one(model.run, x), _is_one(model.at, x)
         self.keep, self.copy = _is_one(model.keep, x), _is_one(model.copy, x)
+        is_home = self.p.home[self.p.update_of] == np.arange(self.p.device_count)[:, None]
         self.told = np.asarray((model.keep >= 0).any(axis=(0, 1)), np.bool_)
+        self.remains = ~self.told | ((self.p.update_of >= 0) & is_home)
         self.there: _Flags = np.asarray(
             self.p.home == np.arange(self.p.device_count)[:, None], np.bool_
         )
@@ -59,9 +61,10 @@ class _Walk:
 
     def steps(self, order: Sequence[int]) -> list[tuple[Step, int]]:
         """All steps, in order."""
-        periods, moments = self.model.periods, self.model.periods.moments
+        moments = self.model.moments(self.x).tolist()
         first = self._first_periods()
         for self.period in range(len(moments) + 1):
+            self._evict_what_returns()
             here = [i for i in order if first[i] == self.period and i not in moments]
             late = [i for i in here if self._must_wait(i)]
             for i in [*(i for i in here if i not in late), *late]:
@@ -69,13 +72,14 @@ class _Walk:
                 if not self.has_run[i]:
                     self._compute(i, self._device(i))
             is_last = self.period == len(moments)
-            self.serving = order[-1] if is_last else periods.moments[self.period]
+            self.serving = order[-1] if is_last else moments[self.period]
             for d, j in np.argwhere(self.keep[self.period] & ~self.there).tolist():
-                self._bring(j, d)
+                if not self._is_overwritten(j):
+                    self._bring(j, d)
             if is_last:
                 break
-            self.there &= self.keep[self.period] | ~self.told
-            for d in np.flatnonzero(self.at[self.period]).tolist():
+            self.there &= self.keep[self.period] | self.remains
+            for d in np.flatnonzero(self.at[self.period, :, self.serving]).tolist():
                 self._compute(self.serving, d)
         return self.written
 
@@ -88,6 +92,26 @@ class _Walk:
             first[i] = begin + int(runs.argmax())
         return first
 
+    def _is_overwritten(self, j: int) -> bool:
+        updater = int(self.p.updated_by[j])
+        return updater >= 0 and bool(self.has_run[updater])
+
+    def _evict_what_returns(self) -> None:
+        """Drop what this period makes or copies again where it is already, after copies from there."""
+        p, k = self.p, self.period
+        for d, j in np.argwhere(self.there).tolist():
+            u = int(p.producer[j])
+            is_made = u >= 0 and bool(self.run[k, d, u]) and bool(self.has_run[u])
+            is_copied = any(b == d and self.copy[k, e, j] for e, (_, b) in enumerate(p.links))
+            if p.update_of[j] >= 0 or not (is_made or is_copied):
+                continue
+            for e, (a, b) in enumerate(p.links):
+                if a == d and self.copy[k, e, j] and not self.there[b, j]:
+                    self.copy[k, e, j] = False
+                    self._copy(j, d, b)
+            if is_made or self.there[:, j].sum() > 1:
+                self.there[d, j] = False
+
     def _device(self, i: int) -> int:
         devices = np.flatnonzero(self.run[self.period, :, i])
         if not len(devices):
@@ -95,14 +119,22 @@ class _Walk:
         return int(devices[0])
 
     def _must_wait(self, i: int) -> bool:
-        """Whether op i overwrites state that another run in this period still reads."""
+        """Whether op i overwrites state that a repeated run in this period still reads."""
+        return any(self.has_run[r] for r, _ in self._runs_before(i))
+
+    def _runs_before(self, i: int) -> list[tuple[int, int]]:
+        """(op, device) of the runs to come in this period that read what op i overwrites."""
         states = [int(self.p.update_of[j]) for j in self.p.makes[i] if self.p.update_of[j] >= 0]
-        readers = {r for w in states for r in self.p.consumers[w]} - {i}
-        return bool(self.run[self.period, :, sorted(readers)].any())
+        readers = sorted({r for w in states for r in self.p.consumers[w]} - {i})
+        runs = self.run[self.period]
+        return [(r, int(d)) for r in readers for d in np.flatnonzero(runs[:, r])]
 
     def _compute(self, i: int, d: int) -> None:
         p = self.p
         updates = [(j, int(p.update_of[j])) for j in p.makes[i] if p.update_of[j] >= 0]
+        for r, e in self._runs_before(i):
+            if self.run[self.period, e, r]:
+                self._compute(r, e)
         for j in p.reads[i]:
             self._bring(j, d)
         for _, state in updates:
@@ -114,9 +146,8 @@ class _Walk:
         for j, state in updates:
             home = int(p.home[state])
             self.there[d, state] = False
-            if d != home:
+            if d != home and np.isfinite(p.copy_weight[d, home, j]):
                 self._copy(j, d, home)
-                self.there[home, state] = False
 
     def _bring(self, j: int, d: int) -> None:
         """Make tensor j be on device d, as this period of the solution says."""
@@ -132,7 +163,8 @@ class _Walk:
             a = (here_first or copies)[0]
             self.copy[k, p.links.index((a, d)), j] = False
             self._bring(j, a)
-            self._copy(j, a, d)
+            if not self.there[d, j]:
+                self._copy(j, a, d)
         elif not self.told[j]:
             self._copy(j, self._source(j, d), d)
         else:
@@ -141,6 +173,9 @@ class _Walk:
     def _copy(self, j: int, a: int, b: int) -> None:
         self.written.append((self.p.transfer(j, a, b), self.serving))
         self.there[b, j] = True
+        state = int(self.p.update_of[j])
+        if state >= 0 and self.p.home[state] == b:
+            self.there[b, state] = False
 
     def _source(self, j: int, d: int) -> int:
         """The nearest device that holds tensor j."""

@@ -22,7 +22,7 @@ def encode_moments(model: MomentModel, schedule: Schedule) -> NDArray[np.float64
     the makespan, whose model has more columns. Its objective is at most that of the schedule.
     On devices with room for everything, what is ever there is so from its first run on.
     """
-    p, moments = model.indexed, model.periods.moments
+    p, may_be = model.indexed, model.periods.may_be
     x = np.zeros(model.program.column_count)
     op_index, tensor_index, device_index = p.op_index, p.tensor_index, p.problem.platform.index
     link_index = {link: e for e, link in enumerate(p.links)}
@@ -38,9 +38,9 @@ def encode_moments(model: MomentModel, schedule: Schedule) -> NDArray[np.float64
             case Compute(op, device) if op in op_index:
                 i, d = op_index[op], device_index[device]
                 is_first = first_period[i] < 0
-                if period < len(moments) and i == moments[period]:
+                if is_first and period < len(may_be) and may_be[period, i]:
                     _set_where_there_is_one(x, model.keep[period], resident)
-                    columns = model.at[period, d]
+                    columns = model.at[period, d, i]
                     period += 1
                 elif at_once[d, list(p.makes[i])].all() and not is_first:
                     columns = model.run[first_period[i], d, i]
@@ -69,7 +69,7 @@ def encode_moments(model: MomentModel, schedule: Schedule) -> NDArray[np.float64
             case Free(tensor, device) if tensor in tensor_index:
                 d, j = device_index[device], tensor_index[tensor]
                 resident[d, j] = is_early[d, j] and p.updated_by[j] < 0
-    _set_where_there_is_one(x, model.keep[len(moments)], resident)
+    _set_where_there_is_one(x, model.keep[len(may_be)], resident)
     _set_holds(model, x)
     return x if model.program.is_satisfied_by(x) else None
 

@@ -6,36 +6,39 @@ first runs cut a schedule into periods 0, ..., K; the moment K + 1 is the end of
 schedule only this is kept:
 
     run[k,d,i]     in {0,1}  d runs op i in period k (at least once)
-    at[k,d]        in {0,1}  d makes the first run of m_k, at the end of period k - 1
+    at[k,d,i]      in {0,1}  d makes the first run of i = m_k, at the end of period k
     copy[k,ab,j]   in {0,1}  j is copied from a to b in period k (at least once)
     keep[k,d,j]    in {0,1}  j is on d during the first run of m_k
 
-With  base[k,d,j] = run[k,d,producer] + keep[k-1,d,j] + at[k-1,d] (for results of m_{k-1}; minus at[k-1,d]
-for the state that m_{k-1} overwrites):
+With  base[k,d,j] = run[k,d,producer] + keep[k-1,d,j] + at[k-1,d,i] (for results of i = m_{k-1};
+minus at[k-1,d,i] for the state that it overwrites):
 
     sum over the periods in which i may first run, over d, of run[k,d,i] >= 1
-    copy[k,ab,j] <= base[k,a,j] (+ copies into a where there are three devices or more)
+    copy[k,ab,j] <= base[k,a,j] + copies into a
+    copy[k,ab,j] <= base[k,a,j] + base[k,b,j] + copies from others into a and b
     run[k,d,i] <= base[k,d,j] + copies into d,   for every j that i reads
-    keep[k,d,j] <= base[k,d,j] + copies into d
-    at[k,d] <= keep[k,d,j],                      for every j that m_k reads;  sum_d at[k,d] >= 1
-    sum_j size_j keep[k,d,j] + (new results and workspace of m_k) at[k,d] <= budget_d
+    keep[k,d,j] <= hold[k,d,j] + run[k,d,producer] + copies into d
+    hold[k,d,j] <= base[k,d,j] - run[k,d,producer]
+    at[k,d,i] <= keep[k,d,j],                    for every j that i reads;  sum_kd at[k,d,i] >= 1
+    sum_j size_j keep[k,d,j] + sum_i (new results and workspace of i) at[k,d,i] <= budget_d
 
 Every schedule considered projects to a feasible point of no larger objective, so the optimum,
 and any dual bound on it, is a bound on the schedules. It stays one when tensors are neglected:
 they get no columns, as if they were on every device from their first run on and took no bytes.
-Memory within a period is ignored. The makespan is bounded by the load of the busiest device or
-link under the same rows.
+Within a period memory is looked at while an op runs: what it needs fits beside those tensors,
+not its own, that are held all through the period, hold[k,d,j] in [0,1]. The makespan is bounded
+by the load of the busiest device or link under the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.solvers.formulations.periods import Periods
 from tvm_xengine.solvers.formulations.roomy import roomy_devices, there_at_once
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
 from tvm_xengine.solvers.program import Program, ProgramBuilder
@@ -47,95 +50,13 @@ _LEAST_NEED = 0.0
 
 
 @dataclass(frozen=True)
-class Periods:
-    """When ops may first run, in periods between moments.
-
-    Attributes
-    ----------
-    moments
-        The ops whose first runs are the moments, in order.
-    earliest, latest
-        For each op the first and last period in which it may first run; for a moment, the
-        period that its first run ends.
-    """
-
-    moments: tuple[int, ...]
-    earliest: tuple[int, ...]
-    latest: tuple[int, ...]
-
-
-def periods_in_given_order(indexed: IndexedProblem, moments: Sequence[int]) -> Periods:
-    """The periods when first runs follow the order of the ops."""
-    return periods_in_order(indexed, moments, range(indexed.op_count))
-
-
-def periods_in_order(
-    indexed: IndexedProblem, moments: Sequence[int], order: Sequence[int]
-) -> Periods:
-    """The periods when first runs follow `order`, a permutation of the ops."""
-    place = np.empty(indexed.op_count, np.int64)
-    place[list(order)] = np.arange(indexed.op_count)
-    ordered = tuple(sorted(set(moments), key=lambda i: int(place[i])))
-    period = np.searchsorted(place[list(ordered)], place).tolist()
-    return Periods(ordered, tuple(period), tuple(period))
-
-
-def periods_in_every_order(
-    indexed: IndexedProblem, moments: Sequence[int], ancestors: Sequence[int]
-) -> Periods:
-    """The periods when first runs follow dependences only; `moments` must be a chain of them.
-
-    `ancestors` are those of `ancestor_bits`.
-
-    Raises
-    ------
-    ValueError
-        If one moment does not depend on the one before: the bound would not hold.
-    """
-    ordered = tuple(sorted(set(moments)))
-    for earlier, later in pairwise(ordered):
-        if not ancestors[later] >> earlier & 1:
-            raise ValueError(
-                f"moments must be a chain of dependences, but {indexed.op_names[later]} does not"
-                f" depend on {indexed.op_names[earlier]}"
-            )
-    earliest, latest = [], []
-    for i in range(indexed.op_count):
-        after = [k for k, m in enumerate(ordered) if ancestors[i] >> m & 1]
-        before = [k for k, m in enumerate(ordered) if m == i or ancestors[m] >> i & 1]
-        earliest.append(max(after) + 1 if after else 0)
-        latest.append(min(before) if before else len(ordered))
-    return Periods(ordered, tuple(earliest), tuple(latest))
-
-
-def ancestor_bits(indexed: IndexedProblem) -> tuple[int, ...]:
-    """For each op, as bits, the ops that must have run before it first runs.
-
-    These are its ancestors, and for an update on a single device every reader of the old value.
-    """
-    bits: list[int] = []
-    for i, tensors in enumerate(indexed.reads):
-        before = 0
-        for j in tensors:
-            producer = int(indexed.producer[j])
-            if producer >= 0:
-                before |= bits[producer] | 1 << producer
-            if indexed.device_count == 1 and indexed.updated_by[j] == i:
-                for reader in indexed.consumers[j]:
-                    if reader != i:
-                        before |= bits[reader] | 1 << reader
-        bits.append(before)
-    return tuple(bits)
-
-
-@dataclass(frozen=True)
 class MomentModel:
     """The relaxation at some moments, and where its solutions are read from.
 
     Attributes
     ----------
     run, at, keep, copy, hold, held
-        Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D),
+        Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D, n),
         (K + 1, D, J), (K + 1, links, J), (K + 1, D, J) and (K + 1, D).
     """
 
@@ -148,6 +69,11 @@ class MomentModel:
     copy: _Grid
     hold: _Grid
     held: _Grid
+
+    def moments(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The op whose first run is moment k in the solution `x`, shape (K,)."""
+        taken = np.where(self.at >= 0, x[np.maximum(self.at, 0)], -1.0).max(axis=1, initial=-1.0)
+        return np.asarray(taken.argmax(axis=1) if len(taken) else np.zeros(0), np.int64)
 
 
 def formulate_moments(
@@ -205,30 +131,25 @@ class _Draft:
         self.run_weight = _with_copies_of_neglected_state(p, neglected)
         self.is_roomy = roomy_devices(p)
         self.builder = ProgramBuilder()
-        self.moment_count = len(periods.moments)
-        self.moment_of = {op: k for k, op in enumerate(periods.moments)}
+        self.moment_count = periods.moment_count
         last_read, last_run = self._last_periods()
         period = np.arange(self.moment_count + 1)[:, None]
         earliest, latest = np.array(periods.earliest), np.array(periods.latest)
-        first = earliest.copy()
-        for op, k in self.moment_of.items():
-            first[op] = k + 1  # its first run is the moment, not part of a period
+        # The first run of a moment is not part of a period.
+        is_moment = periods.is_moment
+        first, run_by = earliest + is_moment, latest + is_moment
         runs = (first <= period) & (period <= np.where(p.recomputable, last_run, latest))
-        run_by = np.maximum(first, latest)
+        runs &= p.recomputable | ~is_moment
         made_by = np.where(p.producer >= 0, run_by[p.producer], 0)
         at_once = there_at_once(p) & self.counts
         runs_at_once = np.array([at_once[:, list(made)].all(axis=1) for made in p.makes]).T
         may_wait = ~runs_at_once | (period <= run_by)[:, None]
         self.run = self._columns(runs[:, None] & p.can_run.T & may_wait)
-        at = np.zeros((self.moment_count, p.device_count), np.bool_)
-        for op, k in self.moment_of.items():
-            at[k] = p.can_run[op]
-        self.at = self._columns(at)
-        made_from = np.where(p.producer >= 0, earliest[p.producer], 0)
+        self.at = self._columns(periods.may_be[:, None] & p.can_run.T)
+        made_from = np.where(p.producer >= 0, first[p.producer], 0)
         kept = (made_from <= period) & (period < last_read)
-        for op, k in self.moment_of.items():
+        for k, op in np.argwhere(periods.may_be).tolist():
             kept[k, list(p.reads[op])] = True
-            kept[k, list(p.makes[op])] = False
         kept[self.moment_count] |= p.must_end_on != NOWHERE
         kept &= self.counts
         self.stays = at_once & (p.updated_by < 0) & (made_by < period)[:, None]
@@ -252,10 +173,10 @@ class _Draft:
         if k == 0:
             return [], float(self.p.home[j] == d)
         terms = [(int(self.keep[k - 1, d, j]), 1.0)]
-        if producer >= 0 and self.moment_of.get(producer) == k - 1:
-            terms.append((int(self.at[k - 1, d]), 1.0))
-        if self.moment_of.get(updater) == k - 1:
-            terms.append((int(self.at[k - 1, d]), -1.0))  # the moment has overwritten it there
+        if producer >= 0:
+            terms.append((int(self.at[k - 1, d, producer]), 1.0))
+        if updater >= 0:
+            terms.append((int(self.at[k - 1, d, updater]), -1.0))  # it is overwritten there
         return [(column, value) for column, value in terms if column >= 0], 0.0
 
     def made(self, k: int, d: int, j: int) -> _Terms:
@@ -321,36 +242,53 @@ def _with_copies_of_neglected_state(
 
 
 def _run_every_op(draft: _Draft) -> None:
-    """Every op first runs in one of the periods in which it may, a moment at its moment."""
-    for i in range(draft.p.op_count):
-        k = draft.moment_of.get(i)
-        if k is not None:
-            columns = draft.at[k]
-        else:
-            columns = draft.run[draft.periods.earliest[i] : draft.periods.latest[i] + 1, :, i]
+    """Every op first runs in one of the periods or moments in which it may, and then again.
+
+    sum_i at[k,d,i] <= 1,   run[k,d,i] <= sum_d' at[< k,d',i]   where the moments are open
+    """
+    p, periods = draft.p, draft.periods
+    is_moment = periods.is_moment
+    for i in range(p.op_count):
+        begin, end = periods.earliest[i], periods.latest[i]
+        columns = draft.at[:, :, i] if is_moment[i] else draft.run[begin : end + 1, :, i]
         terms = [(c, 1.0) for c in columns.ravel().tolist() if c >= 0]
-        upper = np.inf if draft.p.recomputable[i] else 1.0
+        upper = np.inf if p.recomputable[i] else 1.0
         draft.builder.row(terms, lower=1.0, upper=upper)
+        if is_moment[i] and begin < end:
+            for k, d in np.argwhere(draft.run[: end + 1, :, i] >= 0).tolist():
+                before = [(c, 1.0) for c in draft.at[:k, :, i].ravel().tolist() if c >= 0]
+                draft.at_most(int(draft.run[k, d, i]), before, 0.0)
+    for k in np.flatnonzero(periods.may_be.sum(axis=1) > 1).tolist():
+        columns = draft.at[k]
+        draft.builder.row([(c, 1.0) for c in columns[columns >= 0].tolist()], upper=1.0)
 
 
 def _copy_from_a_source(draft: _Draft) -> None:
-    """copy[k,ab,j] <= base[k,a,j] (+ copies into a from others than b)"""
+    """copy[k,ab,j] <= base[k,a,j] + copies into a,  <= base[k,a,j] + base[k,b,j] + copies of others
+
+    A tensor may leave b and come back within a period, but it must have been there then.
+    """
     for k, e, j in zip(*(axis.tolist() for axis in np.nonzero(draft.copy >= 0)), strict=True):
         a, b = draft.p.links[e]
-        terms, constant = draft.base(k, a, j)
-        terms = terms + draft.arrives(k, a, j, but_from=b)
-        draft.at_most(int(draft.copy[k, e, j]), terms, constant)
+        column = int(draft.copy[k, e, j])
+        at_source, constant = draft.base(k, a, j)
+        others, all_others = draft.arrives(k, a, j, but_from=b), draft.arrives(k, a, j)
+        draft.at_most(column, at_source + all_others, constant)
+        if len(all_others) > len(others):
+            before, more = draft.base(k, b, j)
+            others = others + draft.arrives(k, b, j, but_from=a)
+            draft.at_most(column, at_source + others + before, constant + more)
 
 
 def _read_what_is_there(draft: _Draft) -> None:
-    """run[k,d,i] <= base[k,d,j] + copies into d;  at[k,d] <= keep[k,d,j]"""
+    """run[k,d,i] <= base[k,d,j] + copies into d;  at[k,d,i] <= keep[k,d,j]"""
     for k, d, i in zip(*(axis.tolist() for axis in np.nonzero(draft.run >= 0)), strict=True):
         for j in draft.reads(i):
             terms, constant = draft.base(k, d, j)
             draft.at_most(int(draft.run[k, d, i]), terms + draft.arrives(k, d, j), constant)
-    for k, d in zip(*(axis.tolist() for axis in np.nonzero(draft.at >= 0)), strict=True):
-        for j in draft.reads(draft.periods.moments[k]):
-            draft.at_most(int(draft.at[k, d]), [(int(draft.keep[k, d, j]), 1.0)], 0.0)
+    for k, d, i in np.argwhere(draft.at >= 0).tolist():
+        for j in draft.reads(i):
+            draft.at_most(int(draft.at[k, d, i]), [(int(draft.keep[k, d, j]), 1.0)], 0.0)
 
 
 def _keep_what_is_there(draft: _Draft) -> None:
@@ -447,11 +385,8 @@ def _overwrite_state(draft: _Draft) -> None:
 
 def _ran_before(draft: _Draft, k: int, d: int, u: int) -> _Terms:
     """Terms of the update op u having run on d before period k."""
-    terms = [(c, 1.0) for c in draft.run[:k, d, u].tolist() if c >= 0]
-    moment = draft.moment_of.get(u)
-    if moment is not None and moment < k and draft.at[moment, d] >= 0:
-        terms.append((int(draft.at[moment, d]), 1.0))
-    return terms
+    columns = [*draft.run[:k, d, u].tolist(), *draft.at[:k, d, u].tolist()]
+    return [(c, 1.0) for c in columns if c >= 0]
 
 
 def _deliver(draft: _Draft) -> None:
@@ -466,9 +401,11 @@ def _deliver(draft: _Draft) -> None:
 def _stay_within_budgets(draft: _Draft) -> None:
     """At every moment, and at the end, what is there fits the budget.
 
-    sum_j size_j keep[k,d,j] + (new results and workspace) at[k,d] <= budget_d
+    sum_j size_j keep[k,d,j] + sum_i (new results and workspace of i) at[k,d,i] <= budget_d
     """
     p = draft.p
+    made = [sum(p.size[j] for j in makes if p.update_of[j] < 0) for makes in p.makes]
+    fresh = np.array(made, np.int64)[:, None] + p.workspace
     for k in range(draft.moment_count + 1):
         for d in np.flatnonzero(~draft.is_roomy).tolist():
             kept = np.flatnonzero(draft.keep[k, d] >= 0)
@@ -476,12 +413,11 @@ def _stay_within_budgets(draft: _Draft) -> None:
             draft.builder.entries(
                 np.repeat(row, len(kept)), draft.keep[k, d, kept], p.size[kept].astype(float)
             )
-            if k < draft.moment_count and draft.at[k, d] >= 0:
-                op = draft.periods.moments[k]
-                size = p.workspace[op, d] + sum(
-                    p.size[j] for j in p.makes[op] if p.update_of[j] < 0
+            if k < draft.moment_count:
+                ops = np.flatnonzero(draft.at[k, d] >= 0)
+                draft.builder.entries(
+                    np.repeat(row, len(ops)), draft.at[k, d, ops], fresh[ops, d].astype(float)
                 )
-                draft.builder.entries(row, draft.at[k, d], float(size))
 
 
 def _weigh_all(draft: _Draft) -> None:
@@ -509,10 +445,9 @@ def _weigh_busiest_stream(draft: _Draft) -> None:
 def _runs(draft: _Draft, d: int) -> tuple[_Grid, NDArray[np.float64]]:
     """The columns of what runs on device d, and their weights."""
     k, i = np.nonzero(draft.run[:, d] >= 0)
-    m = np.flatnonzero(draft.at[:, d] >= 0)
-    moments = np.array(draft.periods.moments, np.int64)[m]
-    columns = np.concatenate([draft.run[k, d, i], draft.at[m, d]])
-    weights = np.concatenate([draft.run_weight[i, d], draft.run_weight[moments, d]])
+    m, first = np.nonzero(draft.at[:, d] >= 0)
+    columns = np.concatenate([draft.run[k, d, i], draft.at[m, d, first]])
+    weights = np.concatenate([draft.run_weight[i, d], draft.run_weight[first, d]])
     return columns, weights
 
 

@@ -74,6 +74,7 @@ def decisions_of_moments(
     base_of = {tensor.name: t for t, tensor in enumerate(graph.bases)}
     tensor_of = [base_of[name] for name in indexed.tensor_names]
 
+    moments = model.moments(x)
     period, device = _first_runs(model, x)
     device = _settled(model, device)
     if near is None:
@@ -81,7 +82,7 @@ def decisions_of_moments(
         placed[op_of] = device
         result = keep_everything(arrays, placed)
         comes_last = _updates_to_delay(model, x, period)
-        comes_last[list(model.periods.moments)] = 2
+        comes_last[moments] = 2
         result.order[:] = op_of[np.lexsort((np.arange(len(period)), comes_last, period))]
         result.position[result.order] = np.arange(len(result.order))
     else:
@@ -90,7 +91,7 @@ def decisions_of_moments(
         result.device[op_of[moved]] = device[moved]
 
     place = result.position[op_of]
-    moment_place = place[list(model.periods.moments)]
+    moment_place = place[moments]
     kept = _kept_bits(model, x)
     arriving = _arrivals(model, x)
     kept_near = _kept_bits(model, near[1]) if near is not None else np.full_like(kept, -1)
@@ -130,11 +131,11 @@ def _first_runs(model: MomentModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bit
     """Period and device of each op's first run."""
     count = model.indexed.op_count
     period, device = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    moment_of = {op: k for k, op in enumerate(model.periods.moments)}
+    moment_of = {op: k for k, op in enumerate(model.moments(x).tolist())}
     for i in range(count):
         if i in moment_of:
             period[i] = moment_of[i]
-            device[i] = int(_values(model.at[period[i]], x).argmax())
+            device[i] = int(_values(model.at[period[i], :, i], x).argmax())
             continue
         for k in range(model.periods.earliest[i], model.periods.latest[i] + 1):
             values = _values(model.run[k, :, i], x)

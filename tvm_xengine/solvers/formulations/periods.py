@@ -1,0 +1,126 @@
+"""The moments at which a relaxation looks at memory, and the periods between them.
+
+A moment is the first run of an op. Which op it is may be fixed, or left to the relaxation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.solvers.indexed import IndexedProblem
+
+
+@dataclass(frozen=True)
+class Periods:
+    """When ops may first run, in periods between moments.
+
+    Attributes
+    ----------
+    may_be
+        Whether the first run of op i may be moment k, shape (K, n).
+    earliest, latest
+        For each op the first and last period in which it may first run; for one that may be a
+        moment, the periods that its first run may end.
+    """
+
+    may_be: NDArray[np.bool_]
+    earliest: tuple[int, ...]
+    latest: tuple[int, ...]
+
+    @property
+    def moment_count(self) -> int:
+        """Number of moments, K."""
+        return len(self.may_be)
+
+    @property
+    def is_moment(self) -> NDArray[np.bool_]:
+        """Whether the first run of op i is a moment, shape (n,)."""
+        return np.asarray(self.may_be.any(axis=0), np.bool_)
+
+
+def periods_in_given_order(indexed: IndexedProblem, moments: Sequence[int]) -> Periods:
+    """The periods when first runs follow the order of the ops."""
+    return periods_in_order(indexed, moments, range(indexed.op_count))
+
+
+def periods_in_order(
+    indexed: IndexedProblem, moments: Sequence[int], order: Sequence[int]
+) -> Periods:
+    """The periods when first runs follow `order`, a permutation of the ops."""
+    place = np.empty(indexed.op_count, np.int64)
+    place[list(order)] = np.arange(indexed.op_count)
+    ordered = tuple(sorted(set(moments), key=lambda i: int(place[i])))
+    period = np.searchsorted(place[list(ordered)], place).tolist()
+    return Periods(_each_is(indexed, ordered), tuple(period), tuple(period))
+
+
+def periods_in_every_order(
+    indexed: IndexedProblem, moments: Sequence[int], ancestors: Sequence[int]
+) -> Periods:
+    """The periods when first runs follow dependences only; `moments` must be a chain of them.
+
+    `ancestors` are those of `ancestor_bits`.
+
+    Raises
+    ------
+    ValueError
+        If one moment does not depend on the one before: the bound would not hold.
+    """
+    ordered = tuple(sorted(set(moments)))
+    for earlier, later in pairwise(ordered):
+        if not ancestors[later] >> earlier & 1:
+            raise ValueError(
+                f"moments must be a chain of dependences, but {indexed.op_names[later]} does not"
+                f" depend on {indexed.op_names[earlier]}"
+            )
+    earliest, latest = [], []
+    for i in range(indexed.op_count):
+        after = [k for k, m in enumerate(ordered) if ancestors[i] >> m & 1]
+        before = [k for k, m in enumerate(ordered) if m == i or ancestors[m] >> i & 1]
+        earliest.append(max(after) + 1 if after else 0)
+        latest.append(min(before) if before else len(ordered))
+    return Periods(_each_is(indexed, ordered), tuple(earliest), tuple(latest))
+
+
+def positions_in_every_order(indexed: IndexedProblem, ancestors: Sequence[int]) -> Periods:
+    """Every first run is a moment, in whatever order dependences allow.
+
+    `ancestors` are those of `ancestor_bits`.
+    """
+    count = indexed.op_count
+    before = np.array([bits.bit_count() for bits in ancestors])
+    after = np.array([sum(bits >> i & 1 for bits in ancestors) for i in range(count)])
+    place = np.arange(count)[:, None]
+    may_be = (before <= place) & (place < count - after)
+    return Periods(may_be, tuple(before.tolist()), tuple((count - 1 - after).tolist()))
+
+
+def _each_is(indexed: IndexedProblem, moments: Sequence[int]) -> NDArray[np.bool_]:
+    may_be = np.zeros((len(moments), indexed.op_count), np.bool_)
+    may_be[np.arange(len(moments)), list(moments)] = True
+    return may_be
+
+
+def ancestor_bits(indexed: IndexedProblem) -> tuple[int, ...]:
+    """For each op, as bits, the ops that must have run before it first runs.
+
+    These are its ancestors, and for an update on a single device every reader of the old value.
+    """
+    bits: list[int] = []
+    for i, tensors in enumerate(indexed.reads):
+        before = 0
+        for j in tensors:
+            producer = int(indexed.producer[j])
+            if producer >= 0:
+                before |= bits[producer] | 1 << producer
+            if indexed.device_count == 1 and indexed.updated_by[j] == i:
+                for reader in indexed.consumers[j]:
+                    if reader != i:
+                        before |= bits[reader] | 1 << reader
+        bits.append(before)
+    return tuple(bits)
