@@ -121,3 +121,17 @@ def test_bad_input_is_a_sentence(arguments, message, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     assert main(["costs", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_plan_says_which_of_its_costs_are_guessed(tmp_path, capsys):
+    platform = tmp_path / "board.toml"
+    device = '[[device]]\nname = "{0}"\ntarget = "{1}"\nbudget = "64MiB"\n'
+    platform.write_text(
+        device.format("host", "llvm -mcpu=x86-64")
+        + device.format("board", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+        + '[[link]]\nsrc = "host"\ndst = "board"\nboth_ways = true\n'
+        + "latency_us = 10.0\nbandwidth_gb_s = 1.0\n"
+    )
+    arguments = ["plan", "mlp", "--platform", str(platform), "--costs", "predicted"]
+    assert main([*arguments, "--solver", "greedy"]) == 0
+    assert "no data of them: tir on llvm" in " ".join(capsys.readouterr().out.split())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress
 from tvm_xengine.commands.options import BudgetOptions, CostChoice, Request
 from tvm_xengine.commands.platforms import default_platform
@@ -28,7 +28,7 @@ from tvm_xengine.kernel_choice import with_fastest_kernels
 from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
 from tvm_xengine.platform import Platform
 from tvm_xengine.platform_file import read_platform
-from tvm_xengine.problem import Problem
+from tvm_xengine.problem import CostSource, Problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.tuning.schedules import TunedSchedules
 
@@ -65,11 +65,13 @@ def costed_problem(request: Request, lowered: LoweredStep, console: Console) -> 
     platform = with_measured_links(lowered.platform, _cache(request))
     with show_progress(console) as track:
         costs: KernelCosts
-        if request.costs in (CostChoice.MEASURED, CostChoice.ACTIVE):
-            costs = measured_kernel_costs(request, track)
-        else:
-            model = default_model() if request.costs is CostChoice.PREDICTED else None
-            costs = lambda kernels: predict_costs(kernels, model)  # noqa: E731
+        match request.costs:
+            case CostChoice.MEASURED:
+                costs = measured_kernel_costs(request, track)
+            case CostChoice.PREDICTED:
+                costs = lambda kernels: _predicted(kernels, console)  # noqa: E731
+            case _:
+                costs = lambda kernels: predict_costs(kernels, None)  # noqa: E731
         problem = make_problem(lowered, platform, costs)
     problem = problem.with_budgets(_budgets(problem, request.budget))
     _check_energy(problem, request.plan.objective)
@@ -118,7 +120,7 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
         plan=lambda problem: plan_for(request, problem, console),
         measure=measure,
     )
-    predicted = predict_costs(list(kernels.values()), default_model())
+    predicted = _predicted(list(kernels.values()), console)
     known = [
         kernel
         for kernel in kernels.values()
@@ -140,6 +142,19 @@ def measured_kernel_costs(request: Request, track: Callable[[str], OnProgress]) 
         store=kernel_store(request),
         on_compiled=track("compiling kernels"),
     )
+
+
+def _predicted(kernels: Sequence[DeviceKernel], console: Console) -> Costs:
+    """What the shipped model predicts; says for which kernels it is only a guess."""
+    costs = predict_costs(kernels, default_model())
+    guessed = [k for k in kernels if costs[k.symbol].source is CostSource.ROOFLINE]
+    if guessed:
+        kinds = sorted({f"{k.source} on {k.target.kind.name}" for k in guessed})
+        console.print(
+            f"{len(distinct_kernels(guessed))} of {len(costs)} kernels cost what a typical roofline"
+            f" says, because the cost model has no data of them: {', '.join(kinds)}"
+        )
+    return costs
 
 
 def _cache(request: Request) -> MeasurementCache:
