@@ -28,6 +28,7 @@ from tvm_xengine.solvers.formulations.periods import (
     ancestor_bits,
     periods_in_every_order,
     periods_in_given_order,
+    positions_in_every_order,
 )
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.program import Program
@@ -126,6 +127,26 @@ def bounds(
         pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
         yield Proof(bound, scope)
         moments = next_moments(moments, pressed, pressure, ancestors, trunk)
+
+
+def bound_of_open_order(
+    problem: Problem, request: Request, *, listener: Listener, run: RunProgram
+) -> Proof:
+    """A bound for every schedule by one relaxation that looks at memory at each first run.
+
+    It leaves their order open, so it grows with the square of the number of ops.
+    """
+    indexed = index_problem(problem, request.objective)
+    model = formulate_moments(indexed, positions_in_every_order(indexed, ancestor_bits(indexed)))
+    best = listener.incumbent()
+    start = encode_moments(model, best[1]) if best else None
+    options = BackendOptions(request.remaining_s, 0.0, start=start, seed=request.seed)
+    answer = run(model.program, options, indexed.cheapest)
+    if answer.x is not None:
+        listener.on_solution(model, answer.x, None)
+    is_infeasible = answer.outcome is Outcome.INFEASIBLE
+    bound = indexed.cheapest if is_infeasible else max(indexed.cheapest, answer.bound)
+    return Proof(bound, Scope.EVERY_SCHEDULE, is_infeasible)
 
 
 def worthwhile_gap(

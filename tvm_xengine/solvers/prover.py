@@ -15,7 +15,7 @@ from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun
-from tvm_xengine.solvers.bound import Listener, OnSolution, bounds
+from tvm_xengine.solvers.bound import Listener, OnSolution, bound_of_open_order, bounds
 from tvm_xengine.solvers.formulations.encode_tight import encode_tight
 from tvm_xengine.solvers.formulations.tight import formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
@@ -24,6 +24,8 @@ from tvm_xengine.solvers.refine import refine
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
 
+_OPEN_OPS = 24
+"""Up to so many ops the order of first runs is left to one relaxation, beside the others."""
 _EXACT_OPS = 100
 """Up to this many ops the stage model is tried, after the relaxations."""
 _BESIDE_OPS = 60
@@ -38,7 +40,8 @@ class Prover:
     """Raises bounds in threads of its own, most general first, until stopped or done.
 
     For every schedule and for the given order of first runs, in turns on small graphs; then,
-    or beside that, the exact stage model where its size allows, which also finds schedules.
+    or beside that, an exact model where its size allows, which also finds schedules: with the
+    order of first runs left open, or the stage model.
 
     Parameters
     ----------
@@ -64,13 +67,15 @@ class Prover:
         self._on_schedule = on_schedule
         self._listener = Listener(incumbent, on_solution)
         self._proofs: dict[Scope, Proof] = {}
-        self._running: dict[Scope | None, BackendRun] = {}
+        self._running: dict[BackendRun, Scope | None] = {}
         self._stopping = threading.Event()
         self.message = ""
         works = [self._relax]
         count = len(problem.graph.ops)
         if request.objective is not Objective.MAKESPAN and count <= _EXACT_OPS:
             works = [self._relax, self._be_exact] if count <= _BESIDE_OPS else [self._do_both]
+        if request.objective is not Objective.MAKESPAN and count <= _OPEN_OPS:
+            works = [self._relax, self._leave_order_open]
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works
         ]
@@ -85,7 +90,7 @@ class Prover:
     def stop(self) -> None:
         """Stop at once and wait for the threads."""
         self._stopping.set()
-        for running in list(self._running.values()):
+        for running in list(self._running):
             running.cancel()
         for thread in self._threads:
             thread.join()
@@ -111,10 +116,17 @@ class Prover:
     def _general(self) -> Proof:
         """The proof for every schedule, with what its running relaxation has reached."""
         proven = self._proofs.get(Scope.EVERY_SCHEDULE, Proof(0.0))
-        running = self._running.get(Scope.EVERY_SCHEDULE)
-        if running is None:
-            return proven
-        return replace(proven, bound=max(proven.bound, running.bound))
+        running = [
+            run.bound for run, scope in list(self._running.items()) if scope is Scope.EVERY_SCHEDULE
+        ]
+        return replace(proven, bound=max([proven.bound, *running]))
+
+    def _prove(self, proof: Proof) -> None:
+        """Remember a proof, with the best bound of its scope."""
+        known = self._proofs.get(proof.scope)
+        if known is not None and not proof.is_infeasible:
+            proof = replace(known, bound=max(known.bound, proof.bound))
+        self._proofs[proof.scope] = proof
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -126,6 +138,19 @@ class Prover:
         self._relax()
         if not self._is_done():
             self._solve_stage_model()
+
+    def _leave_order_open(self) -> None:
+        self._stopping.wait(_HEAD_START_S)
+        if not self._is_done():
+            proof = bound_of_open_order(
+                self._problem,
+                self._request,
+                listener=self._listener,
+                run=lambda program, options, floor: self._run(
+                    Scope.EVERY_SCHEDULE, program, options, floor
+                ),
+            )
+            self._prove(proof)
 
     def _be_exact(self) -> None:
         self._stopping.wait(_HEAD_START_S)
@@ -161,7 +186,7 @@ class Prover:
             run=lambda program, options, floor: self._run(scope, program, options, floor),
         )
         for proof in proofs:
-            self._proofs[scope] = proof
+            self._prove(proof)
             best = self._incumbent()
             if best is not None and not _is_of_its_scope(best[0], proof):
                 return
@@ -188,7 +213,7 @@ class Prover:
             self._on_schedule(model.schedule(answer.x), "tight")
         is_infeasible = answer.outcome is Outcome.INFEASIBLE
         bound = indexed.cheapest if is_infeasible else answer.bound
-        self._proofs[Scope.STAGE_MODEL] = Proof(bound, Scope.STAGE_MODEL, is_infeasible)
+        self._prove(Proof(bound, Scope.STAGE_MODEL, is_infeasible))
 
     def _is_done(self) -> bool:
         best = self._incumbent()
@@ -214,11 +239,11 @@ class Prover:
         if self._stopping.is_set():
             return Answer(Outcome.UNKNOWN, None, None, floor, "interrupted")
         run = BackendRun("highs", program, options, floor=floor, on_incumbent=on_incumbent)
-        self._running[scope] = run
+        self._running[run] = scope
         if self._stopping.is_set():  # meanwhile
             run.cancel()
         answer = run.answer()
-        del self._running[scope]
+        del self._running[run]
         return answer
 
 
