@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.cost_models.synthetic import synthetic
-from tvm_xengine.commands.costs_options import QUANTITY_NAMES
+from tvm_xengine.commands.costs_options import QUANTITY_NAMES, SOURCE_NAMES, SPLIT_NAMES
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.evaluate import evaluate
+from tvm_xengine.cost_models.evaluate import SPLITS, evaluate
 from tvm_xengine.cost_models.quantities import (
     ALIGNMENT_BYTES,
     QUANTITIES,
@@ -16,12 +16,15 @@ from tvm_xengine.cost_models.quantities import (
     memory_of_calls,
 )
 from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.libraries.sources import SOURCES
 
 QUICK = BoostedTrees(members=1, trees=80, learning_rate=0.2, depth=5)
 
 
-def test_the_command_knows_every_quantity():
+def test_the_command_knows_every_quantity_split_and_source():
     assert set(QUANTITY_NAMES) == set(QUANTITIES)
+    assert set(SPLIT_NAMES) == set(SPLITS)
+    assert SOURCE_NAMES == SOURCES
 
 
 def test_energy_is_learned_where_it_was_measured():

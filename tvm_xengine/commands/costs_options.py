@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_xengine.libraries.sources import SOURCES
-
 VERBS = {
     "noise": "how far two measurements of one kernel lie apart on this machine",
     "collect": "measure the kernels of networks in many sizes into a dataset",
@@ -24,6 +22,7 @@ VERBS = {
 }
 
 DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")
+SOURCE_NAMES = ("onednn", "tir")
 QUANTITY_NAMES = ("time", "energy", "memory")
 SPLIT_NAMES = ("random", "family", "size", "unusual")
 
@@ -115,7 +114,7 @@ def _collect(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--sources",
         nargs="+",
-        choices=SOURCES,
+        choices=SOURCE_NAMES,
         default=["tir"],
         help="where kernels come from, the first that has one (tir)",
     )
