@@ -15,11 +15,13 @@ from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun
 from tvm_xengine.solvers.choose_moments import (
     SMALL_OPS,
+    neediest,
     negligible_tensors,
     next_moments,
     pressed_ops,
     spread,
     trunk_of,
+    with_suggested,
 )
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
@@ -60,10 +62,13 @@ class Listener:
     ----------
     incumbent
         The best (value, schedule) so far, or None.
+    suggested
+        Ops that sufficed as moments elsewhere.
     """
 
     incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
     on_solution: OnSolution = lambda _model, _x, _near: None
+    suggested: Callable[[], set[int]] = set
 
 
 def bounds(
@@ -102,6 +107,7 @@ def bounds(
         trunk = trunk_of(indexed, {op for op, _ in pressed})
         pressed = [(op, share) for op, share in pressed if op in trunk]
     moments = set(spread(pressed, 1)) if pressed else set()
+    moments |= neediest(indexed, [op for op, _ in pressed])
     tried: set[frozenset[int]] = set()
     while moments and frozenset(moments) not in tried:
         tried.add(frozenset(moments))
@@ -127,6 +133,8 @@ def bounds(
         pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
         yield Proof(bound, scope)
         moments = next_moments(moments, pressed, pressure, ancestors, trunk)
+        if ancestors:
+            moments = with_suggested(moments, listener.suggested(), trunk, ancestors)
 
 
 def bound_of_open_order(

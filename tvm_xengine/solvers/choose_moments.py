@@ -65,6 +65,15 @@ def incumbent_pressure(indexed: IndexedProblem, incumbent: Schedule) -> NDArray[
     return pressure
 
 
+def neediest(indexed: IndexedProblem, ops: Sequence[int]) -> set[int]:
+    """The op among `ops` that leaves least of a budget to what it does not touch; none of none."""
+    touched = [{*reads, *makes} for reads, makes in zip(indexed.reads, indexed.makes, strict=True)]
+    need = np.array([sum(indexed.size[j] for j in own) for own in touched])[:, None]
+    left = np.where(indexed.can_run, (indexed.budget - need - indexed.workspace), -np.inf)
+    share = (left / np.maximum(1, indexed.budget)).max(axis=1)
+    return {min(ops, key=lambda i: float(share[i]))} if len(ops) else set()
+
+
 def trunk_of(indexed: IndexedProblem, pressed: set[int]) -> list[int]:
     """The chain of dependences that passes most of the pressed ops, and most ops beside."""
     length = np.zeros(indexed.op_count)
@@ -131,6 +140,18 @@ def next_moments(
     if fitting_spread := [op for op in spread if fits(op)]:
         return moments | set(fitting_spread)
     return most_exceeded(fresh, 1, pressure) or moments
+
+
+def with_suggested(
+    moments: set[int], suggested: set[int], trunk: Sequence[int], ancestors: Sequence[int]
+) -> set[int]:
+    """`moments`, a chain of dependences, and those next to `suggested` on the trunk that fit."""
+    on_trunk = {min(trunk, key=lambda m: abs(m - op)) for op in suggested} if trunk else set()
+    return moments | {
+        op
+        for op in on_trunk
+        if all(ancestors[max(m, op)] >> min(m, op) & 1 for m in moments - {op})
+    }
 
 
 def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[int]:

@@ -65,7 +65,8 @@ class Prover:
         self._request = request
         self._incumbent = incumbent
         self._on_schedule = on_schedule
-        self._listener = Listener(incumbent, on_solution)
+        self._sufficed: set[int] = set()
+        self._listener = Listener(incumbent, on_solution, lambda: self._sufficed)
         self._proofs: dict[Scope, Proof] = {}
         self._running: dict[BackendRun, Scope | None] = {}
         self._stopping = threading.Event()
@@ -174,7 +175,11 @@ class Prover:
             self._request,
             listener=self._listener,
             run=lambda program, options, floor: self._run(None, program, options, floor),
+            on_moments=self._suggest,
         )
+
+    def _suggest(self, moments: set[int]) -> None:
+        self._sufficed = moments
 
     def _rising(self, scope: Scope) -> Iterator[None]:
         """Raise the bound of that scope, round by round, while it may be that of the incumbent."""

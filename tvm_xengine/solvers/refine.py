@@ -7,7 +7,7 @@ wherever memory is short: a few rounds lead to a solution that can be carried ou
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tvm_xengine.problem import Problem
@@ -33,11 +33,21 @@ _NAP_S = 0.02
 
 
 def refine(
-    problem: Problem, request: Request, *, listener: Listener, run: RunProgram
+    problem: Problem,
+    request: Request,
+    *,
+    listener: Listener,
+    run: RunProgram,
+    on_moments: Callable[[set[int]], None] = lambda _: None,
 ) -> Iterator[None]:
     """Solve relaxations in the incumbent's order, and hand every solution to the listener.
 
     Waits for a first incumbent; ends when the moments of its order are exhausted.
+
+    Parameters
+    ----------
+    on_moments
+        Told the moments of a relaxation whose solution fits the budgets everywhere.
     """
     indexed = index_problem(problem, request.objective)
     neglected = negligible_tensors(indexed)
@@ -64,6 +74,8 @@ def refine(
         )
         answer = run(model.program, options, 0.0)
         asked = listener.on_solution(model, answer.x, schedule) if answer.x is not None else None
+        if asked is not None and asked.max() <= 1.0:
+            on_moments(set(moments))
         fresh = [i for i in order if i not in moments]
         more = 1 + len(moments) // 2
         beyond = [] if asked is None else [i for i in fresh if asked[i] > 1.0]
