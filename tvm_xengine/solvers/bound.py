@@ -64,11 +64,14 @@ class Listener:
         The best (value, schedule) so far, or None.
     suggested
         Ops that sufficed as moments elsewhere.
+    proposed
+        A schedule in a new order that is cheap and may fit the budgets after some changes, once.
     """
 
     incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
     on_solution: OnSolution = lambda _model, _x, _near: None
     suggested: Callable[[], set[int]] = set
+    proposed: Callable[[], Schedule | None] = lambda: None
 
 
 def bounds(

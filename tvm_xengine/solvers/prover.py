@@ -51,6 +51,8 @@ class Prover:
         Called, from the thread, with every schedule that the stage model finds.
     on_solution
         Called, from the thread, with every solution of a relaxation.
+    proposed
+        Gives what such a solution leads to where it fits no budget.
     """
 
     def __init__(
@@ -60,13 +62,14 @@ class Prover:
         incumbent: Callable[[], tuple[float, Schedule] | None],
         on_schedule: Callable[[Schedule, str], None],
         on_solution: OnSolution = lambda _model, _x, _near: None,
+        proposed: Callable[[], Schedule | None] = lambda: None,
     ) -> None:
         self._problem = problem
         self._request = request
         self._incumbent = incumbent
         self._on_schedule = on_schedule
         self._sufficed: set[int] = set()
-        self._listener = Listener(incumbent, on_solution, lambda: self._sufficed)
+        self._listener = Listener(incumbent, on_solution, lambda: self._sufficed, proposed)
         self._proofs: dict[Scope, Proof] = {}
         self._running: dict[BackendRun, Scope | None] = {}
         self._stopping = threading.Event()

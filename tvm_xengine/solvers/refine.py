@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from tvm_xengine.problem import Problem
-from tvm_xengine.solvers.backends.answer import BackendOptions
+from tvm_xengine.schedule import Schedule
+from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome
 from tvm_xengine.solvers.bound import Listener, RunProgram, worthwhile_gap
 from tvm_xengine.solvers.choose_moments import (
     incumbent_pressure,
@@ -28,6 +29,9 @@ _FIRST_MOMENTS = 2
 _MOST_MOMENTS = 24
 _SOLVE_SHARE = 0.15
 _LEAST_SOLVE_S = 2.0
+_MOST_IDLE = 10
+_ROUNDS_BETWEEN = 2
+"""So many rounds are in the incumbent's order before one that is proposed has its turn."""
 _NAP_S = 0.02
 """Between looks for a first incumbent, which the search needs the core for."""
 
@@ -42,7 +46,9 @@ def refine(
 ) -> Iterator[None]:
     """Solve relaxations in the incumbent's order, and hand every solution to the listener.
 
-    Waits for a first incumbent; ends when the moments of its order are exhausted.
+    In between a schedule that the listener proposes, though it fits no budget yet, has its order
+    tried, as long as schedules in that order may be better. Waits for a first incumbent; ends when the
+    moments of its order are exhausted and nothing more is proposed.
 
     Parameters
     ----------
@@ -52,19 +58,32 @@ def refine(
     indexed = index_problem(problem, request.objective)
     neglected = negligible_tensors(indexed)
     indexed = replace(indexed, budget=indexed.budget - int(indexed.size[neglected].sum()))
-    moments: set[int] = set()
-    while request.remaining_s > 0.0:
+    series = _Series()
+    guess: _Series | None = None
+    rounds, idle = 0, 0
+    while request.remaining_s > 0.0 and idle < _MOST_IDLE:
         best = listener.incumbent()
         if best is None:
             time.sleep(_NAP_S)
             yield
             continue
-        schedule = best[1]
+        if guess is None and rounds >= _ROUNDS_BETWEEN:
+            proposed = listener.proposed()
+            guess, rounds = (_Series(proposed) if proposed else None), 0
+        at = guess or series
+        schedule = at.schedule or best[1]
         order = indexed.first_runs(schedule)
         pressure = incumbent_pressure(indexed, schedule)
-        moments = moments or most_exceeded(list(order), _FIRST_MOMENTS, pressure)
+        fresh = [i for i in order if i not in at.moments]
+        rounds += 1
+        if not fresh or len(at.moments) > _MOST_MOMENTS:
+            guess, idle = None, idle + (guess is None)
+            yield
+            continue
+        idle = 0
+        at.moments = at.moments or most_exceeded(list(order), _FIRST_MOMENTS, pressure)
         model = formulate_moments(
-            indexed, periods_in_order(indexed, sorted(moments), order), neglected=neglected
+            indexed, periods_in_order(indexed, sorted(at.moments), order), neglected=neglected
         )
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
@@ -74,12 +93,22 @@ def refine(
         )
         answer = run(model.program, options, 0.0)
         asked = listener.on_solution(model, answer.x, schedule) if answer.x is not None else None
-        if asked is not None and asked.max() <= 1.0:
-            on_moments(set(moments))
-        fresh = [i for i in order if i not in moments]
-        more = 1 + len(moments) // 2
+        fits = asked is not None and bool(asked.max() <= 1.0)
+        if fits:
+            on_moments(set(at.moments))
+        if guess is not None and (
+            fits or answer.outcome is Outcome.INFEASIBLE or answer.bound >= best[0]
+        ):
+            guess = None
+        more = 1 + len(at.moments) // 2
         beyond = [] if asked is None else [i for i in fresh if asked[i] > 1.0]
-        moments |= most_exceeded(beyond, more, asked) or most_exceeded(fresh, more, pressure)
-        if not fresh or len(moments) > _MOST_MOMENTS:
-            return
+        at.moments |= most_exceeded(beyond, more, asked) or most_exceeded(fresh, more, pressure)
         yield
+
+
+@dataclass
+class _Series:
+    """Relaxations in the order of a schedule, by default the incumbent, with more and more moments."""
+
+    schedule: Schedule | None = None
+    moments: set[int] = field(default_factory=set)

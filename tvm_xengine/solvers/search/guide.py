@@ -230,6 +230,7 @@ class Guide:
         self._work = workspace_of(self._arrays)
         self._on_schedule = on_schedule
         self._hints: deque[Decisions] = deque(maxlen=_MOST_HINTS)
+        self._proposed: Schedule | None = None
 
     def take(
         self, model: MomentModel, x: NDArray[np.float64], near: Schedule | None = None
@@ -285,6 +286,8 @@ class Guide:
         np.maximum.at(pressure, [op for _, op in written], asked[is_real])
         if pressure.max() <= 1.0:
             self._on_schedule(schedule)
+        elif near is None:
+            self._proposed = schedule
         return pressure
 
     def _carried_out(self, x: Decisions) -> tuple[float, float]:
@@ -305,6 +308,11 @@ class Guide:
             return self._hints.pop()
         except IndexError:
             return None
+
+    def proposed(self) -> Schedule | None:
+        """What the last solution led to if it fits no budget, once."""
+        found, self._proposed = self._proposed, None
+        return found
 
     @property
     def has_hint(self) -> bool:
