@@ -30,7 +30,7 @@ _MOST_MOMENTS = 24
 _SOLVE_SHARE = 0.15
 _LEAST_SOLVE_S = 2.0
 _MOST_IDLE = 10
-_ROUNDS_BETWEEN = 2
+_ROUNDS_BETWEEN = 1
 """So many rounds are in the incumbent's order before one that is proposed has its turn."""
 _NAP_S = 0.02
 """Between looks for a first incumbent, which the search needs the core for."""

@@ -36,9 +36,12 @@ def decode_moments(
     Raises
     ------
     CannotCarryOutError
-        When the solution is not that of a schedule.
+        When the solution is not that of a schedule, or repeats too long a chain of ops at once.
     """
-    return _Walk(model, x).steps(order)
+    try:
+        return _Walk(model, x).steps(order)
+    except RecursionError as error:
+        raise CannotCarryOutError("too long a chain of repeated runs") from error
 
 
 class _Walk:
