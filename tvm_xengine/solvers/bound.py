@@ -53,6 +53,8 @@ OnSolution = Callable[
 how much of a budget carrying it out would ask for around the first run of each op, shape (n,),
 or None where it cannot be carried out."""
 
+Proposal = tuple[Schedule, set[int]]
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -65,13 +67,14 @@ class Listener:
     suggested
         Ops that sufficed as moments elsewhere.
     proposed
-        A schedule in a new order that is cheap and may fit the budgets after some changes, once.
+        A schedule in a new order that is cheap and may fit the budgets after some changes, and the
+        moments at which it does; once.
     """
 
     incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
     on_solution: OnSolution = lambda _model, _x, _near: None
     suggested: Callable[[], set[int]] = set
-    proposed: Callable[[], Schedule | None] = lambda: None
+    proposed: Callable[[], Proposal | None] = lambda: None
 
 
 def bounds(

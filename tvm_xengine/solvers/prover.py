@@ -15,7 +15,7 @@ from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun
-from tvm_xengine.solvers.bound import Listener, OnSolution, bound_of_open_order, bounds
+from tvm_xengine.solvers.bound import Listener, OnSolution, Proposal, bound_of_open_order, bounds
 from tvm_xengine.solvers.formulations.encode_tight import encode_tight
 from tvm_xengine.solvers.formulations.tight import formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
@@ -52,7 +52,7 @@ class Prover:
     on_solution
         Called, from the thread, with every solution of a relaxation.
     proposed
-        Gives what such a solution leads to where it fits no budget.
+        Gives what such a solution leads to where it fits no budget, and its moments.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Prover:
         incumbent: Callable[[], tuple[float, Schedule] | None],
         on_schedule: Callable[[Schedule, str], None],
         on_solution: OnSolution = lambda _model, _x, _near: None,
-        proposed: Callable[[], Schedule | None] = lambda: None,
+        proposed: Callable[[], Proposal | None] = lambda: None,
     ) -> None:
         self._problem = problem
         self._request = request

@@ -69,7 +69,7 @@ def refine(
             continue
         if guess is None and rounds >= _ROUNDS_BETWEEN:
             proposed = listener.proposed()
-            guess, rounds = (_Series(proposed) if proposed else None), 0
+            guess, rounds = (_Series(*proposed) if proposed else None), 0
         at = guess or series
         schedule = at.schedule or best[1]
         order = indexed.first_runs(schedule)
@@ -81,7 +81,9 @@ def refine(
             yield
             continue
         idle = 0
-        at.moments = at.moments or most_exceeded(list(order), _FIRST_MOMENTS, pressure)
+        if at.is_new:
+            at.moments |= most_exceeded(fresh, _FIRST_MOMENTS, pressure)
+        at.is_new = False
         model = formulate_moments(
             indexed, periods_in_order(indexed, sorted(at.moments), order), neglected=neglected
         )
@@ -112,3 +114,4 @@ class _Series:
 
     schedule: Schedule | None = None
     moments: set[int] = field(default_factory=set)
+    is_new: bool = True

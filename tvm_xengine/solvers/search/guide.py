@@ -230,7 +230,7 @@ class Guide:
         self._work = workspace_of(self._arrays)
         self._on_schedule = on_schedule
         self._hints: deque[Decisions] = deque(maxlen=_MOST_HINTS)
-        self._proposed: Schedule | None = None
+        self._proposed: tuple[Schedule, set[int]] | None = None
 
     def take(
         self, model: MomentModel, x: NDArray[np.float64], near: Schedule | None = None
@@ -287,7 +287,7 @@ class Guide:
         if pressure.max() <= 1.0:
             self._on_schedule(schedule)
         elif near is None:
-            self._proposed = schedule
+            self._proposed = schedule, set(model.moments(x).tolist())
         return pressure
 
     def _carried_out(self, x: Decisions) -> tuple[float, float]:
@@ -309,8 +309,8 @@ class Guide:
         except IndexError:
             return None
 
-    def proposed(self) -> Schedule | None:
-        """What the last solution led to if it fits no budget, once."""
+    def proposed(self) -> tuple[Schedule, set[int]] | None:
+        """What the last solution led to if it fits no budget, and its moments; once."""
         found, self._proposed = self._proposed, None
         return found
 
