@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
-from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome
+from tvm_xengine.solvers.backends.answer import BackendOptions
 from tvm_xengine.solvers.bound import Listener, RunProgram, worthwhile_gap
 from tvm_xengine.solvers.choose_moments import (
     incumbent_pressure,
@@ -47,7 +47,7 @@ def refine(
     """Solve relaxations in the incumbent's order, and hand every solution to the listener.
 
     In between a schedule that the listener proposes, though it fits no budget yet, has its order
-    tried, as long as schedules in that order may be better. Waits for a first incumbent; ends when the
+    tried, as long as better solutions are found in that order. Waits for a first incumbent; ends when the
     moments of its order are exhausted and nothing more is proposed.
 
     Parameters
@@ -98,9 +98,8 @@ def refine(
         fits = asked is not None and bool(asked.max() <= 1.0)
         if fits:
             on_moments(set(at.moments))
-        if guess is not None and (
-            fits or answer.outcome is Outcome.INFEASIBLE or answer.bound >= best[0]
-        ):
+        is_better = answer.value is not None and answer.value < best[0]
+        if guess is not None and (fits or not is_better):
             guess = None
         more = 1 + len(at.moments) // 2
         beyond = [] if asked is None else [i for i in fresh if asked[i] > 1.0]
