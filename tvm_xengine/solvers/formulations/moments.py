@@ -46,7 +46,6 @@ from tvm_xengine.solvers.program import Program, ProgramBuilder
 _Grid = NDArray[np.int64]
 _Terms = list[tuple[int, float]]
 _ABSENT = -1
-_LEAST_NEED = 0.0
 
 
 @dataclass(frozen=True)
@@ -324,8 +323,7 @@ def _fit_while_running(draft: _Draft) -> None:
         rows = [
             int(i)
             for i in ops.tolist()
-            if need[i, d] >= _LEAST_NEED * p.budget[d]
-            and most + need[i, d] - sum(p.size[j] for j in touched[i] if draft.hold[k, d, j] >= 0)
+            if most + need[i, d] - sum(p.size[j] for j in touched[i] if draft.hold[k, d, j] >= 0)
             > p.budget[d]
         ]
         if not rows:
