@@ -110,6 +110,11 @@ class IndexedProblem:
         return np.isfinite(self.run_weight)
 
     @cached_property
+    def at_home(self) -> NDArray[np.bool_]:
+        """Whether tensor j is on device d before the step begins, shape (D, J)."""
+        return np.asarray(self.home == np.arange(self.device_count)[:, None], np.bool_)
+
+    @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
         """Ordered pairs of devices joined by a link."""
         index = self.problem.platform.index

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain, zip_longest
 
 import numpy as np
@@ -150,9 +151,7 @@ class Prover:
                 self._problem,
                 self._request,
                 listener=self._listener,
-                run=lambda program, options, floor: self._run(
-                    Scope.EVERY_SCHEDULE, program, options, floor
-                ),
+                run=partial(self._run, Scope.EVERY_SCHEDULE),
             )
             self._prove(proof)
 
@@ -177,7 +176,7 @@ class Prover:
             self._problem,
             self._request,
             listener=self._listener,
-            run=lambda program, options, floor: self._run(None, program, options, floor),
+            run=partial(self._run, None),
             on_moments=self._suggest,
         )
 
@@ -191,7 +190,7 @@ class Prover:
             self._request,
             scope=scope,
             listener=self._listener,
-            run=lambda program, options, floor: self._run(scope, program, options, floor),
+            run=partial(self._run, scope),
         )
         for proof in proofs:
             self._prove(proof)

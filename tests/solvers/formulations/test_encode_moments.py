@@ -8,7 +8,7 @@ from tests.solvers.formulations.test_moments import chain_of_ops
 from tests.solvers.networks import chain, pair
 from tests.strategies import problems
 from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Compute, Schedule
+from tvm_xengine.schedule import Schedule
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import formulate_moments
@@ -19,22 +19,16 @@ from tvm_xengine.solvers.formulations.periods import (
     periods_in_order,
 )
 from tvm_xengine.solvers.greedy import greedy_schedule
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.driver import search
-
-
-def first_runs(indexed: IndexedProblem, schedule: Schedule) -> list[int]:
-    index = {name: i for i, name in enumerate(indexed.op_names)}
-    runs = [step.op for step in schedule.steps if isinstance(step, Compute)]
-    return list(dict.fromkeys(index[op] for op in runs if op in index))
 
 
 def check(problem: Problem, schedule: Schedule) -> None:
     indexed = index_problem(problem, Objective.COST)
     cost_us = simulate(problem, schedule).cost_us
     every = periods_in_every_order(indexed, chain_of_ops(indexed), ancestor_bits(indexed))
-    own = periods_in_order(indexed, range(indexed.op_count), first_runs(indexed, schedule))
+    own = periods_in_order(indexed, range(indexed.op_count), indexed.first_runs(schedule))
     for periods in (every, own):
         model = formulate_moments(indexed, periods)
         x = encode_moments(model, schedule)
@@ -65,7 +59,7 @@ def test_a_schedule_of_another_order_has_no_solution() -> None:
     schedule = greedy_schedule(problem)
     assert schedule is not None
     indexed = index_problem(problem, Objective.COST)
-    order = first_runs(indexed, schedule)
+    order = indexed.first_runs(schedule)
     swapped = next(
         ([*order[:k], order[k + 1], order[k], *order[k + 2 :]])
         for k in range(len(order) - 1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.schedule import Step
-from tvm_xengine.solvers.formulations.moments import MomentModel
+from tvm_xengine.solvers.formulations.moments import MomentModel, values_of
 
 _Flags = NDArray[np.bool_]
 
@@ -54,9 +54,7 @@ class _Walk:
         is_home = self.p.home[self.p.update_of] == np.arange(self.p.device_count)[:, None]
         self.told = np.asarray((model.keep >= 0).any(axis=(0, 1)), np.bool_)
         self.remains = ~self.told | ((self.p.update_of >= 0) & is_home)
-        self.there: _Flags = np.asarray(
-            self.p.home == np.arange(self.p.device_count)[:, None], np.bool_
-        )
+        self.there = self.p.at_home.copy()
         self.has_run = np.zeros(self.p.op_count, np.bool_)
         self.written: list[tuple[Step, int]] = []
         self.serving = 0
@@ -190,4 +188,4 @@ class _Walk:
 
 
 def _is_one(columns: NDArray[np.int64], x: NDArray[np.float64]) -> _Flags:
-    return np.asarray(np.where(columns >= 0, x[np.maximum(columns, 0)], 0.0) > 0.5, np.bool_)
+    return np.asarray(values_of(columns, x) > 0.5, np.bool_)

@@ -29,7 +29,7 @@ def encode_moments(model: MomentModel, schedule: Schedule) -> NDArray[np.float64
     at_once = there_at_once(p)
     steps = with_frees(p.problem, schedule.steps).steps
     is_early = at_once & _ever_there(p, steps)
-    resident = (p.home == np.arange(p.device_count)[:, None]) | (is_early & (p.producer < 0))
+    resident = p.at_home | (is_early & (p.producer < 0))
     first_period = np.full(p.op_count, _ABSENT)
     first_device = np.full(p.op_count, _ABSENT)
     period = 0
@@ -76,7 +76,7 @@ def encode_moments(model: MomentModel, schedule: Schedule) -> NDArray[np.float64
 
 def _ever_there(p: IndexedProblem, steps: Sequence[Step]) -> NDArray[np.bool_]:
     """Whether tensor j is on device d at some time, shape (D, J)."""
-    there = np.asarray(p.home == np.arange(p.device_count)[:, None], np.bool_)
+    there = p.at_home.copy()
     for step in steps:
         match step:
             case Compute(op, device) if op in p.op_index:

@@ -71,8 +71,13 @@ class MomentModel:
 
     def moments(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
         """The op whose first run is moment k in the solution `x`, shape (K,)."""
-        taken = np.where(self.at >= 0, x[np.maximum(self.at, 0)], -1.0).max(axis=1, initial=-1.0)
+        taken = np.where(self.at >= 0, values_of(self.at, x), -1.0).max(axis=1, initial=-1.0)
         return np.asarray(taken.argmax(axis=1) if len(taken) else np.zeros(0), np.int64)
+
+
+def values_of(columns: NDArray[np.int64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values in `x` of a grid of columns, 0 where there is none."""
+    return np.where(columns >= 0, x[np.maximum(columns, 0)], 0.0)
 
 
 def formulate_moments(

@@ -16,7 +16,7 @@ from tvm_xengine.schedule import Free, Schedule, with_frees
 from tvm_xengine.simulate import live_bytes
 from tvm_xengine.solvers.formulations.decode_moments import CannotCarryOutError, decode_moments
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
-from tvm_xengine.solvers.formulations.moments import MomentModel
+from tvm_xengine.solvers.formulations.moments import MomentModel, values_of
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import Arrays, Floats, arrays_of
 from tvm_xengine.solvers.search.decoder import (
@@ -135,10 +135,10 @@ def _first_runs(model: MomentModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bit
     for i in range(count):
         if i in moment_of:
             period[i] = moment_of[i]
-            device[i] = int(_values(model.at[period[i], :, i], x).argmax())
+            device[i] = int(values_of(model.at[period[i], :, i], x).argmax())
             continue
         for k in range(model.periods.earliest[i], model.periods.latest[i] + 1):
-            values = _values(model.run[k, :, i], x)
+            values = values_of(model.run[k, :, i], x)
             period[i], device[i] = k, int(values.argmax())
             if values.max() > 0.5:
                 break
@@ -174,13 +174,13 @@ def _updates_to_delay(model: MomentModel, x: NDArray[np.float64], period: _Bits)
         u = int(indexed.updated_by[w])
         for i in indexed.consumers[w]:
             if i != u and period[i] < period[u]:
-                result[u] |= int(_values(model.run[period[u], :, i], x).max() > 0.5)
+                result[u] |= int(values_of(model.run[period[u], :, i], x).max() > 0.5)
     return result
 
 
 def _kept_bits(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
     """Devices that keep each tensor at each moment, as bits, shape (K + 1, J)."""
-    is_kept = _values(model.keep, x) > 0.5
+    is_kept = values_of(model.keep, x) > 0.5
     weights = 1 << np.arange(is_kept.shape[1])
     return np.asarray((is_kept * weights[None, :, None]).sum(axis=1), np.int64)
 
@@ -188,13 +188,9 @@ def _kept_bits(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
 def _arrivals(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
     """On how many devices each tensor is made or brought in each period, shape (K + 1, J)."""
     producer = model.indexed.producer
-    runs = (_values(model.run, x) > 0.5).sum(axis=1)
-    copies = (_values(model.copy, x) > 0.5).sum(axis=1)
+    runs = (values_of(model.run, x) > 0.5).sum(axis=1)
+    copies = (values_of(model.copy, x) > 0.5).sum(axis=1)
     return np.asarray(copies + np.where(producer >= 0, runs[:, producer], 0), np.int64)
-
-
-def _values(columns: NDArray[np.int64], x: NDArray[np.float64]) -> Floats:
-    return np.where(columns >= 0, x[np.maximum(columns, 0)], 0.0)
 
 
 def _decide(result: Decisions, gap: int, kept: _Bits, arrivals: _Bits, here: int) -> None:
