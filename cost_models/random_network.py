@@ -13,6 +13,7 @@ from tvm_xengine.frontends.zoo.layers import Layers, build_network
 
 _WIDTHS = (3, 5, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _COMMON_EXTENTS = (4, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+_MANY_CHANNELS = (96, 128, 192, 256, 384, 512, 768, 1024)
 _LARGEST_IMAGE = 1 << 18
 """Elements of an activation behind which the random network narrows."""
 
@@ -20,8 +21,11 @@ _LARGEST_IMAGE = 1 << 18
 def random_network(seed: int, batch_size: int) -> ForwardModel:
     """A network of random layers; equal arguments give equal networks."""
     rng = np.random.default_rng(seed)
-    kinds: tuple[Callable[[_Random], relax.Expr], ...] = (_images, _hourglass, _vectors, _tokens)
-    body = kinds[int(rng.choice(len(kinds), p=(0.45, 0.15, 0.15, 0.25)))]
+    kinds: tuple[Callable[[_Random], relax.Expr], ...] = (
+        *(_images, _hourglass, _vectors, _tokens),
+        *(_late_stages, _each_channel, _wide_vectors),
+    )
+    body = kinds[int(rng.choice(len(kinds), p=(0.25, 0.15, 0.05, 0.15, 0.15, 0.15, 0.1)))]
     return build_network(
         f"random{seed}", seed, lambda layers: body(_Random(layers, rng, batch_size))
     )
@@ -129,7 +133,74 @@ def _hourglass(r: _Random) -> relax.Expr:
         x = r.layers.concat(r.name("concat"), [before, x], axis=1)
         x = _convolution(r, x, channels=r.width(), keeps_size=True)
         x = r.layers.relu(r.name("relu"), r.layers.batch_norm(r.name("norm"), x))
+    if r.happens(0.5):
+        return r.layers.conv("head", x, r.between(2, 200), 1)  # a class for every pixel
     return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
+
+
+def _late_stages(r: _Random) -> relax.Expr:
+    """Many channels on few pixels, where weights are most of what is read."""
+    extent = r.between(1, 10)
+    channels = int(r.rng.choice(_MANY_CHANNELS))
+    x: relax.Expr = r.layers.input("x", (r.batch_size, channels, extent, extent))
+    for _ in range(r.between(1, 3)):
+        before = static_shape(x.ty)
+        x = _convolution(r, x, channels=int(r.rng.choice(_MANY_CHANNELS)), keeps_size=True)
+        if r.happens(0.3) and before[2] >= 2:
+            x = r.layers.conv(
+                r.name("halve"), x, int(r.rng.choice(_MANY_CHANNELS)), 3, stride=2, padding=1
+            )
+        if r.happens(0.6):
+            x = r.layers.batch_norm(r.name("norm"), x)
+        x = _activation(r, x)
+    x = r.layers.global_avg_pool("mean", x) if r.happens(0.7) else r.layers.flatten("flat", x)
+    return r.layers.linear("head", x, r.between(2, 100))
+
+
+def _each_channel(r: _Random) -> relax.Expr:
+    """Convolutions of single channels or small groups of them, and 1x1 between."""
+    extent = r.extent()
+    channels = 8 * r.between(1, 48)
+    while channels > 16 and r.batch_size * channels * extent**2 > 4 * _LARGEST_IMAGE:
+        channels //= 2
+    channels -= channels % 8
+    x: relax.Expr = r.layers.input("x", (r.batch_size, channels, extent, extent))
+    for _ in range(r.between(1, 3)):
+        channels = static_shape(x.ty)[1]
+        size = int(r.rng.choice((3, 3, 3, 5, 7)))
+        x = r.layers.conv(
+            r.name("each"),
+            x,
+            channels,
+            size,
+            stride=1 if static_shape(x.ty)[2] < 4 else r.between(1, 2),
+            padding=size // 2,
+            groups=channels if r.happens(0.75) else channels // int(r.rng.choice((2, 4, 8))),
+            bias=r.happens(0.3),
+        )
+        if r.happens(0.8):
+            x = r.layers.batch_norm(r.name("norm"), x)
+        x = _clipped(r, x) if r.happens(0.3) else _activation(r, x)
+        if r.happens(0.2):
+            x = r.layers.dropout(r.name("dropout"), x, 0.2)
+        if r.happens(0.5):
+            x = r.layers.conv(r.name("mix"), x, 8 * r.between(1, 24), 1, bias=False)
+    if r.happens(0.2):
+        x = r.layers.dropout("last_dropout", x, 0.3)
+    return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
+
+
+def _wide_vectors(r: _Random) -> relax.Expr:
+    """Fully connected layers whose weights are larger than the caches."""
+    widths = (768, 1000, 1024, 1536, 2048, 3072, 4096)
+    x: relax.Expr = r.layers.input("x", (r.batch_size, int(r.rng.choice(widths))))
+    x = r.layers.linear(r.name("fc"), x, int(r.rng.choice(widths)), bias=r.happens(0.8))
+    x = _activation(r, x)
+    if r.happens(0.6):
+        x = r.layers.dropout(r.name("dropout"), x, 0.5)
+    if r.happens(0.5):
+        x = _activation(r, r.layers.linear(r.name("fc"), x, int(r.rng.choice(widths[:5]))))
+    return r.layers.linear("head", x, r.between(2, 1000))
 
 
 def _convolution(

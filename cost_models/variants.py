@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_xengine.cost_models.dataset import RANDOM
+from tvm_xengine.cost_models.designs import DESIGNS, build_design
 from tvm_xengine.cost_models.random_network import random_network
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
@@ -25,9 +26,9 @@ class Variant:
     Attributes
     ----------
     network
-        A name of the zoo, or `RANDOM`.
+        A name of the zoo or of `DESIGNS`, or `RANDOM`.
     size
-        None is the usual size.
+        None is the usual size, or, outside the zoo, one that the seed chooses.
     """
 
     network: str
@@ -49,6 +50,8 @@ class Variant:
         """The forward network."""
         if self.network == RANDOM:
             return random_network(self.seed, self.batch_size)
+        if self.network in DESIGNS:
+            return build_design(self.network, self.batch_size, self.num_classes, self.seed)
         return zoo.build(
             self.network,
             batch_size=self.batch_size,
@@ -64,13 +67,16 @@ def variants(networks: tuple[str, ...] | None = None, seed: int = 0) -> Iterator
     Parameters
     ----------
     networks
-        Names of the zoo and `RANDOM`; None means all, with as many random ones as others.
+        Names of the zoo, of `DESIGNS` and `RANDOM`; None means all, with as many random ones as
+        others.
     """
     rng = np.random.default_rng(seed)
-    order = networks or tuple(name for known in zoo.NETWORKS for name in (known, RANDOM))
+    designed = (*zoo.NETWORKS, *DESIGNS)
+    order = networks or tuple(name for known in designed for name in (known, RANDOM))
     while True:
         for network in order:
-            usual = None if network == RANDOM else zoo.NETWORKS[network].input_shape[-1]
+            spec = zoo.NETWORKS.get(network)
+            usual = None if spec is None else spec.input_shape[-1]
             ratio = float(rng.choice(_SIZE_RATIOS))
             yield Variant(
                 network=network,
