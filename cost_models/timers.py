@@ -12,14 +12,9 @@ import tvm
 from loky import ProcessPoolExecutor
 from tvm.target import Target
 
-from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.compile import compile_kernels, module_groups
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.codegen.kernel_store import (
-    KernelStore,
-    OnProgress,
-    group_by_target,
-    load_kernels,
-)
+from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.timing import (
     Effort,
@@ -116,7 +111,7 @@ def passing_libraries(folder: Path) -> Libraries:
         kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None
     ) -> dict[str, Path]:
         paths: dict[str, Path] = {}
-        for group in group_by_target(kernels):
+        for group in module_groups(kernels):
             for start in range(0, len(group), _KERNELS_PER_LIBRARY):
                 chunk = group[start : start + _KERNELS_PER_LIBRARY]
                 path = folder / f"{chunk[0].symbol}.so"

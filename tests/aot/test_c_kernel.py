@@ -16,8 +16,8 @@ from tests.aot.examples import MODELS, need_tools
 from tvm_xengine.aot.c_kernel import CKernel, c_kernel
 from tvm_xengine.aot.c_math import helper_definitions
 from tvm_xengine.aot.kernels import Optimize, lower_for_target
-from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.kernel_store import load_kernels
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
@@ -61,11 +61,11 @@ def differences(kernels: list[DeviceKernel], folder: Path) -> list[str]:
         replace(kernel, target=X86, func=kernel.func.with_attr("target", X86.with_host(X86)))
         for kernel in kernels
     ]
-    module = compile_kernels(ours, X86)
+    modules = load_kernels(ours, None)
     return [
         kernel.name
         for kernel, text in zip(kernels, written, strict=True)
-        if not same_bits(library, module, kernel, text)
+        if not same_bits(library, modules[kernel.symbol], kernel, text)
     ]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tvm
 from tvm.support import cc
 
 from tests.codegen.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
+from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import prepare_kernel
 from tvm_xengine.codegen.kernel_store import KernelStore, load_kernels
 from tvm_xengine.codegen.targets import resolve_target
@@ -54,6 +56,38 @@ def test_a_kernel_is_compiled_once_and_loaded_afterwards(tmp_path):
     assert first == [(1, 1, "shift")]
     assert again == []
     np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
+
+
+def test_kernels_are_the_same_code_with_and_without_a_store(tmp_path):
+    """In-place kernels, whose tensors may overlap, must not slow down those compiled beside them."""
+    funcs = [scale_and_shift(300), matmul(40, 50, 60), *map(overlapping, (8, 400, 500))]
+    kernels = [prepare_kernel(func, resolve_target(NATIVE)) for func in funcs]
+    assert [kernel.has_tensors_apart for kernel in kernels] == [True] * 2 + [False] * 3
+    together = load_kernels(kernels, None)
+    for kernel in kernels:
+        alone = compile_kernels([kernel], kernel.target)
+        assert computing(together[kernel.symbol], kernel) == computing(alone, kernel)
+
+
+def overlapping(elements):
+    return momentum(elements).without_attr("tirx.noalias")
+
+
+def computing(module, kernel):
+    """LLVM's code of a kernel, less what depends on the error messages of those beside it."""
+    text = module.inspect_source("ll")
+    names = f"(__tvm_ffi_{kernel.symbol}|{kernel.symbol}_compute_)"
+    functions = re.findall(rf"^define [^\n]*@{names}\((.*?)^}}", text, re.DOTALL | re.MULTILINE)
+    assert functions
+    varying = r"![0-9]+|#[0-9]+|@\.str[.0-9]*|call .*@__tvm_set_raised_.*"
+    return {name: re.sub(varying, "", code) for name, code in functions}
+
+
+def test_a_module_takes_no_kernels_of_both_kinds():
+    funcs = matmul(4, 4, 4), overlapping(4)
+    kernels = [prepare_kernel(func, resolve_target(NATIVE)) for func in funcs]
+    with pytest.raises(ValueError, match="module_groups"):
+        compile_kernels(kernels, kernels[0].target)
 
 
 def test_kernels_of_two_targets_lie_side_by_side(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.passes.small_step import SmallStep, reference, small_problem, two_cpus
 from tvm_xengine.arena import plan_arenas
-from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.compile import compile_kernels, module_groups
 from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.extract import extract_graph
@@ -40,7 +40,7 @@ def compiled() -> tuple[dict[tuple[str, str], DeviceKernel], list[tvm.runtime.Mo
     libraries = []
     for device in PROBLEM.platform.devices:
         mine = list({k.symbol: k for (_, on), k in made.items() if on == device.name}.values())
-        libraries.append(compile_kernels(mine, mine[0].target))
+        libraries += [compile_kernels(group, group[0].target) for group in module_groups(mine)]
     return made, libraries
 
 

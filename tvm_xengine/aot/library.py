@@ -23,7 +23,7 @@ from tvm_xengine.aot.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.static_cost import static_us
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.aot.write_directory import check_free, write_directory
-from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.compile import compile_kernels, module_groups
 from tvm_xengine.codegen.device_kernel import distinct_kernels
 from tvm_xengine.compiler import (
     LoweredStep,
@@ -261,7 +261,7 @@ def _link(
         tvm.ir.GlobalVar(TRAIN_STEP): bound[TRAIN_STEP],
         tvm.ir.GlobalVar("eval"): eval_bound[_EVAL].with_attr("global_symbol", "eval"),
     }
-    compiled = compile_kernels(kernels, target)
-    both = tvm.IRModule(functions).with_attr("external_mods", [compiled])
+    compiled = [compile_kernels(group, target) for group in module_groups(kernels)]
+    both = tvm.IRModule(functions).with_attr("external_mods", compiled)
     executable = relax.build(both, target, relax_pipeline=relax.transform.AttachGlobalSymbol())
     executable.export_library(str(path), fcompile=cc.cross_compiler(linker))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tvm
 import tvm_ffi
@@ -19,8 +19,8 @@ from tvm_xengine.errors import UnsupportedModuleError
 def compile_kernels(kernels: Sequence[DeviceKernel], target: Target) -> tvm.runtime.Module:
     """Compile kernels into one module with a function per kernel, named by its symbol.
 
-    One module holds the code of one target: TVM would compile the kernels of two targets for the
-    first of them. Modules of several targets can be imported into one executable. For a GPU the
+    One module holds kernels that :func:`module_groups` puts together. Several modules can be
+    imported into one executable. For a GPU the
     functions launch what an imported module holds: machine code where the GPU's runtime is on
     this machine, else source code (:func:`device_source`), which cannot run.
     """
@@ -34,6 +34,19 @@ def compile_kernels(kernels: Sequence[DeviceKernel], target: Target) -> tvm.runt
     compiled = _build(host, Target({"kind": "llvm"}))
     compiled.import_module(_build(device, target))
     return compiled
+
+
+def module_groups(kernels: Iterable[DeviceKernel]) -> list[list[DeviceKernel]]:
+    """Kernels that one module can hold: of one target, and all with tensors apart or none.
+
+    TVM compiles what lies in a module for the target of one function, and takes for all of them
+    what the last one says about tensors that may overlap. Without that promise LLVM makes no
+    vectors of loops whose tensors it cannot tell apart.
+    """
+    groups: dict[tuple[str, bool], list[DeviceKernel]] = {}
+    for kernel in kernels:
+        groups.setdefault((str(kernel.target), kernel.has_tensors_apart), []).append(kernel)
+    return list(groups.values())
 
 
 def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
@@ -54,6 +67,11 @@ def _module_of(kernels: Sequence[DeviceKernel], target: Target) -> tvm.IRModule:
     for kernel in kernels:
         if str(kernel.target) != str(target):
             raise ValueError(f"{kernel.symbol} was prepared for {kernel.target}, not for {target}")
+    if len({kernel.has_tensors_apart for kernel in kernels}) > 1:
+        raise ValueError(
+            "expected kernels whose tensors all lie apart, or such whose tensors may overlap, found"
+            " both; compile each of module_groups(kernels)"
+        )
     return tvm.IRModule({kernel.symbol: kernel.func for kernel in kernels})
 
 

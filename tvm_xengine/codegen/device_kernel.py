@@ -89,6 +89,11 @@ class DeviceKernel:
     library_flops: float = 0.0
 
     @property
+    def has_tensors_apart(self) -> bool:
+        """Whether the code relies on its tensors not overlapping; in-place kernels do not."""
+        return bool(self.func.attrs.get("tirx.noalias", False))
+
+    @property
     def source(self) -> str:
         """Where the kernel comes from, as a device's kernels name it."""
         return "tir" if self.library is None else self.library.source

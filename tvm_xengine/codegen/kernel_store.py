@@ -18,7 +18,7 @@ from loky import ProcessPoolExecutor
 from tvm.support import cc
 from tvm.target.codegen import llvm_version_major
 
-from tvm_xengine.codegen.compile import compile_kernels
+from tvm_xengine.codegen.compile import compile_kernels, module_groups
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.codegen.targets import device_of, usable_cores
 from tvm_xengine.codegen.version import code_version, digest
@@ -150,26 +150,18 @@ def load_kernels(
 ) -> dict[str, tvm.runtime.Module]:
     """For each kernel's symbol a module that holds it.
 
-    Without a store the kernels are compiled in this process, one module for each target, and
-    kept nowhere; `on_progress` is not called then.
+    Without a store the kernels are compiled in this process to the same machine code, those of a
+    group together, and kept nowhere; `on_progress` is not called then.
     """
     if store is not None:
         return store.load(kernels, on_progress)
     modules = {}
     kernels = distinct_kernels(kernels)
     _require_devices(kernels)
-    for group in group_by_target(kernels):
+    for group in module_groups(kernels):
         module = compile_kernels(group, group[0].target)
         modules.update({kernel.symbol: module for kernel in group})
     return modules
-
-
-def group_by_target(kernels: Iterable[DeviceKernel]) -> list[list[DeviceKernel]]:
-    """The kernels of each target, which one module can hold."""
-    groups: dict[str, list[DeviceKernel]] = {}
-    for kernel in kernels:
-        groups.setdefault(str(kernel.target), []).append(kernel)
-    return list(groups.values())
 
 
 def _require_devices(kernels: Iterable[DeviceKernel]) -> None:

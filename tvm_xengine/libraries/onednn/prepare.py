@@ -185,7 +185,8 @@ class _Assembly:
             statements += self._declarations(workspace, made)
             statements.append(self._following.kernel.func.body)
         params = [*self._inputs, *self._outputs, *([workspace] if size else []), context]
-        return tirx.PrimFunc(params, tirx.SeqStmt(statements))
+        func = tirx.PrimFunc(params, tirx.SeqStmt(statements))
+        return func.with_attr("tirx.noalias", True)
 
     def _declarations(self, workspace: ir.Var, made: ir.Expr) -> list[tirx.Stmt]:
         """What the generated code takes for parameters, and is memory of the workspace here."""
