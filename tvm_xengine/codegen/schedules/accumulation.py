@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from tvm_xengine.codegen.schedules.blocks import Block, Load
+from tvm_xengine.codegen.schedules.blocks import Axis, Block, Load
 
 _FOLDS = (tirx.Add, tirx.Max, tirx.Min)
 
@@ -81,6 +81,26 @@ def is_contiguous(expr: ir.Expr, var: ir.Var) -> bool:
     """Whether neighbouring values of `var` read neighbouring elements everywhere in `expr`."""
     loads = [load for load in _loads(expr) if _mentions_any(load.index, var)]
     return bool(loads) and all(_steps_by_one(load, var) for load in loads)
+
+
+def shares_a_load(expr: ir.Expr, var: ir.Var) -> bool:
+    """Whether something is read that does not depend on `var`, beside what does."""
+    loads = _loads(expr)
+    depending = [load for load in loads if _mentions_any(load.index, var)]
+    return 0 < len(depending) < len(loads)
+
+
+def readable_extent(expr: ir.Expr, axis: Axis, axes: Sequence[Axis]) -> int:
+    """How far `axis` could go on before `expr`, contiguous in it, leaves a row of a buffer."""
+    analyzer = sym.Analyzer()
+    for other in axes:
+        analyzer.bind(other.var, ir.Range(0, max(other.extent, 1)))
+    spare = [
+        int(load.buffer.ty.shape[-1]) - 1 - int(analyzer.const_int_bound(load.index[-1]).max_value)
+        for load in _loads(expr)
+        if _mentions_any(load.index, axis.var)
+    ]
+    return axis.extent + min(spare, default=0)
 
 
 def substitute(expr: ir.Expr, values: Mapping[ir.Var, ir.Expr]) -> ir.Expr:

@@ -8,6 +8,7 @@ side where it is not.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -18,10 +19,13 @@ from tvm.target import Target
 from tvm_xengine.codegen.schedules.accumulation import (
     Accumulation,
     read_accumulation,
+    readable_extent,
+    shares_a_load,
     substitute,
 )
 from tvm_xengine.codegen.schedules.blocks import Axis, Block
 from tvm_xengine.codegen.schedules.loops import ForKind, loop, nest, sequence, share, unravel
+from tvm_xengine.codegen.schedules.padding import pad_first
 from tvm_xengine.codegen.schedules.phases import split_block
 from tvm_xengine.codegen.schedules.shared_axes import (
     SharedAxis,
@@ -33,6 +37,7 @@ from tvm_xengine.codegen.targets import core_count, vector_bytes
 _PARALLEL_POSITIONS = 32_768
 _VECTORS_PER_SUM = 4
 _BRANCHING_LANES = 128
+_SUMS_AT_ONCE = 10
 Values = Mapping[ir.Var, ir.Expr]
 
 
@@ -40,7 +45,8 @@ def write_streaming(
     func: tirx.PrimFunc, blocks: Sequence[Block], buffers: Sequence[ir.Var], target: Target
 ) -> tirx.PrimFunc:
     """Return `func`, which is `blocks` passing `buffers` among themselves, with loops for a CPU."""
-    blocks = [part for block in blocks for part in split_block(block)]
+    blocks, copies = _without_conditions(blocks, target)
+    buffers = [*buffers, *copies]
     groups = _groups(blocks)
     stmts = []
     allocated = {buffer: buffer for buffer in buffers}
@@ -53,6 +59,21 @@ def write_streaming(
             del allocated[buffer]
     body = sequence([*(tirx.AllocBuffer(buffer) for buffer in allocated), *stmts])
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _without_conditions(
+    blocks: Sequence[Block], target: Target
+) -> tuple[list[Block], list[ir.Var]]:
+    """Blocks with fewer conditions, where that is possible, and the buffers they need for it."""
+    result: list[Block] = []
+    copies: list[ir.Var] = []
+    for block in blocks:
+        parts = split_block(block)
+        # Each part of several would need a copy of its own, which takes longer than it saves.
+        padded = pad_first(block, max(vector_bytes(target) // 4, 1)) if len(parts) == 1 else None
+        result += parts if padded is None else padded.blocks
+        copies += [] if padded is None else [padded.buffer]
+    return result, copies
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
@@ -129,8 +150,13 @@ class _GroupWriter:
             return self._over(spatial, at, lambda here: self._in_memory(block, here))
         most = self._most_lanes(fold)
         if _sums_innermost(block):
+            beside = _sharing_axes(fold, spatial)
+            rest = spatial[: len(spatial) - len(beside)]
+            most = max(self._lanes_of(fold), most // max(1, _positions_of(beside)))
             lanes = _largest_power(min(most, block.summed[-1].extent))
-            return self._over(spatial, at, lambda here: self._over_lanes(block, fold, here, lanes))
+            return self._over(
+                rest, at, lambda here: self._over_lanes(block, fold, here, lanes, beside)
+            )
         if spatial and fold.is_contiguous_in(spatial[-1].var):
             return self._over(
                 spatial[:-1],
@@ -143,24 +169,45 @@ class _GroupWriter:
         """Elements to fold at a time: some registers full, or a long row for LLVM to mask."""
         if fold.branches:
             return _BRANCHING_LANES
-        return max(self._vector_bytes // fold.itemsize, 1) * _VECTORS_PER_SUM
+        return self._lanes_of(fold) * _VECTORS_PER_SUM
+
+    def _lanes_of(self, fold: Accumulation) -> int:
+        return max(self._vector_bytes // fold.itemsize, 1)
 
     def _in_memory(self, block: Block, at: Values) -> tirx.Stmt:
         body = self._over(block.summed, at, lambda here: substitute(block.body, here))
         return body if block.init is None else sequence([substitute(block.init, at), body])
 
-    def _over_lanes(self, block: Block, fold: Accumulation, at: Values, lanes: int) -> tirx.Stmt:
-        """Fold one element in `lanes` parts, each over every `lanes`-th of the innermost axis."""
+    def _over_lanes(
+        self,
+        block: Block,
+        fold: Accumulation,
+        at: Values,
+        lanes: int,
+        beside: Sequence[Axis] = (),
+    ) -> tirx.Stmt:
+        """Fold elements in `lanes` parts, each over every `lanes`-th of the innermost axis.
+
+        Parameters
+        ----------
+        beside
+            Axes of the elements that are folded at once.
+        """
         *outer, last = block.summed
-        parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts")
+        sums = list(_places(beside))
+        parts = tirx.decl_buffer((len(sums) * lanes,), fold.dtype, name="parts")
         whole = tirx.decl_buffer((1,), fold.dtype, name="whole")
 
-        def add(here: Values, position: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
-            term = substitute(fold.term, {**here, last.var: position})
-            return tirx.BufferStore(parts, fold.fold(parts[lane], term), [lane])
+        def add(here: Values, number: int, position: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
+            term = substitute(fold.term, {**here, **sums[number], last.var: position})
+            place = number * lanes + lane
+            return tirx.BufferStore(parts, fold.fold(parts[place], term), [place])
 
         def piece(here: Values, first: ir.Expr, width: int) -> tirx.Stmt:
-            return self._lanes(fold, width, lambda lane: add(here, first + lane, lane))
+            def of_sum(number: int) -> tirx.Stmt:
+                return self._lanes(fold, width, lambda lane: add(here, number, first + lane, lane))
+
+            return sequence([of_sum(number) for number in range(len(sums))])
 
         def innermost(here: Values) -> tirx.Stmt:
             whole_chunks = last.extent // lanes
@@ -171,19 +218,34 @@ class _GroupWriter:
             ]
             return sequence([chunks, *rest])
 
-        def join(lane: ir.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(whole, fold.fold(whole[0], parts[lane]), [0])
+        def cleared(number: int) -> tirx.Stmt:
+            start = substitute(fold.start, {**at, **sums[number]})
+            return self._lanes(
+                fold,
+                lanes,
+                lambda lane: tirx.BufferStore(parts, start, [number * lanes + lane]),
+            )
 
-        start = substitute(fold.start, at)
+        def join(number: int, lane: ir.Expr) -> tirx.Stmt:
+            value = fold.fold(whole[0], parts[number * lanes + lane])
+            return tirx.BufferStore(whole, value, [0])
+
+        def joined(number: int) -> list[tirx.Stmt]:
+            here = {**at, **sums[number]}
+            index = [substitute(i, here) for i in fold.index]
+            return [
+                tirx.BufferStore(whole, substitute(fold.start, here), [0]),
+                self._loop(lanes, lambda lane: join(number, lane), "lane", self._join_kind(fold)),
+                tirx.BufferStore(fold.buffer, whole[0], index),
+            ]
+
         return sequence(
             [
                 tirx.AllocBuffer(parts),
                 tirx.AllocBuffer(whole),
-                self._lanes(fold, lanes, lambda lane: tirx.BufferStore(parts, start, [lane])),
+                *(cleared(number) for number in range(len(sums))),
                 self._over(outer, at, innermost),
-                tirx.BufferStore(whole, start, [0]),
-                self._loop(lanes, join, "lane", self._join_kind(fold)),
-                tirx.BufferStore(fold.buffer, whole[0], [substitute(i, at) for i in fold.index]),
+                *(stmt for number in range(len(sums)) for stmt in joined(number)),
             ]
         )
 
@@ -192,7 +254,7 @@ class _GroupWriter:
     ) -> tirx.Stmt:
         """Fold neighbouring elements in the lanes of one register."""
 
-        def piece(first: ir.Expr, lanes: int) -> tirx.Stmt:
+        def piece(first: ir.Expr, lanes: int, stored: int | None = None) -> tirx.Stmt:
             parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts")
 
             def add(here: Values) -> tirx.Stmt:
@@ -210,22 +272,36 @@ class _GroupWriter:
                 index = [substitute(i, {**at, axis.var: first + lane}) for i in fold.index]
                 return tirx.BufferStore(fold.buffer, parts[lane], index)
 
+            def stored_from(place: int, width: int) -> tirx.Stmt:
+                return self._lanes(fold, width, lambda lane: store(place + lane))
+
             return sequence(
                 [
                     tirx.AllocBuffer(parts),
                     self._lanes(fold, lanes, start),
                     self._over(block.summed, at, add),
-                    self._lanes(fold, lanes, store),
+                    *(stored_from(*run) for run in _powers(0, stored or lanes)),
                 ]
             )
 
         whole = axis.extent // most
         stmts = [self._loop(whole, lambda c: piece(c * most, most), "chunk")] if whole else []
+        rest = axis.extent - whole * most
+        at_once = min(most, 1 << (rest - 1).bit_length()) if rest else 0
+        start = tirx.const(whole * most, self._dtype)
+        if rest and not fold.branches and whole * most + at_once <= self._readable(block, fold):
+            # One register that is not full costs less than several smaller ones.
+            stmts.append(piece(start, at_once, rest))
+            return sequence(stmts)
         stmts += [
             piece(tirx.const(first, self._dtype), lanes)
             for first, lanes in _powers(whole * most, axis.extent)
         ]
         return sequence(stmts)
+
+    def _readable(self, block: Block, fold: Accumulation) -> int:
+        """Positions of the last spatial axis at which the term may be read, also behind its end."""
+        return readable_extent(fold.term, block.spatial[-1], (*block.spatial, *block.summed))
 
     def _over(
         self, axes: Sequence[Axis], at: Values, body: Callable[[Values], tirx.Stmt]
@@ -328,6 +404,29 @@ def _powers(first: int, stop: int) -> Iterator[tuple[int, int]]:
         length = _largest_power(stop - first)
         yield first, length
         first += length
+
+
+def _sharing_axes(fold: Accumulation, axes: Sequence[Axis]) -> list[Axis]:
+    """The last axes, of few positions, whose elements are sums with a factor in common."""
+    chosen: list[Axis] = []
+    for axis in reversed(axes):
+        if _positions_of([axis, *chosen]) > _SUMS_AT_ONCE or not shares_a_load(fold.term, axis.var):
+            break
+        chosen.insert(0, axis)
+    return chosen
+
+
+def _positions_of(axes: Sequence[Axis]) -> int:
+    return math.prod(axis.extent for axis in axes)
+
+
+def _places(axes: Sequence[Axis]) -> Iterator[dict[ir.Var, ir.Expr]]:
+    """Every position of some axes."""
+    for place in itertools.product(*(range(axis.extent) for axis in axes)):
+        yield {
+            axis.var: tirx.const(i, str(axis.var.ty.dtype))
+            for axis, i in zip(axes, place, strict=True)
+        }
 
 
 def _largest_power(limit: int) -> int:
