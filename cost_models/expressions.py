@@ -72,6 +72,8 @@ class Loop:
 class Scope:
     """Where the walk is: the loops around it, and what the names in them mean.
 
+    Variables are known by their :func:`identity`.
+
     Attributes
     ----------
     places
@@ -85,9 +87,9 @@ class Scope:
     """
 
     loops: tuple[Loop, ...] = ()
-    places: dict[ir.Var, Places] = field(default_factory=dict)
-    bound: dict[ir.Var, ir.Expr] = field(default_factory=dict)
-    counted: set[ir.Var] = field(default_factory=set)
+    places: dict[int, Places] = field(default_factory=dict)
+    bound: dict[int, ir.Expr] = field(default_factory=dict)
+    counted: set[int] = field(default_factory=set)
     weight: float = 1.0
     guards: int = 0
 
@@ -96,7 +98,7 @@ class Scope:
         place = [0] * (1 + 2 * len(self.loops)) + [min(1, extent - 1), extent - 1]
         return Scope(
             (*self.loops, Loop(extent, is_parallel)),
-            {**self.places, var: place},
+            {**self.places, identity(var): place},
             dict(self.bound),
             set(self.bound),
             self.weight,
@@ -126,6 +128,11 @@ class Scope:
         )
 
 
+def identity(var: ir.Var) -> int:
+    """What tells a variable from others as long as the kernel lives; TVM's `==` is slow."""
+    return hash(var)
+
+
 OnLoad = Callable[[ir.TensorLoad], None]
 
 
@@ -142,8 +149,8 @@ def visit_value(expr: ir.Expr, scope: Scope, ops: Counter[str], on_load: OnLoad)
         on_load(expr)
         return
     elif kind is ir.Call:
-        name = str(expr.op.name).rpartition(".")[2] if isinstance(expr.op, ir.Op) else "call"
-        if op_class := _CHEAP_CALLS.get(name, "call"):
+        called = str(expr.op.name).rpartition(".")[2] if isinstance(expr.op, ir.Op) else "call"
+        if op_class := _CHEAP_CALLS.get(called, "call"):
             ops[op_class] += 1
         children = list(expr.args)
     elif kind is tirx.Let:
@@ -159,9 +166,9 @@ def visit_value(expr: ir.Expr, scope: Scope, ops: Counter[str], on_load: OnLoad)
         children = [expr.value]
     elif kind in (tirx.Not, tirx.BitwiseNot):
         children = [expr.a]
-    elif kind is ir.Var and expr in scope.bound and expr not in scope.counted:
-        scope.counted.add(expr)
-        children = [scope.bound[expr]]
+    elif kind is ir.Var and (name := identity(expr)) in scope.bound and name not in scope.counted:
+        scope.counted.add(name)
+        children = [scope.bound[name]]
     else:
         return
     for child in children:
@@ -174,12 +181,13 @@ def places_of(expr: ir.Expr, scope: Scope, ops: Counter[str]) -> int | Places:
     if kind is tirx.IntImm:
         return int(expr.value)
     if kind is ir.Var:
-        if expr in scope.places:
-            return scope.places[expr]
-        if expr in scope.bound:
-            found = places_of(scope.bound[expr], scope, ops)
+        name = identity(expr)
+        if name in scope.places:
+            return scope.places[name]
+        if name in scope.bound:
+            found = places_of(scope.bound[name], scope, ops)
             if not isinstance(found, int):
-                scope.places[expr] = found
+                scope.places[name] = found
             return found
         return 0
     if kind is tirx.Cast:

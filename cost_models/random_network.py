@@ -23,9 +23,9 @@ def random_network(seed: int, batch_size: int) -> ForwardModel:
     rng = np.random.default_rng(seed)
     kinds: tuple[Callable[[_Random], relax.Expr], ...] = (
         *(_images, _hourglass, _vectors, _tokens),
-        *(_late_stages, _each_channel, _wide_vectors),
+        *(_late_stages, _each_channel, _wide_vectors, _large_tensors),
     )
-    body = kinds[int(rng.choice(len(kinds), p=(0.25, 0.15, 0.05, 0.15, 0.15, 0.15, 0.1)))]
+    body = kinds[int(rng.choice(len(kinds), p=(0.25, 0.1, 0.05, 0.15, 0.1, 0.15, 0.1, 0.1)))]
     return build_network(
         f"random{seed}", seed, lambda layers: body(_Random(layers, rng, batch_size))
     )
@@ -201,6 +201,59 @@ def _wide_vectors(r: _Random) -> relax.Expr:
     if r.happens(0.5):
         x = _activation(r, r.layers.linear(r.name("fc"), x, int(r.rng.choice(widths[:5]))))
     return r.layers.linear("head", x, r.between(2, 1000))
+
+
+def _large_tensors(r: _Random) -> relax.Expr:
+    """Little arithmetic on activations larger than the caches, of round sizes or odd ones."""
+    batch = r.batch_size
+    elements = 1 << r.between(19, 23)
+    extent = int(r.rng.choice((1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64)))
+    channels = max(1, elements // (batch * extent**2))
+    channels = min(channels, 2048) if r.happens(0.5) else min(channels, r.between(8, 600))
+    x: relax.Expr = r.layers.input("x", (batch, channels, extent, extent))
+    x = r.layers.batch_norm(r.name("norm"), x)
+    for _ in range(r.between(1, 3)):
+        y = _light(r, x)
+        x = r.layers.add(r.name("sum"), x, y) if r.happens(0.5) else y
+        if r.happens(0.6):
+            x = r.layers.relu(r.name("relu"), x)
+    if r.happens(0.3) and extent >= 4:
+        size = r.between(2, 3)
+        x = (
+            r.layers.max_pool(r.name("pool"), x, size, stride=2)
+            if r.happens(0.5)
+            else r.layers.emit(r.name("pool"), relax.op.nn.avg_pool2d(x, size, strides=2))
+        )
+    x = r.layers.batch_norm(r.name("norm"), x)
+    return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
+
+
+def _light(r: _Random, x: relax.Expr) -> relax.Expr:
+    """Something that passes over a tensor a few times and keeps its shape."""
+    batch, channels, height, width = static_shape(x.ty)
+    kind = r.between(0, 6)
+    if kind == 0:
+        return r.layers.batch_norm(r.name("norm"), x)
+    if kind == 1:
+        return r.layers.dropout(r.name("dropout"), x, 0.2)
+    if kind == 2:
+        return _activation(r, x)
+    if kind == 3:
+        parts = relax.op.split(x, [max(1, channels // 3)], axis=1) if channels > 1 else None
+        halves = [relax.TupleGetItem(parts, k) for k in (1, 0)] if parts is not None else [x]
+        return r.layers.concat(r.name("concat"), halves, axis=1)
+    if kind == 4:
+        rows = relax.op.reshape(x, (batch, channels, height * width))
+        turned = r.layers.emit(r.name("turned"), relax.op.permute_dims(rows, [0, 2, 1]))
+        normed = r.layers.layer_norm(r.name("norm"), turned)
+        back = relax.op.permute_dims(normed, [0, 2, 1])
+        return r.layers.emit(
+            r.name("back"), relax.op.reshape(back, (batch, channels, height, width))
+        )
+    if kind == 5:
+        gate = r.layers.weight(r.name("gate"), (1, channels, 1, 1))
+        return r.layers.emit(r.name("gated"), relax.op.multiply(x, gate))
+    return r.layers.emit(r.name("shares"), relax.op.nn.softmax(x, axis=int(r.rng.choice((1, 3)))))
 
 
 def _convolution(

@@ -12,6 +12,7 @@ from tvm import ir, tirx
 from tvm_xengine.cost_models.expressions import (
     Loop,
     Scope,
+    identity,
     largest_value,
     places_of,
     visit_value,
@@ -106,7 +107,7 @@ class _Walk:
     """Remembers which variable is which tensor."""
 
     def __init__(self) -> None:
-        self._tensors: dict[ir.Var, tuple[Tensor, int, int]] = {}
+        self._tensors: dict[int, tuple[Tensor, int, int]] = {}
 
     def walk(self, stmt: tirx.Stmt, scope: Scope) -> Iterator[Statement]:
         """The stores of a statement."""
@@ -127,7 +128,7 @@ class _Walk:
             case tirx.AttrStmt() | tirx.While():
                 yield from self.walk(stmt.body, scope)
             case tirx.Bind():
-                scope.bound[stmt.var] = stmt.value
+                scope.bound[identity(stmt.var)] = stmt.value
             case tirx.BufferStore():
                 yield self._statement(stmt, scope)
 
@@ -194,13 +195,14 @@ class _Walk:
 
     def _tensor(self, buffer: ir.Var) -> tuple[Tensor, int, int]:
         """The tensor with its bytes and lanes of an element."""
-        if buffer not in self._tensors:
+        name = identity(buffer)
+        if name not in self._tensors:
             element_bytes, lanes = _element(str(buffer.ty.dtype.dtype))
             extents = [int(e) if isinstance(e, tirx.IntImm) else 1 for e in buffer.ty.shape]
             size_bytes = math.prod(extents) * element_bytes * lanes
             tensor = Tensor(len(self._tensors), size_bytes)
-            self._tensors[buffer] = (tensor, element_bytes, lanes)
-        return self._tensors[buffer]
+            self._tensors[name] = (tensor, element_bytes, lanes)
+        return self._tensors[name]
 
 
 def _element(dtype: str) -> tuple[int, int]:
