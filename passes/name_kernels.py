@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-from tvm import ir, relax, tirx, topi
+from tvm import ir, relax, te, tirx, topi
 
 from tvm_xengine.libraries.parts import name_attributes
 from tvm_xengine.training.kernels.convolution import conv_data_gradient
 from tvm_xengine.training.kernels.linear import batch_matmul
 
 Legalization = Callable[[relax.BlockBuilder, ir.Call], relax.Expr]
+
+Compute = Callable[..., te.Tensor]
+
+
+def _gelu(x: te.Tensor) -> te.Tensor:
+    half = tirx.const(0.5, x.dtype)
+    return x * (half + half * topi.erf(x * tirx.const(0.5**0.5, x.dtype)))
+
+
+def _gelu_tanh(x: te.Tensor) -> te.Tensor:
+    inner = (x + x * x * x * tirx.const(0.044715, x.dtype)) * tirx.const(
+        math.sqrt(2 / math.pi), x.dtype
+    )
+    return x * tirx.const(0.5, x.dtype) * (tirx.const(1, x.dtype) + topi.tanh(inner))
+
+
+_ELEMENTWISE: dict[str, tuple[Compute, str, tuple[str, ...]]] = {
+    "nn.relu": (topi.nn.relu, "relu", ()),
+    "nn.leakyrelu": (topi.nn.leaky_relu, "leaky_relu", ("alpha",)),
+    "nn.softplus": (topi.nn.softplus, "softplus", ("beta", "threshold")),
+    "nn.gelu": (_gelu, "gelu", ()),
+    "nn.gelu_tanh": (_gelu_tanh, "gelu_tanh", ()),
+    "nn.silu": (lambda x: topi.multiply(x, topi.sigmoid(x)), "silu", ()),
+    "tanh": (topi.tanh, "tir_tanh", ()),
+    "sigmoid": (topi.sigmoid, "tir_sigmoid", ()),
+    "exp": (topi.exp, "tir_exp", ()),
+    "sqrt": (topi.sqrt, "tir_sqrt", ()),
+    "log": (topi.log, "tir_log", ()),
+    "abs": (topi.abs, "tir_abs", ()),
+    "square": (lambda x: x * x, "tir_square", ()),
+}
+"""How an operator is computed, what its kernel is called, and which options it has."""
 
 _LAYOUTS = {"NCW": "OIW", "NCHW": "OIHW", "NCDHW": "OIDHW"}
 _TRANSPOSED_LAYOUTS = {"NCW": "IOW", "NCHW": "IOHW", "NCDHW": "IODHW"}
@@ -32,9 +65,11 @@ def named_legalizations() -> dict[str, Legalization]:
     return {
         **convolutions,
         **transposed,
+        **{f"relax.nn.avg_pool{rank}d": _avg_pool for rank in (1, 2, 3)},
+        **{f"relax.nn.adaptive_avg_pool{rank}d": _adaptive_avg_pool for rank in (1, 2, 3)},
+        **{f"relax.{op}": _elementwise for op in _ELEMENTWISE},
         "relax.matmul": _matmul,
         "relax.add": _add,
-        "relax.nn.relu": _relu,
         "relax.nn.softmax": _softmax,
     }
 
@@ -114,9 +149,66 @@ def _add(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
     )
 
 
-def _relu(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+def _elementwise(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    if str(call.ty.dtype) not in ("float32", "float64"):
+        return _default(builder, call)
+    op = call.op.name.removeprefix("relax.")
+    compute, hint, names = _ELEMENTWISE[op]
+    options = {name: float(getattr(call.attrs, name)) for name in names}
     return builder.call_te(
-        topi.nn.relu, *call.args, primfunc_name_hint="relu", primfunc_attrs=name_attributes("relu")
+        compute,
+        call.args[0],
+        *options.values(),
+        primfunc_name_hint=hint,
+        primfunc_attrs=name_attributes(op.removeprefix("nn."), **options),
+    )
+
+
+def _avg_pool(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    attrs = call.attrs
+    if attrs.layout not in _LAYOUTS or attrs.out_layout != attrs.layout:
+        return _default(builder, call)
+    size, strides, padding, dilation = map(
+        _ints, (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
+    )
+    counts_padding = bool(attrs.count_include_pad)
+    return builder.call_te(
+        (topi.nn.pool1d, topi.nn.pool2d, topi.nn.pool3d)[len(size) - 1],
+        call.args[0],
+        kernel=list(size),
+        stride=list(strides),
+        dilation=list(dilation),
+        padding=list(padding),
+        pool_type="avg",
+        ceil_mode=bool(attrs.ceil_mode),
+        layout=str(attrs.layout),
+        count_include_pad=counts_padding,
+        primfunc_name_hint=f"avg_pool{len(size)}d",
+        primfunc_attrs=name_attributes(
+            "avg_pool",
+            pool_size=size,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            count_include_pad=counts_padding,
+        ),
+    )
+
+
+def _adaptive_avg_pool(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    attrs, shape = call.attrs, _shape(call)
+    if shape is None or attrs.layout not in _LAYOUTS or attrs.out_layout != attrs.layout:
+        return _default(builder, call)
+    space = shape[2:]
+    pools = topi.nn.adaptive_pool1d, topi.nn.adaptive_pool, topi.nn.adaptive_pool3d
+    return builder.call_te(
+        pools[len(space) - 1],
+        call.args[0],
+        space,
+        "avg",
+        str(attrs.layout),
+        primfunc_name_hint=f"adaptive_avg_pool{len(space)}d",
+        primfunc_attrs=name_attributes("adaptive_avg_pool"),
     )
 
 

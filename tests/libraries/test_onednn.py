@@ -19,7 +19,9 @@ from tests.libraries.onednn_twins import (
 )
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.libraries.flops import flops
-from tvm_xengine.libraries.onednn.claim import claim
+from tvm_xengine.libraries.onednn.claim import claims
+from tvm_xengine.libraries.onednn.library import load_onednn
+from tvm_xengine.libraries.onednn.operations import describe
 from tvm_xengine.libraries.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.libraries.parts import kernel_parts
 from tvm_xengine.training.emitter import Emitter
@@ -93,33 +95,41 @@ def convolutions(draw: st.DrawFn) -> Convolution:
     )
 
 
-@given(conv=convolutions(), bias=st.booleans(), relu=st.booleans())
+@given(conv=convolutions(), bias=st.booleans(), residual=st.booleans(), relu=st.booleans())
 @SLOW
-def test_convolution(conv: Convolution, bias: bool, relu: bool) -> None:
+def test_convolution(conv: Convolution, bias: bool, residual: bool, relu: bool) -> None:
     rank = len(conv.strides)
 
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
         result = emitter.bind(CONVOLUTIONS[rank](params[0], params[1], **conv.options), "made")
         if bias:
             result = emitter.bind(relax.op.add(result, params[2]), "biased")
+        if residual:
+            result = emitter.bind(relax.op.add(params[-1], result), "added")
         return emitter.bind(relax.op.nn.relu(result), "clipped") if relu else result
 
     column = (1, conv.output[1], *[1] * rank)
     shapes = [conv.data, conv.weight, *([column] if bias else [])]
+    shapes += [conv.output] if residual else []
     library = assert_twins_agree(kernel_of(body, shapes))
     assume(library is not None)
-    assert (library.library.bias, library.library.relu) == (bias, relu)
+    call = library.library
+    assert call.bias == bias
+    assert call.relu == (relu and call.residual == residual)
+    assert residual or not call.residual
 
 
-@given(conv=convolutions())
+@given(conv=convolutions(), residual=st.booleans())
 @SLOW
-def test_data_gradient_of_a_convolution(conv: Convolution) -> None:
+def test_data_gradient_of_a_convolution(conv: Convolution, residual: bool) -> None:
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
-        return emitter.call(
-            conv_data_gradient, params, "made", data_shape=conv.data, **conv.options
+        made = emitter.call(
+            conv_data_gradient, params[:2], "made", data_shape=conv.data, **conv.options
         )
+        return emitter.bind(relax.op.add(made, params[2]), "sum") if residual else made
 
-    assume(assert_twins_agree(kernel_of(body, [conv.output, conv.weight])) is not None)
+    shapes = [conv.output, conv.weight, *([conv.data] if residual else [])]
+    assume(assert_twins_agree(kernel_of(body, shapes)) is not None)
 
 
 @given(conv=convolutions(), rest=st.integers(0, 1))
@@ -235,6 +245,41 @@ def agreeing(func: tirx.PrimFunc) -> DeviceKernel:
     return kernel
 
 
+@pytest.mark.parametrize(
+    ("kernel", "shapes"),
+    [
+        (linear, [(6, 10), (8, 10), (8,), (6, 8)]),
+        (linear_data_gradient, [(6, 10), (10, 8), (6, 8)]),
+    ],
+)
+def test_what_is_added_is_added_by_the_library(kernel, shapes) -> None:
+    """A gradient that other gradients are added to, or a residual behind a bias."""
+
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        made = emitter.call(kernel, params[:2], "made")
+        for k, param in enumerate(params[2:]):
+            made = emitter.bind(relax.op.add(made, param), f"sum{k}")
+        return made
+
+    library = agreeing(kernel_of(body, shapes))
+    assert library.library.residual
+    assert library.library.bias == (kernel is linear)
+
+
+def test_a_bias_of_a_pointwise_convolution_is_added_by_the_product() -> None:
+    """Its blocked convolution would copy all tensors."""
+
+    def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
+        made = emitter.bind(relax.op.nn.conv2d(*params[:2]), "made")
+        biased = emitter.bind(relax.op.add(made, params[2]), "biased")
+        return emitter.bind(relax.op.nn.relu(biased), "clipped")
+
+    library = agreeing(kernel_of(body, [(2, 16, 9, 9), (24, 16, 1, 1), (1, 24, 1, 1)]))
+    assert library.library.bias and library.library.relu
+    program = describe(library.library, load_onednn())
+    assert program is not None and len(program.executions) == 1
+
+
 def test_what_is_fused_behind_the_library_is_generated() -> None:
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
         product = emitter.call(linear, params[:2], "product")
@@ -293,6 +338,5 @@ def test_what_the_library_computes_is_counted_as_in_generated_code() -> None:
         ratio = 1 if kernel is not conv_data_gradient else 8 * 8 / (6 * 6)
         parts = kernel_parts(func)
         assert parts is not None
-        claimed = claim(parts, threads=1)
-        assert claimed is not None
+        (claimed,) = claims(parts, threads=1)
         assert flops(claimed.call) * ratio == pytest.approx(counted, rel=0.01), kernel.__name__

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tvm_xengine.libraries.library_call import LibraryCall
+from tvm_xengine.libraries.onednn.elementwise import ELEMENTWISE
 
 _OUTPUT_AND_WEIGHT = {
     "convolution": (-1, 1),
@@ -15,7 +16,16 @@ _OUTPUT_AND_WEIGHT = {
 }
 """Which shapes of a call are those of the convolution's output and weight."""
 
-_PER_ELEMENT = {"layer_norm_forward": (7.0, 0), "layer_norm_backward": (14.0, 1)}
+_PER_ELEMENT = {
+    "layer_norm_forward": (7.0, 0),
+    "layer_norm_backward": (14.0, 1),
+    "batch_norm_forward": (7.0, 0),
+    "batch_norm_backward": (14.0, 1),
+    "batch_norm_add_relu_forward": (9.0, 0),
+    "batch_norm_add_relu_backward": (15.0, 2),
+    "batch_norm_inference": (4.0, 0),
+    "batch_norm_inference_backward": (10.0, 1),
+}
 """Operations for each element of one of a call's tensors, and which one that is."""
 
 
@@ -35,11 +45,21 @@ def flops(call: LibraryCall) -> float:
     if call.operation in _PER_ELEMENT:
         number, which = _PER_ELEMENT[call.operation]
         return number * math.prod(shapes[which])
-    if call.operation.startswith("max_pool"):
-        outputs = shapes[-1] if call.operation == "max_pool_forward" else shapes[0]
-        return float(math.prod(outputs) * math.prod(call.numbers("pool_size")))
+    if "_pool" in call.operation:
+        return _pooling(call)
+    if call.operation in ELEMENTWISE:
+        return 4.0 * math.prod(shapes[-1])
     if call.operation == "softmax":
         return 4.0 * math.prod(
             shapes[-1]
         )  # maximum, difference with its exponential, sum, quotient
     return 2.0 * math.prod(shapes[-1]) * shapes[0][-1]
+
+
+def _pooling(call: LibraryCall) -> float:
+    """An operation for each element of each window."""
+    is_backward = call.operation.endswith("_backward")
+    outputs = call.shapes[0] if is_backward else call.shapes[1]
+    if call.operation.startswith("adaptive"):
+        return float(math.prod(call.shapes[-1] if is_backward else call.shapes[0]))
+    return float(math.prod(outputs) * math.prod(call.numbers("pool_size")))

@@ -19,11 +19,12 @@ class LibraryCall:
     options
         That kernel's options, sorted by name.
     shapes
-        Of the inputs, then of the outputs. With `bias` the last input is added to the result.
+        Of the inputs, then of the outputs. With `bias` an input follows the operation's own that is
+        added to every channel of the result, and with `residual` one of the result's shape.
     num_outputs
         How many of the shapes are outputs.
-    bias, relu
-        What the library does to the result on its way out.
+    bias, residual, relu
+        What the library does to the result on its way out, in this order.
     threads
         Number of threads it may use.
     source
@@ -37,7 +38,13 @@ class LibraryCall:
     bias: bool = False
     relu: bool = False
     num_outputs: int = 1
+    residual: bool = False
     source: str = "onednn"
+
+    @property
+    def residual_input(self) -> int:
+        """Number of the input that is added to the result, where there is one."""
+        return len(self.shapes) - self.num_outputs - 1
 
     @property
     def option(self) -> Mapping[str, OptionValue]:

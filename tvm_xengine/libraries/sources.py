@@ -25,6 +25,9 @@ AUTO = "auto"
 
 SOURCES = (ONEDNN, TIR)
 
+_ONEDNN_WHERE_FASTER = "onednn where it is faster"
+"""What `AUTO` means by `ONEDNN`, before anything is measured."""
+
 
 def available_sources(wanted: Sequence[str], target: Target, device: str) -> tuple[str, ...]:
     """The kernel sources that a device names and this machine has, in their order.
@@ -43,7 +46,8 @@ def available_sources(wanted: Sequence[str], target: Target, device: str) -> tup
                 f"device {device}: kernels names {source!r}, known are {[AUTO, *SOURCES]}"
             )
         if source == AUTO:
-            found += [s for s in SOURCES if why_not(s, target) is None]
+            found += [] if why_not(ONEDNN, target) else [_ONEDNN_WHERE_FASTER]
+            found.append(TIR)
         elif (reason := why_not(source, target)) is not None:
             _logger.warning("device %s goes without %s kernels: %s", device, source, reason)
         else:
@@ -91,12 +95,13 @@ def prepare_from(
         When none has it.
     """
     for source in sources:
-        if source == ONEDNN:
-            kernel = prepare_onednn_kernel(func, target, name)
-            if kernel is not None:
-                return kernel
-        else:
+        if source == TIR:
             return prepare_tuned(func, target, name, tuned)
+        kernel = prepare_onednn_kernel(
+            func, target, name, only_where_faster=source == _ONEDNN_WHERE_FASTER
+        )
+        if kernel is not None:
+            return kernel
     raise InvalidPlatformError(
         f'no source of {list(sources)} has the kernel {name}; add "tir" to the device\'s kernels'
     )

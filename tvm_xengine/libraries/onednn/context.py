@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tvm_xengine.errors import LibraryError
 from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.onednn.library import ExecArgs, exec_args, load_onednn
+from tvm_xengine.libraries.onednn.descriptors import ExecArgs, exec_args
+from tvm_xengine.libraries.onednn.library import load_onednn
 from tvm_xengine.libraries.onednn.operations import describe
 from tvm_xengine.libraries.onednn.program import Program
 

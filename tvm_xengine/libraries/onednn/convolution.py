@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.onednn.library import (
+from tvm_xengine.libraries.onednn.descriptors import MemoryDesc, PrimitiveDesc
+from tvm_xengine.libraries.onednn.enumerators import (
     ARG_BIAS,
     ARG_DIFF_DST,
     ARG_DIFF_SRC,
@@ -22,10 +23,8 @@ from tvm_xengine.libraries.onednn.library import (
     QUERY_DST,
     QUERY_SRC,
     QUERY_WEIGHTS,
-    MemoryDesc,
-    OnednnLibrary,
-    PrimitiveDesc,
 )
+from tvm_xengine.libraries.onednn.library import OnednnLibrary
 from tvm_xengine.libraries.onednn.pointwise import (
     pointwise,
     pointwise_data_gradient,
@@ -77,6 +76,8 @@ def convolution(call: LibraryCall, library: OnednnLibrary) -> Program | None:
         return None
     if shape.is_pointwise and (program := pointwise(call, library)) is not None:
         return program
+    if call.residual:
+        return None
     forward = _forward(shape, library, library.describe_good, bias=call.bias, relu=call.relu)
     if forward is None:
         return None
@@ -101,11 +102,13 @@ def convolution(call: LibraryCall, library: OnednnLibrary) -> Program | None:
 
 def conv_data_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | None:
     """The gradient of the data of output gradient and weight."""
-    shape = _shape(call, data=call.shapes[2], weight=call.shapes[1], output=call.shapes[0])
+    shape = _shape(call, data=call.shapes[-1], weight=call.shapes[1], output=call.shapes[0])
     if shape is None:
         return None
     if shape.is_pointwise and (program := pointwise_data_gradient(call, library)) is not None:
         return program
+    if call.residual:
+        return None
     data, weight, output = _layouts(shape, library)
     backward = _backward("convolution_backward_data", (data, weight, output), shape, library)
     if backward is None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 
 from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.onednn.library import (
+from tvm_xengine.libraries.onednn.descriptors import MemoryDesc, PrimitiveDesc
+from tvm_xengine.libraries.onednn.elementwise import apply
+from tvm_xengine.libraries.onednn.enumerators import (
     ARG_DIFF_DST,
     ARG_DIFF_SCALE,
     ARG_DIFF_SHIFT,
@@ -23,14 +25,11 @@ from tvm_xengine.libraries.onednn.library import (
     BACKWARD,
     ELTWISE_LINEAR,
     ELTWISE_POW,
-    FORWARD_INFERENCE,
     FORWARD_TRAINING,
     USE_SCALE_AND_SHIFT,
-    MemoryDesc,
-    OnednnLibrary,
-    PrimitiveDesc,
 )
-from tvm_xengine.libraries.onednn.program import Placed, Program, ProgramBuilder
+from tvm_xengine.libraries.onednn.library import OnednnLibrary
+from tvm_xengine.libraries.onednn.program import Program, ProgramBuilder
 
 
 def layer_norm_forward(call: LibraryCall, library: OnednnLibrary) -> Program | None:
@@ -53,8 +52,8 @@ def layer_norm_forward(call: LibraryCall, library: OnednnLibrary) -> Program | N
             ARG_VARIANCE: inv_std,
         },
     )
-    _elementwise(builder, library, ELTWISE_LINEAR, (1.0, epsilon), inv_std, inv_std)
-    _elementwise(builder, library, ELTWISE_POW, (1.0, -0.5), inv_std, inv_std)
+    apply(builder, library, ELTWISE_LINEAR, inv_std, inv_std, (1.0, epsilon))
+    apply(builder, library, ELTWISE_POW, inv_std, inv_std, (1.0, -0.5))
     return builder.program()
 
 
@@ -82,7 +81,7 @@ def layer_norm_backward(call: LibraryCall, library: OnednnLibrary) -> Program | 
         return None
     builder = ProgramBuilder(library)
     variance = builder.scratch(row)
-    _elementwise(builder, library, ELTWISE_POW, (1.0, -2.0), builder.part(4, 0, row), variance)
+    apply(builder, library, ELTWISE_POW, builder.part(4, 0, row), variance, (1.0, -2.0))
     beta_gradient = builder.part(7, 0, column)
     builder.run(
         norm,
@@ -123,25 +122,3 @@ def _forward(
         USE_SCALE_AND_SHIFT,
         attributes=library.attributes(),
     )
-
-
-def _elementwise(
-    builder: ProgramBuilder,
-    library: OnednnLibrary,
-    algorithm: int,
-    factors: tuple[float, float],
-    source: Placed,
-    target: Placed,
-) -> None:
-    """alpha * x + beta, or alpha * x^beta."""
-    primitive = library.describe(
-        "eltwise_forward",
-        FORWARD_INFERENCE,
-        algorithm,
-        source.desc,
-        target.desc,
-        *factors,
-        attributes=library.attributes(),
-    )
-    assert primitive is not None
-    builder.run(primitive, {ARG_SRC: source, ARG_DST: target})

@@ -9,53 +9,23 @@ import ctypes
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 from tvm_xengine.errors import LibraryError
+from tvm_xengine.libraries.onednn.descriptors import (
+    Argument,
+    Engine,
+    MemoryDesc,
+    PrimitiveAttributes,
+    PrimitiveDesc,
+)
+from tvm_xengine.libraries.onednn.enumerators import BINARY_ADD, ELTWISE_RELU, QUERY_IMPLEMENTATION
 
 DISTRIBUTION = "onednn-cpu-gomp"
 """The package on PyPI that carries the library."""
 
-FORWARD_TRAINING = 64
-FORWARD_INFERENCE = 96
-BACKWARD = 128
-CONVOLUTION_DIRECT = 1
-SOFTMAX_ACCURATE = 0x30000
-POOLING_MAX = 0x1FF
-ELTWISE_LINEAR = 0x26
-ELTWISE_POW = 0x30
-USE_SCALE_AND_SHIFT = 0x2 | 0x4
-
-QUERY_SRC = 129
-QUERY_DIFF_SRC = 130
-QUERY_WEIGHTS = 131
-QUERY_DIFF_WEIGHTS = 132
-QUERY_DST = 133
-QUERY_DIFF_DST = 134
-QUERY_WORKSPACE = 135
-_QUERY_SCRATCHPAD = 136
-_QUERY_IMPLEMENTATION = 8
-
-ARG_SRC = 1
-ARG_DST = 17
-ARG_WEIGHTS = 33
-ARG_BIAS = 41
-ARG_MEAN = 49
-ARG_VARIANCE = 50
-ARG_SCALE = 51
-ARG_SHIFT = 52
-ARG_WORKSPACE = 64
-ARG_SCRATCHPAD = 80
-ARG_DIFF_SRC = 129
-ARG_DIFF_DST = 145
-ARG_DIFF_WEIGHTS = 161
-ARG_DIFF_SCALE = 255
-ARG_DIFF_SHIFT = 256
-
-_ELTWISE_RELU = 0x20
 _UNDEFINED = 0
 _CPU = 1
 _F32 = 3
@@ -71,73 +41,6 @@ _STATUS = {
     4: "no more implementations",
     5: "runtime error",
 }
-
-
-class MemoryDesc:
-    """Shape, layout and element type of a tensor."""
-
-    def __init__(self, library: OnednnLibrary, handle: int, owner: object = None) -> None:
-        self.handle = handle
-        self._library = library
-        self._owner = owner  # keeps alive what a borrowed descriptor is a part of
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of a tensor in this layout, its padding included; 0 for none."""
-        return self._library.size_bytes(self.handle)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MemoryDesc) and self._library.are_equal(self.handle, other.handle)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class PrimitiveDesc:
-    """What a primitive will compute, and the layouts it has chosen."""
-
-    def __init__(self, library: OnednnLibrary, handle: int) -> None:
-        self.handle = handle
-        self._library = library
-        weakref.finalize(self, library.destroy, "primitive_desc", handle)
-
-    def memory_desc(self, query: int) -> MemoryDesc:
-        """The layout of one of its tensors."""
-        return MemoryDesc(self._library, self._library.query_md(self.handle, query), self)
-
-    @property
-    def scratchpad_desc(self) -> MemoryDesc:
-        """The temporary memory it needs."""
-        return self.memory_desc(_QUERY_SCRATCHPAD)
-
-    @property
-    def implementation(self) -> str:
-        """Name of the code that will run, such as ``brgconv:avx512_core``."""
-        return self._library.implementation(self.handle)
-
-    @property
-    def is_good(self) -> bool:
-        """Whether that code is neither the slow reference nor allocates memory when it runs.
-
-        Convolutions by ``gemm`` take memory for packed operands on every call.
-        """
-        return not {"ref", "gemm"}.intersection(self.implementation.split(":"))
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Where primitives run: the processor."""
-
-    handle: int
-
-
-Argument = MemoryDesc | PrimitiveDesc | Engine | Sequence[int] | float | int | None
-"""What a function that makes a primitive descriptor takes: enumerators are int, dims sequences."""
-
-
-class _ExecArg(ctypes.Structure):
-    """``dnnl_exec_arg_t``."""
-
-    _fields_ = (("arg", ctypes.c_int), ("memory", ctypes.c_void_p))
 
 
 class OnednnLibrary:
@@ -181,17 +84,22 @@ class OnednnLibrary:
             self._create("memory_desc", len(shape), _dims(shape), _F32, _TAG_ANY, of="with_tag")
         )
 
-    def attributes(self, *, adds: bool = False, relu: bool = False) -> PrimitiveAttributes:
+    def attributes(
+        self, *, adds: bool = False, added: Sequence[MemoryDesc] = (), relu: bool = False
+    ) -> PrimitiveAttributes:
         """Attributes of a primitive that is given its temporary memory.
 
         Parameters
         ----------
         adds
             Whether it adds to what its result holds, instead of writing over it.
+        added
+            Tensors that broadcast to its result and are added to it; with `adds` there are none.
+            Number k of them is the argument ``arg_added(k)``.
         relu
-            Whether it clips its result at zero.
+            Whether it clips its result at zero, after all this.
         """
-        return PrimitiveAttributes(self, adds=adds, relu=relu)
+        return PrimitiveAttributes(self, adds=adds, added=added, relu=relu)
 
     def describe(
         self, kind: str, *arguments: Argument, attributes: PrimitiveAttributes
@@ -254,12 +162,12 @@ class OnednnLibrary:
         """Name of the implementation of a primitive descriptor."""
         name = ctypes.c_char_p()
         status = self._dll.dnnl_primitive_desc_query(
-            _pointer(desc), _QUERY_IMPLEMENTATION, 0, ctypes.byref(name)
+            _pointer(desc), QUERY_IMPLEMENTATION, 0, ctypes.byref(name)
         )
         _check(status, "primitive_desc_query")
         return (name.value or b"").decode()
 
-    def post_operations(self, *, adds: bool, relu: bool) -> int:
+    def post_operations(self, *, adds: bool, added: Sequence[MemoryDesc], relu: bool) -> int:
         """What is done to every element of a result, which the caller destroys."""
         handle = self._create("post_ops")
         if adds:
@@ -267,9 +175,14 @@ class OnednnLibrary:
                 _pointer(handle), ctypes.c_float(1), ctypes.c_int32(0), ctypes.c_int(_UNDEFINED)
             )
             _check(status, "post_ops_append_sum")
+        for desc in added:
+            status = self._dll.dnnl_post_ops_append_binary(
+                _pointer(handle), BINARY_ADD, _pointer(desc.handle)
+            )
+            _check(status, "post_ops_append_binary")
         if relu:
             status = self._dll.dnnl_post_ops_append_eltwise(
-                _pointer(handle), _ELTWISE_RELU, ctypes.c_float(0), ctypes.c_float(0)
+                _pointer(handle), ELTWISE_RELU, ctypes.c_float(0), ctypes.c_float(0)
             )
             _check(status, "post_ops_append_eltwise")
         return handle
@@ -330,25 +243,6 @@ class OnednnLibrary:
         name = f"dnnl_{kind}_create_{of}" if of else f"dnnl_{kind}_create"
         _check(getattr(self._dll, name)(ctypes.byref(handle), *arguments), name)
         return _value(handle)
-
-
-class PrimitiveAttributes:
-    """How a primitive runs."""
-
-    def __init__(self, library: OnednnLibrary, *, adds: bool, relu: bool) -> None:
-        self.handle = library.create_attributes()
-        weakref.finalize(self, library.destroy, "primitive_attr", self.handle)
-        post_operations = library.post_operations(adds=adds, relu=relu)
-        library.set_attributes(self.handle, post_operations)
-        library.destroy("post_ops", post_operations)
-
-
-ExecArgs = ctypes.Array[_ExecArg]
-
-
-def exec_args(arguments: Sequence[tuple[int, int]]) -> ExecArgs:
-    """An array of (``DNNL_ARG_*``, memory object), as ``dnnl_primitive_execute`` reads it."""
-    return (_ExecArg * len(arguments))(*(_ExecArg(*argument) for argument in arguments))
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

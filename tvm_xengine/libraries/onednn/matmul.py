@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 
 from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.onednn.library import (
+from tvm_xengine.libraries.onednn.descriptors import MemoryDesc
+from tvm_xengine.libraries.onednn.enumerators import (
     ARG_BIAS,
     ARG_DST,
     ARG_SRC,
     ARG_WEIGHTS,
-    MemoryDesc,
-    OnednnLibrary,
-    row_major,
+    arg_added,
 )
+from tvm_xengine.libraries.onednn.library import OnednnLibrary, row_major
 from tvm_xengine.libraries.onednn.program import Program, ProgramBuilder
 
 _Matrices = tuple[tuple[int, ...], tuple[int, ...]]
@@ -31,7 +31,7 @@ def linear(call: LibraryCall, library: OnednnLibrary) -> Program | None:
 
 def linear_data_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | None:
     """dx[..., k] = sum_n dy[..., n] * w[n, k]."""
-    gradient, weight, output = call.shapes
+    gradient, weight, output = call.shapes[0], call.shapes[1], call.shapes[-1]
     return _product(call, library, (0, _rows(gradient)), (1, _plain(weight)), _rows(output))
 
 
@@ -92,9 +92,9 @@ def _product(
     columns = output[0][-1]
     bias_shape = (*[1] * (len(output[0]) - 1), columns)
     bias = library.plain(bias_shape) if call.bias else None
-    primitive = library.describe_good(
-        "matmul", first, second, bias, result, attributes=library.attributes(relu=call.relu)
-    )
+    added = (result,) if call.residual else ()
+    attributes = library.attributes(added=added, relu=call.relu)
+    primitive = library.describe_good("matmul", first, second, bias, result, attributes=attributes)
     if primitive is None:
         return None
     builder = ProgramBuilder(library)
@@ -104,6 +104,8 @@ def _product(
     }
     if isinstance(bias, MemoryDesc):
         arguments[ARG_BIAS] = builder.read(2, bias, bias)
+    if call.residual:
+        arguments[arg_added(0)] = builder.part(call.residual_input, 0, result)
     builder.compute(primitive, arguments, (ARG_DST, len(call.shapes) - 1, result, result))
     return builder.program()
 

@@ -9,15 +9,9 @@ from __future__ import annotations
 import math
 
 from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.onednn.library import (
-    ARG_DST,
-    ARG_SRC,
-    ARG_WEIGHTS,
-    MemoryDesc,
-    OnednnLibrary,
-    PrimitiveAttributes,
-    PrimitiveDesc,
-)
+from tvm_xengine.libraries.onednn.descriptors import MemoryDesc, PrimitiveAttributes, PrimitiveDesc
+from tvm_xengine.libraries.onednn.enumerators import ARG_DST, ARG_SRC, ARG_WEIGHTS, arg_added
+from tvm_xengine.libraries.onednn.library import OnednnLibrary
 from tvm_xengine.libraries.onednn.program import Program, ProgramBuilder
 
 _FLOAT_BYTES = 4
@@ -25,20 +19,16 @@ _FLOAT_BYTES = 4
 
 def pointwise(call: LibraryCall, library: OnednnLibrary) -> Program | None:
     """y[n] = w x[n], for every example of the batch a matrix (channels, pixels)."""
-    data, weight, output = call.shapes[0], call.shapes[1], call.shapes[-1]
-    if call.bias:
-        return None
-    attributes = library.attributes(relu=call.relu)
-    left = library.plain((1, *weight[:2]))
-    return _batched(library, attributes, (1, left), (0, data), output)
+    data, weight = call.shapes[0], call.shapes[1]
+    return _batched(call, library, (1, library.plain((1, *weight[:2]))), (0, data))
 
 
 def pointwise_data_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | None:
     """dx[n] = w^T dy[n]."""
-    gradient, weight, data = call.shapes
+    gradient, weight = call.shapes[0], call.shapes[1]
     out_channels, channels = weight[:2]
     turned = library.plain((1, channels, out_channels), (channels * out_channels, 1, channels))
-    return _batched(library, library.attributes(), (1, turned), (0, gradient), data)
+    return _batched(call, library, (1, turned), (0, gradient))
 
 
 def pointwise_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Program | None:
@@ -64,15 +54,22 @@ def pointwise_weight_gradient(call: LibraryCall, library: OnednnLibrary) -> Prog
 
 
 def _batched(
+    call: LibraryCall,
     library: OnednnLibrary,
-    attributes: PrimitiveAttributes,
     left: tuple[int, MemoryDesc],
     right: tuple[int, tuple[int, ...]],
-    output: tuple[int, ...],
 ) -> Program | None:
-    """The product of one matrix with every image; operands come with the number of their parameter."""
+    """The product of one matrix with every image, and what is added to it.
+
+    Operands come with the number of their parameter.
+    """
     images = library.plain(_matrices(right[1]))
-    result = library.plain(_matrices(output))
+    shape = _matrices(call.shapes[-1])
+    result = library.plain(shape)
+    # oneDNN's own bias is one of the last axis.
+    added = [(2, library.plain((1, shape[1], 1)))] if call.bias else []
+    added += [(call.residual_input, result)] if call.residual else []
+    attributes = library.attributes(added=[desc for _, desc in added], relu=call.relu)
     primitive = _product(library, left[1], images, result, attributes)
     if primitive is None:
         return None
@@ -81,7 +78,9 @@ def _batched(
         ARG_SRC: builder.part(left[0], 0, left[1]),
         ARG_WEIGHTS: builder.part(right[0], 0, images),
     }
-    builder.compute(primitive, arguments, (ARG_DST, 2, result, result))
+    for k, (parameter, desc) in enumerate(added):
+        arguments[arg_added(k)] = builder.part(parameter, 0, desc)
+    builder.compute(primitive, arguments, (ARG_DST, len(call.shapes) - 1, result, result))
     return builder.program()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import tvm
@@ -24,9 +25,9 @@ from tvm_xengine.codegen.version import digest
 from tvm_xengine.errors import LibraryError, UnsupportedModuleError
 from tvm_xengine.libraries.flops import flops
 from tvm_xengine.libraries.onednn.call_primitives import call_primitives, context_words
-from tvm_xengine.libraries.onednn.claim import Claim, claim, claim_alone
-from tvm_xengine.libraries.onednn.library import load_onednn, onednn_version
-from tvm_xengine.libraries.onednn.operations import describe
+from tvm_xengine.libraries.onednn.claim import Claim, claims, claims_alone
+from tvm_xengine.libraries.onednn.library import OnednnLibrary, load_onednn, onednn_version
+from tvm_xengine.libraries.onednn.operations import describe, is_often_faster
 from tvm_xengine.libraries.onednn.program import SCRATCH, Program
 from tvm_xengine.libraries.parts import kernel_parts
 from tvm_xengine.libraries.rest import Rest, without_parts
@@ -39,11 +40,18 @@ _PARALLEL_FLOPS = 4e6
 """With less to do, waking other threads takes longer than they save."""
 
 
-def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> DeviceKernel | None:
+def prepare_onednn_kernel(
+    func: tirx.PrimFunc, target: Target, name: str, *, only_where_faster: bool = False
+) -> DeviceKernel | None:
     """The kernel with its main operation computed by oneDNN, None where oneDNN does not take it.
 
     What else was fused into the kernel is generated as usual; it reads the library's result, and
     writes over it where it may.
+
+    Parameters
+    ----------
+    only_where_faster
+        Whether operations are left out for which generated code was never the slower one.
 
     Raises
     ------
@@ -56,18 +64,13 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
     outputs = num_outputs(func)
     if whole is None:
         return None
-    claimed = claim(whole, threads) if outputs == 1 else claim_alone(func, outputs, threads)
-    if claimed is None:
+    possible = claims(whole, threads) if outputs == 1 else claims_alone(func, outputs, threads)
+    if only_where_faster:
+        possible = (claim for claim in possible if is_often_faster(claim.call))
+    described = _described(possible, library, name)
+    if described is None:
         return None
-    if flops(claimed.call) < _PARALLEL_FLOPS:
-        claimed = replace(claimed, call=replace(claimed.call, threads=1))
-    try:
-        program = describe(claimed.call, library)
-    except LibraryError as error:
-        _logger.info("%s is left to the next source: %s", name, error)
-        return None
-    if program is None:
-        return None
+    claimed, program = described
     specs = tensor_specs(func)
     rest = without_parts(whole, claimed.made, claimed.taken) if outputs == 1 else None
     following = None if rest is None else _prepare_rest(rest, claimed, specs[-1], target)
@@ -90,6 +93,23 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         library=claimed.call,
         library_flops=flops(claimed.call),
     )
+
+
+def _described(
+    possible: Iterable[Claim], library: OnednnLibrary, name: str
+) -> tuple[Claim, Program] | None:
+    """The first claim that oneDNN has a program for."""
+    for claim in possible:
+        if flops(claim.call) < _PARALLEL_FLOPS:
+            claim = replace(claim, call=replace(claim.call, threads=1))
+        try:
+            program = describe(claim.call, library)
+        except LibraryError as error:
+            _logger.info("%s is left to the next source: %s", name, error)
+            continue
+        if program is not None:
+            return claim, program
+    return None
 
 
 @dataclass(frozen=True)

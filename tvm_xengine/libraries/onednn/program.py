@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm_xengine.byte_sizes import round_up
-from tvm_xengine.libraries.onednn.library import (
-    ARG_DST,
-    ARG_SCRATCHPAD,
-    ARG_SRC,
-    MemoryDesc,
-    OnednnLibrary,
-    PrimitiveDesc,
-)
+from tvm_xengine.libraries.onednn.descriptors import MemoryDesc, PrimitiveDesc
+from tvm_xengine.libraries.onednn.enumerators import ARG_DST, ARG_SCRATCHPAD, ARG_SRC
+from tvm_xengine.libraries.onednn.library import OnednnLibrary
 
 _ALIGNMENT_BYTES = 64
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.onednn.library import (
+from tvm_xengine.libraries.onednn.enumerators import (
     ARG_DST,
     ARG_SRC,
     FORWARD_TRAINING,
     SOFTMAX_ACCURATE,
-    OnednnLibrary,
 )
+from tvm_xengine.libraries.onednn.library import OnednnLibrary
 from tvm_xengine.libraries.onednn.program import Program, ProgramBuilder
 
 

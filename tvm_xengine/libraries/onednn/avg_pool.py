@@ -1,0 +1,83 @@
+"""Averages of windows, and the way back."""
+
+from __future__ import annotations
+
+from tvm_xengine.libraries.library_call import LibraryCall
+from tvm_xengine.libraries.onednn.enumerators import (
+    ARG_DIFF_DST,
+    ARG_DIFF_SRC,
+    ARG_DST,
+    ARG_SRC,
+    POOLING_AVG_EXCLUDE_PADDING,
+    POOLING_AVG_INCLUDE_PADDING,
+)
+from tvm_xengine.libraries.onednn.library import OnednnLibrary
+from tvm_xengine.libraries.onednn.program import Program, ProgramBuilder
+from tvm_xengine.libraries.onednn.window import Window, window_of
+
+
+def avg_pool(call: LibraryCall, library: OnednnLibrary) -> Program | None:
+    """data -> averages; with the option `count_include_pad` padding counts as zeros."""
+    window = window_of(call, call.shapes[0], call.shapes[1])
+    algorithm = _algorithm(call, window)
+    return None if algorithm is None else _forward(window, algorithm, library)
+
+
+def avg_pool_backward(call: LibraryCall, library: OnednnLibrary) -> Program | None:
+    """Output gradient -> gradient of the data."""
+    window = window_of(call, call.shapes[1], call.shapes[0])
+    algorithm = _algorithm(call, window)
+    return None if algorithm is None else _backward(window, algorithm, library)
+
+
+def adaptive_avg_pool(call: LibraryCall, library: OnednnLibrary) -> Program | None:
+    """data -> averages over windows side by side, where they are all of one size."""
+    window = _side_by_side(call.shapes[0], call.shapes[1])
+    return None if window is None else _forward(window, POOLING_AVG_EXCLUDE_PADDING, library)
+
+
+def adaptive_avg_pool_backward(call: LibraryCall, library: OnednnLibrary) -> Program | None:
+    """Output gradient -> gradient of the data."""
+    window = _side_by_side(call.shapes[1], call.shapes[0])
+    return None if window is None else _backward(window, POOLING_AVG_EXCLUDE_PADDING, library)
+
+
+def _forward(window: Window, algorithm: int, library: OnednnLibrary) -> Program | None:
+    pooling = window.forward(algorithm, library)
+    if pooling is None:
+        return None
+    builder = ProgramBuilder(library)
+    data, output = window.layouts(library)
+    places = {ARG_SRC: builder.part(0, 0, data), ARG_DST: builder.part(1, 0, output)}
+    builder.run(pooling, places)
+    return builder.program()
+
+
+def _backward(window: Window, algorithm: int, library: OnednnLibrary) -> Program | None:
+    pooling = window.backward(algorithm, library)
+    if pooling is None:
+        return None
+    builder = ProgramBuilder(library)
+    data, output = window.layouts(library)
+    places = {ARG_DIFF_DST: builder.part(0, 0, output), ARG_DIFF_SRC: builder.part(1, 0, data)}
+    builder.run(pooling, places)
+    return builder.program()
+
+
+def _algorithm(call: LibraryCall, window: Window) -> int | None:
+    """How padding counts; None for windows beyond the padding, whose rest oneDNN counts, too."""
+    if not call.option["count_include_pad"]:
+        return POOLING_AVG_EXCLUDE_PADDING
+    given = call.numbers("padding")[len(window.size) :]
+    if any(needed > most for needed, most in zip(window.after, given, strict=True)):
+        return None
+    return POOLING_AVG_INCLUDE_PADDING
+
+
+def _side_by_side(data: tuple[int, ...], output: tuple[int, ...]) -> Window | None:
+    pairs = list(zip(data[2:], output[2:], strict=True))
+    if any(not out or extent % out for extent, out in pairs):
+        return None
+    size = tuple(extent // out for extent, out in pairs)
+    none = (0,) * len(size)
+    return Window(data, output, size, size, none, none, none)
