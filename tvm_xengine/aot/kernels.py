@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 
@@ -13,6 +14,8 @@ from tvm.target import Target
 
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.codegen.kernel_hash import kernel_hash
+from tvm_xengine.codegen.operation_count import count_operations
 from tvm_xengine.codegen.schedules.inline import (
     inline_elementwise,
     is_reduction,
@@ -23,6 +26,7 @@ from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.extract import extract_graph, tensor_bytes
 from tvm_xengine.passes.fuse_updates import FuseUpdates
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.platform import Platform
 
 
@@ -67,21 +71,45 @@ def lower_for_target(
 ) -> LoweredStep:
     """A function of `mod` as kernel calls; all regions of `platform` share one kernel for each.
 
+    Fused kernels whose temporary memory makes the arena larger are taken apart (:class:`SplitGroups`).
+
     Raises
     ------
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
     """
+    prepared: dict[str, DeviceKernel] = {}
+
+    def prepare(func: tirx.PrimFunc, name: str = "kernel") -> DeviceKernel:
+        key = kernel_hash(func)
+        if key not in prepared:
+            prepared[key] = prepare_for_target(func, target, name, optimize)
+        return replace(prepared[key], name=name)
+
+    needs = KernelNeeds(
+        workspace_bytes=lambda func: prepare(func).workspace_bytes,
+        time_us=lambda func: operations(prepare(func)),
+    )
     is_better = None if optimize is Optimize.SIZE else partial(_saves_memory, target)
-    passes = [LowerToKernels(func_name), FuseUpdates(func_name, is_better)]
+    passes = [
+        LowerToKernels(func_name),
+        SplitGroups(func_name, needs),
+        FuseUpdates(func_name, is_better),
+    ]
     lowered = tvm.transform.Sequential(passes)(mod)
     extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
     kernels: dict[tuple[str, str], DeviceKernel] = {}
     for name in dict.fromkeys(extraction.kernels.values()):
-        kernel = _prepare(lowered[name], target, name, optimize)
+        kernel = prepare(lowered[name], name)
         for device in platform.computing:
             kernels[name, device.name] = kernel
     return LoweredStep(lowered, func_name, extraction, platform, kernels)
+
+
+def operations(kernel: DeviceKernel) -> float:
+    """What a kernel's time is in proportion to, on a processor without vectors."""
+    count = count_operations(kernel)
+    return max(float(count.float_ops + count.accesses + 2 * count.loop_steps), 1.0)
 
 
 def _saves_memory(target: Target, merged: tirx.PrimFunc, gradient: tirx.PrimFunc) -> bool:
@@ -95,7 +123,10 @@ def _saves_memory(target: Target, merged: tirx.PrimFunc, gradient: tirx.PrimFunc
     return both.workspace_bytes <= alone.workspace_bytes + gradient_bytes // 2
 
 
-def _prepare(func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize) -> DeviceKernel:
+def prepare_for_target(
+    func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize
+) -> DeviceKernel:
+    """A kernel as it leaves: the fast one, unless it needs much memory or the small one is asked for."""
     fast = prepare_kernel(func, target, name)
     if optimize is Optimize.SPEED and fast.workspace_bytes <= _operand_bytes(fast):
         return fast
