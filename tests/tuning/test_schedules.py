@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tvm import s_tir, tirx
+from tvm.target import Target
 
 from tests.codegen.kernels import NATIVE, centred_twice, matmul
 from tests.libraries.onednn_twins import run
@@ -182,18 +184,20 @@ def test_a_schedule_that_computes_something_else_is_dropped(
 
 
 @pytest.mark.slow
-def test_the_search_beats_loops_that_nobody_has_scheduled(tmp_path: Path) -> None:
-    """Depthwise weight gradients, for which our rules have no good form."""
-    from tvm import te
+def test_the_search_beats_loops_that_nobody_has_scheduled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MetaSchedule against loops as they were written, whatever our rules may do some day."""
 
-    from tvm_xengine.training.kernels.convolution import conv_weight_gradient
+    def as_written(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
+        return func
 
-    x, dy = (te.placeholder((8, 64, 25, 5), "float32", name=n) for n in ("x", "dy"))
-    made = conv_weight_gradient(
-        x, dy, kernel_shape=(3, 3), strides=(1, 1), padding=(1,) * 4, dilation=(1, 1), groups=64
-    )
-    func = te.create_prim_func([x, dy, made])
+    def prepared(*arguments: Any, schedule: Any = as_written, variant: str = "") -> DeviceKernel:
+        return prepare_kernel(*arguments, schedule=schedule, variant=variant)
+
+    monkeypatch.setattr(tuning, "prepare_kernel", prepared)
+    func = matmul(96, 128, 160)
     target = resolve_target("llvm -mcpu=native -num-cores=1")
-    found = tune_kernel(func, target, "conv_weight_gradient", TunedSchedules(tmp_path), trials=32)
+    found = tune_kernel(func, target, "matmul", TunedSchedules(tmp_path), trials=32)
     assert found.trace and found.origin == "search"
-    assert found.gain_ratio < 0.9
+    assert found.gain_ratio < 0.5
