@@ -230,12 +230,12 @@ class BoostedTreesPredictor:
 
 
 def held_out(
-    model: BoostedTrees, data: Dataset
+    model: BoostedTrees, data: Dataset, most: int | None = _MOST_FOLDS
 ) -> tuple[NDArray[np.int_], NDArray[np.float64], NDArray[np.float64]]:
     """Rows of kernels of designed families, each predicted by a model that knows none of its
-    families, with the disagreement."""
+    families, with the disagreement; `most` is that of :func:`family_folds`."""
     rows, predicted, disagreement = [], [], []
-    for train, test in family_folds(data, _MOST_FOLDS):
+    for train, test in family_folds(data, most):
         time_us, spread = model.fit_point(data.take(train)).times_us(data.table.take(test))
         rows.append(test)
         predicted.append(time_us)

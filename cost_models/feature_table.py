@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FEATURE_SET = "kernel-v2"
+FEATURE_SET = "kernel-v3"
 """Version of `tvm_xengine.cost_models.features`; models of another version are refused."""
 
 BODY_SLOTS = ("0", "1", "2", "3", "4", "5")

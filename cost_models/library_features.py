@@ -7,9 +7,11 @@ import math
 from tvm_xengine.cost_models.machine import Machine
 from tvm_xengine.libraries.library_call import LibraryCall, OptionValue
 
+_KINDS = ("convolution", "conv", "linear", "matmul", "softmax", "norm", "pool")
 _WORDS = (
-    *("convolution", "conv", "linear", "matmul", "softmax", "norm", "pool"),
+    *_KINDS,
     *("data", "weight", "forward", "backward", "gradient"),
+    *("batch", "avg", "adaptive", "inference", "add"),
 )
 """Parts of the names of operations."""
 
@@ -27,10 +29,12 @@ def library_features(call: LibraryCall | None, flops: float) -> dict[str, float]
         "library_threads": 0.0 if call is None else float(call.threads),
         "library_bias": float(call is not None and call.bias),
         "library_relu": float(call is not None and call.relu),
+        "library_residual": float(call is not None and call.residual),
         "library_options": 0.0 if call is None else _sum_of_options(call),
     }
     words = frozenset() if call is None else frozenset(call.operation.split("_"))
     values |= {f"library_{word}": float(word in words) for word in _WORDS}
+    values["library_elementwise"] = float(call is not None and words.isdisjoint(_KINDS))
     for number in range(_SHAPES):
         shape = shapes[number] if number < len(shapes) else ()
         values[f"log_library_size{number}"] = _log(math.prod(shape)) if shape else 0.0
