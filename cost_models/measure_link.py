@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import tvm
-from scipy.optimize import nnls
 
 from tvm_xengine.cost_models.fingerprint import link_fingerprint
 from tvm_xengine.cost_models.measurements import LinkMeasurement, MeasurementCache
@@ -23,8 +22,9 @@ def measure_link(
 ) -> LinkMeasurement:
     """Return latency and bandwidth of tensor copies, from the cache or measured now.
 
-    Copies of several sizes are timed in rounds; the line through the medians minimises the
-    relative error, so that small copies count as much as large ones.
+    Copies of several sizes are timed in rounds. The line through the medians minimises the sum of
+    relative errors, so that small copies count as much as large ones, and a few sizes that were
+    disturbed, or that a cache favours, do not move it.
     """
     link = link_fingerprint(str(src), str(dst))
     known = cache.find_link(link)
@@ -43,12 +43,19 @@ def measure_link(
 def fit_line(samples: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """Return (latency_us, bandwidth_gb_s) of ``us = latency + bytes / (1000 * bandwidth)``.
 
-    The sum over the samples of the squared relative error is least, with latency >= 0.
+    The sum over the samples of the relative error, without its sign, is least, with latency >= 0.
+    Such a line goes through two samples, or through one without latency (least absolute
+    deviations; Bloomfield and Steiger, 1983), so all of these are tried.
     """
     sizes, times = (np.array(column, dtype=np.float64) for column in zip(*samples, strict=True))
-    rows = np.stack([np.ones_like(sizes), sizes / 1000], axis=1) / times[:, None]
-    (latency_us, us_per_kb), _ = nnls(rows, np.ones_like(times))
-    return float(latency_us), float(1 / max(us_per_kb, 1e-9))
+    one, other = np.triu_indices(len(sizes), k=1)
+    slopes = (times[other] - times[one]) / (sizes[other] - sizes[one])
+    slopes = np.concatenate([slopes, times / sizes, np.zeros_like(times)])
+    starts = np.concatenate([times[one] - slopes[: len(one)] * sizes[one], 0 * times, times])
+    errors = np.abs(starts[:, None] + slopes[:, None] * sizes - times) / times
+    allowed = (starts >= -1e-9) & (slopes >= 0)
+    best = int(np.argmin(np.where(allowed, errors.sum(axis=1), np.inf)))
+    return max(float(starts[best]), 0.0), float(1 / max(1000 * slopes[best], 1e-9))
 
 
 def _buffers(

@@ -91,6 +91,20 @@ def test_line_through_exact_samples_is_found():
     assert fit_line(samples) == pytest.approx((2.0, 5.0))
 
 
+def test_sizes_that_were_disturbed_do_not_move_the_line():
+    samples = [(4**k, 3.0 + 4**k / 8000) for k in range(3, 13)]
+    for at, factor in ((1, 5.0), (5, 0.4), (9, 3.0)):
+        samples[at] = (samples[at][0], samples[at][1] * factor)
+    assert fit_line(samples) == pytest.approx((3.0, 8.0))
+
+
+@pytest.mark.parametrize("samples", [[(64, 2.0), (128, 1.0)], [(64, 1.0), (128, 4.0)]])
+def test_latency_and_slope_are_never_negative(samples):
+    latency_us, bandwidth_gb_s = fit_line(samples)
+    assert latency_us >= 0
+    assert bandwidth_gb_s > 0
+
+
 def test_link_is_measured_once(cache):
     first = measure_link(tvm.cpu(0), tvm.cpu(1), cache)
     assert measure_link(tvm.cpu(0), tvm.cpu(1), cache) is first
