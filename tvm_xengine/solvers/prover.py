@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,9 +25,12 @@ from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.refine import refine
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
+from tvm_xengine.solvers.states.search import shortest_path
 
 _OPEN_OPS = 24
-"""Up to so many ops the order of first runs is left to one relaxation, beside the others."""
+"""Up to so many ops all states are searched, or one relaxation leaves the order of first runs open."""
+_WALK_FIRST_S = 8.0
+"""So long a proof for some schedules only does not end a search of all states."""
 _EXACT_OPS = 100
 """Up to this many ops the stage model is tried, after the relaxations."""
 _BESIDE_OPS = 60
@@ -72,15 +76,18 @@ class Prover:
         self._sufficed: set[int] = set()
         self._listener = Listener(incumbent, on_solution, lambda: self._sufficed, proposed)
         self._proofs: dict[Scope, Proof] = {}
+        self._proving = threading.Lock()
         self._running: dict[BackendRun, Scope | None] = {}
         self._stopping = threading.Event()
         self.message = ""
+        self._is_walking = False
         works = [self._relax]
         count = len(problem.graph.ops)
         if request.objective is not Objective.MAKESPAN and count <= _EXACT_OPS:
             works = [self._relax, self._be_exact] if count <= _BESIDE_OPS else [self._do_both]
         if request.objective is not Objective.MAKESPAN and count <= _OPEN_OPS:
-            works = [self._relax, self._leave_order_open]
+            works = [self._relax, self._walk_states]
+            self._is_walking = True
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works
         ]
@@ -108,6 +115,8 @@ class Prover:
         general = self._general()
         if value is None or is_closed(value, general, self._request):
             return general
+        if self._is_walking and self._request.elapsed_s < _WALK_FIRST_S:
+            return general
         for scope in (Scope.GIVEN_ORDER, Scope.STAGE_MODEL):
             proof = self._proofs.get(scope)
             if (
@@ -128,24 +137,52 @@ class Prover:
 
     def _prove(self, proof: Proof) -> None:
         """Remember a proof, with the best bound of its scope."""
-        known = self._proofs.get(proof.scope)
-        if known is not None and not proof.is_infeasible:
-            proof = replace(known, bound=max(known.bound, proof.bound))
-        self._proofs[proof.scope] = proof
+        with self._proving:
+            known = self._proofs.get(proof.scope)
+            if known is not None and not proof.is_infeasible:
+                proof = replace(known, bound=max(known.bound, proof.bound))
+            self._proofs[proof.scope] = proof
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except SolverUnavailableError as error:
             self.message = str(error)
+        except Exception as error:
+            # The answer stands without this proof, but its user must know why it is missing.
+            self.message = f"a proof was given up after {type(error).__name__}: {error}"
 
     def _do_both(self) -> None:
         self._relax()
         if not self._is_done():
             self._solve_stage_model()
 
-    def _leave_order_open(self) -> None:
+    def _walk_states(self) -> None:
+        """The optimum by shortest paths; where they do not apply or end, by a relaxation."""
         self._stopping.wait(_HEAD_START_S)
+        if self._is_done():
+            return
+        found = shortest_path(
+            self._problem,
+            self._request.objective,
+            known=self._known,
+            should_stop=self._is_done,
+            on_bound=lambda bound: self._prove(Proof(bound)),
+        )
+        self._is_walking = False
+        if found is None or not found.is_over:
+            self._leave_order_open()
+            return
+        if found.schedule is not None:
+            self._on_schedule(found.schedule, "states")
+        is_infeasible = math.isinf(found.bound)
+        self._prove(Proof(0.0 if is_infeasible else found.bound, is_infeasible=is_infeasible))
+
+    def _known(self) -> float | None:
+        best = self._incumbent()
+        return None if best is None else best[0]
+
+    def _leave_order_open(self) -> None:
         if not self._is_done():
             proof = bound_of_open_order(
                 self._problem,

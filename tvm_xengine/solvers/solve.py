@@ -77,6 +77,12 @@ def _exhaustive(problem: Problem, request: Request) -> SolveResult:
     return solve_exhaustively(problem, objective=request.objective, limits=request.limits)
 
 
+def _states(problem: Problem, request: Request) -> SolveResult:
+    from tvm_xengine.solvers.states.alone import solve_by_states  # compiled code
+
+    return solve_by_states(problem, request)
+
+
 def _rounding(problem: Problem, request: Request) -> SolveResult:
     from tvm_xengine.solvers.formulations.rounding import solve_by_rounding
 
@@ -95,6 +101,7 @@ def _baseline(name: str) -> Callable[[Problem, Request], SolveResult]:
 SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "auto": _auto,
     "search": _search,
+    "states": _states,
     "exhaustive": _exhaustive,
     "tight": _formulated("tight", "highs"),
     "tight-scip": _formulated("tight", "scip"),

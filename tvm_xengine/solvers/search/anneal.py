@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_xengine.solvers.compiled import entry, inner
 from tvm_xengine.solvers.search.arrays import Floats
 from tvm_xengine.solvers.search.blocks import Surroundings
-from tvm_xengine.solvers.search.compiled import entry, inner
 from tvm_xengine.solvers.search.decoder import Decisions, Static, Work, decode
 from tvm_xengine.solvers.search.moves import Chance, below, propose, take_back
 

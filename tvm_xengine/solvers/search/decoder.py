@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.solvers.compiled import entry, inlined, inner
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Floats, Ints, cheapest_routes
-from tvm_xengine.solvers.search.compiled import entry, inlined, inner
 
 EVERYWHERE = 255
 """Value of `Decisions.keep` under which a tensor stays wherever it is."""

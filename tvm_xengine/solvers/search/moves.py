@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.search.arrays import Ints
 from tvm_xengine.solvers.search.blocks import Surroundings
-from tvm_xengine.solvers.search.compiled import inner
 from tvm_xengine.solvers.search.decoder import (
     EVERYWHERE,
     HOT,

@@ -1,4 +1,4 @@
-"""How the search's functions are compiled: once per machine, without reference counts."""
+"""How the functions of the searches are compiled: once per machine, without reference counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def entry(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a function that Python calls; other threads run meanwhile."""
     # Counting references to the many arrays would cost five times what the work costs.
     compile_it = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function)))
+    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function), function))
 
 
 def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -29,16 +29,19 @@ def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
     )
-    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function)))
+    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function), function))
 
 
-def _watching_every_source(dispatcher: Any) -> Any:
-    """`dispatcher` with a cache that is void once any module of this folder has changed.
+def _watching_every_source(dispatcher: Any, function: Callable[..., object]) -> Any:
+    """`dispatcher` with a cache that is void once any module of the function's folder has changed.
 
     By itself numba only watches the file of the function, not of those it calls.
     """
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    stamp = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sources)
+    folder = Path(function.__code__.co_filename).parent
+    stamp = tuple(
+        (path.name, path.stat().st_mtime_ns, path.stat().st_size)
+        for path in sorted(folder.glob("*.py"))
+    )
     dispatcher._cache._cache_file._source_stamp = stamp
     return dispatcher
 

@@ -1,0 +1,103 @@
+"""Shortest paths over states against exhaustive search, which shares nothing with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.solvers.chains import repeated_start
+from tests.strategies import problems
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.problem import Problem
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.result import Limits, Objective, Status
+from tvm_xengine.solvers.solve import solve
+from tvm_xengine.solvers.states.search import shortest_path
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def _same_as_exhaustive(problem: Problem, objective: Objective) -> None:
+    found = shortest_path(problem, objective)
+    assume(found is not None)
+    assert found is not None
+    expected = solve_exhaustively(problem, objective=objective, limits=Limits(20.0))
+    assume(expected.status is not Status.NO_SOLUTION)
+    assert found.is_over
+    if expected.value is None:
+        assert found.bound == float("inf")
+        return
+    assert found.bound == pytest.approx(expected.value, rel=1e-5)
+    assert found.schedule is not None
+    assert objective.of(simulate(problem, found.schedule)) == pytest.approx(expected.value)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problem=problems(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)))
+def test_the_optimum_is_that_of_exhaustive_search(problem: Problem, objective: Objective) -> None:
+    _same_as_exhaustive(problem, objective)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problem=problems(max_devices=3))
+def test_three_devices(problem: Problem) -> None:
+    _same_as_exhaustive(problem, Objective.COST)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problem=problems(max_ops=9, max_devices=3))
+def test_no_order_that_is_given_is_cheaper(problem: Problem) -> None:
+    found = shortest_path(problem, Objective.COST, capacity=200_000)
+    assume(found is not None and found.is_over)
+    assert found is not None
+    given_order = solve(problem, solver="tight", limits=Limits(10.0))
+    if given_order.value is not None:
+        assert found.bound <= given_order.value + 1e-6
+
+
+def test_what_is_known_is_proven_without_a_schedule() -> None:
+    found = shortest_path(repeated_start(12), Objective.COST, known=lambda: 7.0)
+    assert found is not None
+    assert found.is_over
+    assert found.schedule is None
+    assert found.bound == pytest.approx(7.0)
+
+
+def test_a_search_that_is_stopped_has_a_bound_that_holds() -> None:
+    heard: list[float] = []
+    found = shortest_path(
+        repeated_start(12),
+        Objective.COST,
+        should_stop=lambda: bool(heard),
+        on_bound=heard.append,
+        capacity=3,
+    )
+    assert found is not None
+    assert not found.is_over
+    assert 0.0 < found.bound <= 7.0
+
+
+def test_devices_that_are_not_linked_are_left_to_others() -> None:
+    problem = repeated_start(12)
+    platform = Platform((*problem.platform.devices, Device("other", "llvm", 100)))
+    apart = replace(problem, platform=platform)
+    assert shortest_path(apart, Objective.COST) is None
+    result = solve(apart, solver="states")
+    assert result.status is Status.NO_SOLUTION
+    assert "--solver auto" in result.message
+
+
+def test_the_solver_says_what_it_has_proven() -> None:
+    result = solve(repeated_start(12), solver="states")
+    assert result.status is Status.OPTIMAL
+    assert result.value == 7.0
+    assert solve(repeated_start(11), solver="states").status is Status.INFEASIBLE
+
+
+def test_the_makespan_is_refused() -> None:
+    with pytest.raises(ValueError, match="makespan"):
+        solve(repeated_start(12), solver="states", objective=Objective.MAKESPAN)

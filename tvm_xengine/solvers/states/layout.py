@@ -1,0 +1,149 @@
+"""A problem as the compiled shortest-path search reads it.
+
+A *state* is a row of words: for each device the tensors that are there, then for each device
+the state that an update has overwritten there, then the ops that ran and must not be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.solvers.formulations.roomy import roomy_devices
+from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
+
+WORD = 64
+"""Bits of a word."""
+MAX_OPS = 64
+"""Ops are noted in one word."""
+
+Words = NDArray[np.uint64]
+
+
+class Layout(NamedTuple):
+    """What the compiled code reads; n ops, D devices, J tensors, W words for a set of tensors.
+
+    Attributes
+    ----------
+    reads, makes
+        Tensors of each op, shape (n, W).
+    run, workspace
+        Weight (infinite where it cannot run) and scratch units, shape (n, D).
+    copy
+        Weight of a copy, shape (D, D, J).
+    size, budget
+        Units, shapes (J,) and (D,).
+    is_tight
+        Devices that do not hold everything at once, shape (D,).
+    home, end, update_of, producer
+        As in `IndexedProblem`, shape (J,).
+    result_of
+        For each updated state its update's result, else -1, shape (J,).
+    mark
+        For each updated state the bit that notes it as overwritten, else -1, shape (J,).
+    recomputable, makes_one
+        Whether an op may be repeated, has one output, shape (n,).
+    is_final
+        Outputs that no op reads and that may end anywhere, shape (J,).
+    floor
+        The least that one run of each op costs, with bringing its update results home, shape (n,).
+    by_size
+        The tensors, largest first, shape (J,).
+    """
+
+    reads: Words
+    makes: Words
+    run: NDArray[np.float64]
+    workspace: NDArray[np.int64]
+    copy: NDArray[np.float64]
+    size: NDArray[np.int64]
+    budget: NDArray[np.int64]
+    is_tight: NDArray[np.bool_]
+    home: NDArray[np.int64]
+    end: NDArray[np.int64]
+    update_of: NDArray[np.int64]
+    result_of: NDArray[np.int64]
+    mark: NDArray[np.int64]
+    producer: NDArray[np.int64]
+    recomputable: NDArray[np.bool_]
+    makes_one: NDArray[np.bool_]
+    is_final: NDArray[np.bool_]
+    floor: NDArray[np.float64]
+    by_size: NDArray[np.int64]
+
+
+def is_within_reach(indexed: IndexedProblem) -> bool:
+    """Whether `lay_out` may be used: few ops, and no way between devices beats the direct link."""
+    if indexed.op_count > MAX_OPS or int((indexed.update_of >= 0).sum()) > WORD:
+        return False
+    weight = indexed.copy_weight
+    others = ~np.eye(indexed.device_count, dtype=np.bool_)
+    if not np.isfinite(weight[others]).all():
+        return False
+    direct = np.where(others[:, :, None], weight, 0.0)
+    return all(
+        bool((direct <= direct[:, [b]] + direct[[b]] + 1e-9).all())
+        for b in range(indexed.device_count)
+    )
+
+
+def lay_out(indexed: IndexedProblem) -> Layout:
+    """The arrays of `indexed`."""
+    result_of = np.full(indexed.tensor_count, -1, np.int64)
+    results = np.flatnonzero(indexed.update_of >= 0)
+    result_of[indexed.update_of[results]] = results
+    mark = np.where(result_of >= 0, np.cumsum(result_of >= 0) - 1, -1)
+    unread = np.array([not ops for ops in indexed.consumers], np.bool_)
+    return Layout(
+        reads=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.reads]),
+        makes=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.makes]),
+        run=indexed.run_weight,
+        workspace=indexed.workspace,
+        copy=indexed.copy_weight,
+        size=indexed.size,
+        budget=indexed.budget,
+        is_tight=~roomy_devices(indexed),
+        home=indexed.home,
+        end=indexed.must_end_on,
+        update_of=indexed.update_of,
+        result_of=result_of,
+        mark=mark,
+        producer=indexed.producer,
+        recomputable=indexed.recomputable,
+        makes_one=np.array([len(tensors) == 1 for tensors in indexed.makes], np.bool_),
+        is_final=(indexed.must_end_on == ANYWHERE) & unread,
+        floor=np.array(
+            [
+                min(_run_and_return(indexed, i, d) for d in range(indexed.device_count))
+                for i in range(indexed.op_count)
+            ]
+        ),
+        by_size=np.argsort(-indexed.size, kind="stable"),
+    )
+
+
+def first_state(indexed: IndexedProblem) -> Words:
+    """The row from which every schedule starts: all state at home."""
+    row = [words_of(np.flatnonzero(there), indexed.tensor_count) for there in indexed.at_home]
+    return np.concatenate([*row, np.zeros(indexed.device_count + 1, np.uint64)])
+
+
+def words_of(positions: Iterable[int], count: int) -> Words:
+    """A set of positions below `count` as bits, shape (W,)."""
+    words = np.zeros(-(-count // WORD), np.uint64)
+    for position in positions:
+        words[position // WORD] |= np.uint64(1 << (int(position) % WORD))
+    return words
+
+
+def _run_and_return(indexed: IndexedProblem, i: int, d: int) -> float:
+    """Weight of running op i on d and of bringing its update results home."""
+    weight = float(indexed.run_weight[i, d])
+    for j in indexed.makes[i]:
+        end = int(indexed.must_end_on[j])
+        if indexed.update_of[j] >= 0 and end not in (NOWHERE, d):
+            weight += float(indexed.copy_weight[d, end, j])
+    return weight

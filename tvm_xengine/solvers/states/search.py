@@ -1,0 +1,173 @@
+"""The proven optimum by A* over states, in slices that can be stopped and told of better values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tvm_xengine.problem import Problem
+from tvm_xengine.schedule import Schedule, Step, with_frees
+from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
+from tvm_xengine.solvers.request import PROOF_RATIO
+from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.states.covers import Covers, make_covers
+from tvm_xengine.solvers.states.estimate import new_scratch
+from tvm_xengine.solvers.states.layout import Layout, Words, first_state, is_within_reach, lay_out
+from tvm_xengine.solvers.states.memory import EXPANDED, GOAL, Memory, new_memory
+from tvm_xengine.solvers.states.shortest import EXHAUSTED, FOUND, FULL, Bench, advance, begin
+
+_STATES = 3_000_000
+"""States remembered at most, some 60 bytes each and as much again for the heap."""
+_SLICE = 256
+"""States expanded between two looks at the clock and the incumbent."""
+
+
+@dataclass(frozen=True)
+class ShortestPath:
+    """What the search has shown.
+
+    Attributes
+    ----------
+    bound
+        What every schedule costs at least; infinite when there is none.
+    schedule
+        One that costs no more than the bound; None where the search was stopped, or where
+        nothing costs less than what was known.
+    is_over
+        Whether there is nothing left to look at.
+    expanded
+        States looked at.
+    """
+
+    bound: float
+    schedule: Schedule | None
+    is_over: bool
+    expanded: int
+
+
+def shortest_path(
+    problem: Problem,
+    objective: Objective,
+    *,
+    known: Callable[[], float | None] = lambda: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_bound: Callable[[float], None] = lambda _bound: None,
+    capacity: int = _STATES,
+) -> ShortestPath | None:
+    """The cheapest schedule of all, or a bound when it is stopped; None where it does not apply.
+
+    It applies to few ops on devices that are all linked to each other, each link being the
+    cheapest way (`layout.is_within_reach`).
+
+    Parameters
+    ----------
+    known
+        The value of the best schedule so far; only cheaper ones are looked for.
+    should_stop, on_bound
+        Asked, told after every slice.
+    """
+    indexed = index_problem(problem, objective)
+    if not is_within_reach(indexed):
+        return None
+    if _has_no_room_for_state(indexed):
+        return ShortestPath(np.inf, None, True, 0)
+    layout = lay_out(indexed)
+    covers = make_covers(indexed, layout)
+    first = first_state(indexed)
+    memory = new_memory(capacity, len(first))
+    bench = _new_bench(indexed, layout, covers)
+    begin(layout, covers, memory, bench, first)
+    reached, answer, cut = np.zeros(1), 0, np.inf
+    while not should_stop():
+        best = known()
+        cut = np.inf if best is None else best - 0.5 * PROOF_RATIO * abs(best)
+        answer = advance(layout, covers, memory, bench, cut, _SLICE, reached)
+        on_bound(float(min(reached[0], cut)))
+        if answer in (EXHAUSTED, FOUND, FULL):
+            break
+    expanded = int(memory.counter[EXPANDED])
+    if answer == EXHAUSTED:
+        return ShortestPath(float(cut), None, True, expanded)
+    bound = float(min(reached[0], cut))
+    schedule = _schedule(indexed, layout, memory) if answer == FOUND else None
+    return ShortestPath(bound, schedule, answer == FOUND, expanded)
+
+
+def _has_no_room_for_state(indexed: IndexedProblem) -> bool:
+    home_bytes = indexed.problem.home_bytes
+    return any(home_bytes[d.name] > d.budget_bytes for d in indexed.problem.platform.devices)
+
+
+def _new_bench(indexed: IndexedProblem, layout: Layout, covers: Covers) -> Bench:
+    ops, tensors, words = indexed.op_count, indexed.tensor_count, layout.reads.shape[1]
+    row = indexed.device_count * (words + 1) + 1
+    return Bench(
+        new_scratch(layout, covers),
+        new_scratch(layout, covers),
+        np.zeros(ops, np.bool_),
+        np.zeros(words, np.uint64),
+        np.zeros(ops, np.bool_),
+        np.zeros(words, np.uint64),
+        np.zeros(row, np.uint64),
+        np.zeros(row, np.uint64),
+        np.zeros(tensors, np.int64),
+        np.zeros(tensors, np.int64),
+        np.zeros(tensors + 1, np.int64),
+        np.zeros(tensors),
+        np.zeros(tensors, np.int64),
+        np.zeros(tensors, np.int64),
+    )
+
+
+def _schedule(indexed: IndexedProblem, layout: Layout, memory: Memory) -> Schedule:
+    """The steps that lead to the goal, and the frees that follow from them."""
+    path = [int(memory.counter[GOAL])]
+    while (parent := int(memory.parent[path[-1]])) >= 0:
+        path.append(parent)
+    path.reverse()
+    steps: list[Step] = []
+    for before, after in pairwise(path):
+        code = int(memory.move[after])
+        steps += _steps(indexed, memory.rows[before], memory.rows[after], code)
+    last = _where(indexed, memory.rows[path[-1]])
+    survivors = {
+        indexed.tensor_names[j]: indexed.device_names[d]
+        for d, j in last
+        if indexed.must_end_on[j] == ANYWHERE
+    }
+    return with_frees(indexed.problem, steps, survivors=survivors)
+
+
+def _steps(indexed: IndexedProblem, before: Words, after: Words, code: int) -> list[Step]:
+    """The copies and the run of one move: saved, then fetched, then run or copied."""
+    was, stays = _where(indexed, before), _where(indexed, after)
+    which, d = divmod(code, indexed.device_count)
+    is_run = which < indexed.op_count
+    moved = () if is_run else (which - indexed.op_count,)
+    fetched = [j for j in indexed.reads[which] if (d, j) not in was] if is_run else [*moved]
+    made = set(indexed.makes[which]) if is_run else set()
+    steps: list[Step] = [
+        indexed.transfer(j, d, r)
+        for r, j in sorted(stays - was)
+        if r != d and (d, j) in was and j not in made
+    ]
+    for j in fetched:
+        sources = [a for a in range(indexed.device_count) if a != d and (a, j) in was]
+        steps.append(
+            indexed.transfer(j, min(sources, key=lambda a: indexed.copy_weight[a, d, j]), d)
+        )
+    return [*steps, indexed.compute(which, d)] if is_run else steps
+
+
+def _where(indexed: IndexedProblem, row: Words) -> set[tuple[int, int]]:
+    """The (device, tensor) pairs of a state."""
+    words = -(-indexed.tensor_count // 64)
+    return {
+        (d, j)
+        for d in range(indexed.device_count)
+        for j in range(indexed.tensor_count)
+        if int(row[d * words + j // 64]) >> (j % 64) & 1
+    }
