@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.solvers.chains import repeated_start
 from tests.strategies import problems
-from tvm_xengine.platform import Device, Platform
+from tvm_xengine.platform import Device, Link, Platform
 from tvm_xengine.problem import Problem
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
@@ -42,10 +42,16 @@ def test_the_optimum_is_that_of_exhaustive_search(problem: Problem, objective: O
     _same_as_exhaustive(problem, objective)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(problem=problems(max_devices=3))
-def test_three_devices(problem: Problem) -> None:
-    _same_as_exhaustive(problem, Objective.COST)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problem=problems(max_devices=3), data=st.data())
+def test_devices_with_room_for_everything(problem: Problem, data: st.DataObject) -> None:
+    platform = problem.platform
+    names = [device.name for device in platform.devices]
+    ample = data.draw(st.sets(st.sampled_from(names)))
+    budgets = {d.name: 2**20 if d.name in ample else d.budget_bytes for d in platform.devices}
+    links = tuple(Link(a, b, 2.0, 0.064, 31.25) for a in names for b in names if a != b)
+    linked = replace(platform.with_budgets(budgets), links=links)
+    _same_as_exhaustive(replace(problem, platform=linked), Objective.COST)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,7 +1,8 @@
 """A problem as the compiled shortest-path search reads it.
 
 A *state* is a row of words: for each device the tensors that are there, then for each device
-the state that an update has overwritten there, then the ops that ran and must not be repeated.
+the state that an update has overwritten there, then the ops that ran and must not be repeated,
+then the ops that ran on a device with room for everything and that nothing has read yet.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
 
 WORD = 64
 """Bits of a word."""
-MAX_OPS = 64
-"""Ops are noted in one word."""
+MAX_OPS = 63
+"""Ops are noted in one word, beside `AT_THE_END`."""
+AT_THE_END = np.uint64(1 << 63)
+"""Noted among the unread ops once nothing more will run on a tight device."""
 
 Words = NDArray[np.uint64]
 
@@ -52,6 +55,10 @@ class Layout(NamedTuple):
         The least that one run of each op costs, with bringing its update results home, shape (n,).
     by_size
         The tensors, largest first, shape (J,).
+    descendants
+        For each op the ops that depend on it, as bits, shape (n,).
+    may_wait
+        Whether runs on devices with room for everything may wait until something reads them.
     """
 
     reads: Words
@@ -73,6 +80,8 @@ class Layout(NamedTuple):
     is_final: NDArray[np.bool_]
     floor: NDArray[np.float64]
     by_size: NDArray[np.int64]
+    descendants: Words
+    may_wait: bool
 
 
 def is_within_reach(indexed: IndexedProblem) -> bool:
@@ -96,6 +105,7 @@ def lay_out(indexed: IndexedProblem) -> Layout:
     results = np.flatnonzero(indexed.update_of >= 0)
     result_of[indexed.update_of[results]] = results
     mark = np.where(result_of >= 0, np.cumsum(result_of >= 0) - 1, -1)
+    is_roomy = roomy_devices(indexed)
     unread = np.array([not ops for ops in indexed.consumers], np.bool_)
     return Layout(
         reads=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.reads]),
@@ -105,7 +115,7 @@ def lay_out(indexed: IndexedProblem) -> Layout:
         copy=indexed.copy_weight,
         size=indexed.size,
         budget=indexed.budget,
-        is_tight=~roomy_devices(indexed),
+        is_tight=~is_roomy,
         home=indexed.home,
         end=indexed.must_end_on,
         update_of=indexed.update_of,
@@ -122,13 +132,15 @@ def lay_out(indexed: IndexedProblem) -> Layout:
             ]
         ),
         by_size=np.argsort(-indexed.size, kind="stable"),
+        descendants=_descendants(indexed),
+        may_wait=not (is_roomy[indexed.home] & (result_of >= 0)).any(),
     )
 
 
 def first_state(indexed: IndexedProblem) -> Words:
     """The row from which every schedule starts: all state at home."""
     row = [words_of(np.flatnonzero(there), indexed.tensor_count) for there in indexed.at_home]
-    return np.concatenate([*row, np.zeros(indexed.device_count + 1, np.uint64)])
+    return np.concatenate([*row, np.zeros(indexed.device_count + 2, np.uint64)])
 
 
 def words_of(positions: Iterable[int], count: int) -> Words:
@@ -137,6 +149,15 @@ def words_of(positions: Iterable[int], count: int) -> Words:
     for position in positions:
         words[position // WORD] |= np.uint64(1 << (int(position) % WORD))
     return words
+
+
+def _descendants(indexed: IndexedProblem) -> Words:
+    below = [0] * indexed.op_count
+    for i in reversed(range(indexed.op_count)):
+        for j in indexed.makes[i]:
+            for reader in indexed.consumers[j]:
+                below[i] |= 1 << reader | below[reader]
+    return np.array(below, np.uint64)
 
 
 def _run_and_return(indexed: IndexedProblem, i: int, d: int) -> float:

@@ -103,7 +103,7 @@ def _has_no_room_for_state(indexed: IndexedProblem) -> bool:
 
 def _new_bench(indexed: IndexedProblem, layout: Layout, covers: Covers) -> Bench:
     ops, tensors, words = indexed.op_count, indexed.tensor_count, layout.reads.shape[1]
-    row = indexed.device_count * (words + 1) + 1
+    row = indexed.device_count * (words + 1) + 2
     return Bench(
         new_scratch(layout, covers),
         new_scratch(layout, covers),

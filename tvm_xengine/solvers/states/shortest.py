@@ -3,8 +3,10 @@
 Schedules are only looked at in one form that loses nothing: what an op reads arrives right
 before it; a tensor leaves a tight device only when its bytes are needed, and then in minimal
 sets; what leaves is dropped or saved on a device with room for everything, as is state right
-before it is overwritten. Copies between tight devices may come at any time, and results go home
-when nothing else is left to do or when they are on a tight device.
+before it is overwritten. What runs on a device with room for everything waits until a run on a
+tight device, or one that leads to it, reads it, or until nothing more will run on those. Copies
+between tight devices may come at any time, and results go home when nothing else is left to do
+or when they are on a tight device.
 """
 
 # Compiled code has no generators, so loops stay loops.
@@ -21,7 +23,7 @@ from tvm_xengine.solvers.compiled import entry, inner
 from tvm_xengine.solvers.states.bits import ONE, assign, has, put, take
 from tvm_xengine.solvers.states.covers import Covers
 from tvm_xengine.solvers.states.estimate import Scratch, estimate
-from tvm_xengine.solvers.states.layout import Layout, Words
+from tvm_xengine.solvers.states.layout import AT_THE_END, Layout, Words
 from tvm_xengine.solvers.states.memory import (
     COUNT,
     EXPANDED,
@@ -85,6 +87,8 @@ class Move(NamedTuple):
         Of the run or copy, with what is fetched for it.
     units
         Bytes that are taken on the device.
+    unread
+        The ops whose runs wait for a reader afterwards.
     """
 
     state: int
@@ -94,6 +98,7 @@ class Move(NamedTuple):
     device: int
     weight: float
     units: int
+    unread: np.uint64
 
 
 @entry
@@ -165,6 +170,9 @@ def _run(
         is_useful = is_useful or p.makes[i, w] & ~row[d * words + w] != 0
     if not is_useful:
         return
+    unread, is_allowed = _unread_after(p, row, b, i, d)
+    if not is_allowed:
+        return
     assign(b.base, row)
     weight, units = p.run[i, d], p.workspace[i, d]
     for j in range(p.end.size):
@@ -186,8 +194,41 @@ def _run(
             and not has(b.base, d * words, p.update_of[j])
         ):
             return
-    move = Move(state, i * p.is_tight.size + d, i, -1, d, weight, units)
+    move = Move(state, i * p.is_tight.size + d, i, -1, d, weight, units, unread)
     _make_way(p, c, m, b, move, key, cut)
+
+
+@inner
+def _unread_after(p: Layout, row: Words, b: Bench, i: int, d: int) -> tuple[np.uint64, bool]:
+    """The ops that wait for a reader once op i has run on d, and whether it may run now.
+
+    All that wait are read by one run on a tight device, or by what leads to it, so they have
+    that descendant in common.
+    """
+    unread = row[row.size - 1]
+    if not p.may_wait:
+        return unread, True
+    if unread == AT_THE_END:
+        return unread, not p.is_tight[d]
+    common = ~np.uint64(0)
+    for k in range(p.floor.size):
+        if (unread >> np.uint64(k)) & ONE != 0:
+            is_read = False
+            for w in range(p.reads.shape[1]):
+                is_read = is_read or p.makes[k, w] & p.reads[i, w] != 0
+            if is_read:
+                unread &= ~(ONE << np.uint64(k))
+            else:
+                common &= p.descendants[k]
+    if p.is_tight[d]:
+        return unread, unread == 0
+    below = np.uint64(0)
+    for k in range(p.floor.size):
+        if b.is_relevant[k]:
+            below |= p.descendants[i] & (ONE << np.uint64(k))
+    if below == 0:
+        return AT_THE_END, True
+    return unread | ONE << np.uint64(i), common & below != 0
 
 
 @inner
@@ -195,6 +236,8 @@ def _may_copy(p: Layout, row: Words, b: Bench, j: int, d: int, is_needed: bool) 
     """Whether copying j to d by itself is to be looked at."""
     words = p.reads.shape[1]
     if has(row, d * words, j) or is_overwritten(p, row, d, j):
+        return False
+    if is_needed and row[row.size - 1] & ~AT_THE_END != 0:
         return False
     is_roomy, is_safe, is_elsewhere = False, False, False
     for a in range(p.is_tight.size):
@@ -247,7 +290,8 @@ def _copy(
     if m.paid[state] + weight >= cut:
         return
     devices = p.is_tight.size
-    move = Move(state, (p.floor.size + j) * devices + d, -1, j, d, weight, units)
+    unread = row[row.size - 1]
+    move = Move(state, (p.floor.size + j) * devices + d, -1, j, d, weight, units, unread)
     _make_way(p, c, m, b, move, key, cut)
 
 
@@ -263,6 +307,7 @@ def _finish(p: Layout, row: Words, move: Move) -> None:
                     overwrite(p, row, d, p.update_of[j])
         if not p.recomputable[move.op]:
             row[devices * words + devices] |= ONE << np.uint64(move.op)
+        row[row.size - 1] = move.unread
         return
     put(row, d * words, move.tensor)
     old = p.update_of[move.tensor]
