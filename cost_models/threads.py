@@ -17,7 +17,7 @@ _SERIAL_PREFIX = "is_parallel_in"
 _EFFICIENCY = 0.9
 """Share of its core that each thread makes use of."""
 
-_FORK_US = 3.0
+_FORK_US = 1.0
 """What waking the threads and waiting for the last one costs."""
 
 
