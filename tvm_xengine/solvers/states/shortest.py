@@ -250,10 +250,14 @@ def _may_copy(p: Layout, row: Words, b: Bench, j: int, d: int, is_needed: bool) 
         return False
     old = p.update_of[j]
     if old >= 0 and p.home[old] == d:
-        return has(row, d * words, old) and (not is_needed or not is_roomy)
-    if not is_needed:
-        result = p.result_of[j]
-        return bool(p.end[j] == d or (result >= 0 and p.end[result] == d))
+        is_in_time = not is_needed or not is_roomy
+        for i in range(p.floor.size):  # who reads it there cannot fetch it
+            if b.is_relevant[i] and has(p.reads[i], 0, j):
+                is_in_time = True
+        return has(row, d * words, old) and is_in_time
+    result = p.result_of[j]
+    if not is_needed and (p.end[j] == d or (result >= 0 and p.end[result] == d)):
+        return True
     return bool(p.is_tight[d] and not is_safe)
 
 
