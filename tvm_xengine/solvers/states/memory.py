@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.states.layout import Words
 
-COUNT, OPEN, EXPANDED, GOAL = range(4)
+COUNT, OPEN, EXPANDED, GOAL, WAYS, MOST_WAYS = range(6)
 """Positions in `Memory.counter`."""
+_MOST_WAYS = 200_000
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
@@ -32,7 +33,8 @@ class Memory(NamedTuple):
     key, tie, state
         The heap: smallest sum first, among equals the most paid.
     counter
-        States seen, open entries of the heap, states expanded, the goal reached or -1.
+        States seen, open entries of the heap, states expanded, the goal reached or -1, ways to
+        make room that were tried in this slice, and how many may be in one expansion.
     """
 
     rows: Words
@@ -60,7 +62,7 @@ def new_memory(capacity: int, width: int) -> Memory:
         np.empty(2 * capacity),
         np.empty(2 * capacity),
         np.empty(2 * capacity, np.int32),
-        np.array([0, 0, 0, -1], np.int64),
+        np.array([0, 0, 0, -1, 0, _MOST_WAYS], np.int64),
     )
 
 

@@ -21,8 +21,8 @@ from tvm_xengine.solvers.states.shortest import EXHAUSTED, FOUND, FULL, Bench, a
 
 _STATES = 3_000_000
 """States remembered at most, some 60 bytes each and as much again for the heap."""
-_SLICE = 256
-"""States expanded between two looks at the clock and the incumbent."""
+_SLICE = 10_000
+"""Ways to make room tried between two looks at the clock and the incumbent."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ from tvm_xengine.solvers.states.memory import (
     COUNT,
     EXPANDED,
     GOAL,
+    MOST_WAYS,
     OPEN,
+    WAYS,
     Memory,
     drop_first,
     find,
@@ -116,13 +118,14 @@ def begin(p: Layout, c: Covers, m: Memory, b: Bench, first: Words) -> None:
 
 @entry
 def advance(
-    p: Layout, c: Covers, m: Memory, b: Bench, cut: float, steps: int, reached: NDArray[np.float64]
+    p: Layout, c: Covers, m: Memory, b: Bench, cut: float, ways: int, reached: NDArray[np.float64]
 ) -> int:
-    """Expand up to so many states that may lead to less than `cut`.
+    """Expand states that may lead to less than `cut`, until so many ways have been tried.
 
     ``reached[0]`` becomes what every schedule costs at least, unless it costs `cut` or more.
     """
-    for _ in range(steps):
+    m.counter[WAYS] = 0
+    while m.counter[WAYS] < ways:
         if m.counter[COUNT] >= m.paid.size or m.counter[OPEN] >= m.key.size:
             return FULL
         if m.counter[OPEN] == 0 or m.key[0] >= cut:
@@ -136,7 +139,10 @@ def advance(
             m.counter[GOAL] = state
             return FOUND
         m.counter[EXPANDED] += 1
+        before = m.counter[WAYS]
         _expand(p, c, m, b, state, key, cut)
+        if m.counter[WAYS] - before >= m.counter[MOST_WAYS]:
+            return FULL
     return RUNNING
 
 
@@ -405,7 +411,9 @@ def _make_way(
         return
     rest = max(rest, 0.0)
     depth, freed, extra, lost = 0, 0, 0.0, 0.0
-    while True:
+    most = m.counter[WAYS] + m.counter[MOST_WAYS]
+    while m.counter[WAYS] < most:
+        m.counter[WAYS] += 1
         is_affordable = spent + extra + max(rest + lost, 0.0) < cut
         if overwritten > 0:
             is_affordable = spent + extra < cut
