@@ -115,6 +115,11 @@ class Problem:
         return total
 
     @cached_property
+    def state_fits(self) -> bool:
+        """Whether every device has room for the state at home there, before the first step."""
+        return all(self.home_bytes[d.name] <= d.budget_bytes for d in self.platform.devices)
+
+    @cached_property
     def cheapest_us(self) -> float:
         """Sum over all ops of their time on the fastest device: the scale of the problem.
 

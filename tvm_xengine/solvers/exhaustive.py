@@ -131,8 +131,7 @@ class _Walk:
         for j, d in enumerate(self.p.home.tolist()):
             if d >= 0:
                 at_home[d] |= 1 << j
-        home_bytes = self.p.problem.home_bytes
-        if all(home_bytes[d.name] <= d.budget_bytes for d in self.p.problem.platform.devices):
+        if self.p.problem.state_fits:
             yield _State(tuple(at_home), (0,) * self.p.device_count, 0)
 
     def is_goal(self, state: _State) -> bool:

@@ -51,10 +51,8 @@ def greedy_schedule(
     on_schedule
         Called with each schedule that is better than those before, and its value.
     """
-    if any(
-        problem.home_bytes[device.name] > device.budget_bytes for device in problem.platform.devices
-    ):
-        return None  # the state does not even fit before the first step
+    if not problem.state_fits:
+        return None
     arrays = arrays_of(problem)
     best = _Best(arrays, objective, on_schedule)
     orders = [arrays]

@@ -89,10 +89,8 @@ def search(
     guide
         What it is handed from relaxations is followed as it comes.
     """
-    if any(
-        problem.home_bytes[device.name] > device.budget_bytes for device in problem.platform.devices
-    ):
-        return None  # the state does not even fit before the first step
+    if not problem.state_fits:
+        return None
     limits = limits or Limits()
     return _Search(problem, objective, seed, on_improvement, should_stop, guide).run(
         limits, evaluations, start

@@ -71,6 +71,11 @@ class Rest:
         self._write()
         weights = [p.run_weight[i, d] for d, i in self.run]
         self.weights = np.array(weights + [p.copy_weight[key] for key in self.copy])
+        rows, columns, values = (np.array(axis) for axis in zip(*self._entries, strict=True))
+        size = (len(self._lower), len(self.weights))
+        self.matrix = coo_matrix((values, (rows, columns)), size).tocsr()
+        self.lower = np.array(self._lower)
+        self.there = np.array(self._there, np.int64).reshape(-1, 3)
 
     def potential(
         self, *, not_run: Iterable[tuple[int, int]] = (), free: Iterable[tuple[int, int, int]] = ()
@@ -79,20 +84,17 @@ class Rest:
         (a, b, j) of `free` cost nothing.
         """
         p = self.p
-        rows, columns, values = (np.array(axis) for axis in zip(*self._entries, strict=True))
-        matrix = coo_matrix((values, (rows, columns)), (len(self._lower), len(self.weights)))
         weights = self.weights.copy()
         weights[[self.copy[key] for key in free]] = 0.0
         upper = np.full(len(weights), np.inf)
         upper[[self.run[key] for key in not_run if key in self.run]] = 0.0
-        there = np.array(self._there, np.int64).reshape(-1, 3)
-        lower = np.array(self._lower)
-        right = lower.copy()
-        np.subtract.at(right, there[:, 0], p.at_home[there[:, 1], there[:, 2]])
+        row, device, tensor = self.there.T
+        right = self.lower.copy()
+        np.subtract.at(right, row, p.at_home[device, tensor])
         right[: p.op_count] += 1.0
         answer = linprog(
             weights,
-            A_ub=-matrix.tocsr(),
+            A_ub=-self.matrix,
             b_ub=-right,
             bounds=np.column_stack([np.zeros_like(upper), upper]),
             method="highs-ds",
@@ -102,9 +104,9 @@ class Rest:
             constant = np.inf if answer.status == 2 else 0.0
             return Potential(constant, needed, taken)
         dual = np.maximum(-answer.ineqlin.marginals, 0.0)
-        reduced = np.minimum(weights - matrix.T @ dual, 0.0)
-        constant = float(dual @ lower + _REPEATS * reduced[upper > 0.0].sum())
-        np.add.at(taken, (there[:, 1], there[:, 2]), dual[there[:, 0]])
+        reduced = np.minimum(weights - self.matrix.T @ dual, 0.0)
+        constant = float(dual @ self.lower + _REPEATS * reduced[upper > 0.0].sum())
+        np.add.at(taken, (device, tensor), dual[row])
         return Potential(constant, dual[: p.op_count], taken)
 
     def _write(self) -> None:
@@ -121,10 +123,7 @@ class Rest:
             if old >= 0 and p.home[old] == b:
                 self._row([(column, -1.0), *self._arrives(b, old)], at=(b, old))
         for j, end in enumerate(p.must_end_on.tolist()):
-            if end == ANYWHERE:
-                # Where it is needed its op is, so this adds nothing.
-                continue
-            if end != NOWHERE:
+            if end not in (ANYWHERE, NOWHERE):  # the op of an output that is nowhere is needed
                 self._row(self._arrives(end, j), at=(end, j), lower=1.0)
 
     def _arrives(self, d: int, j: int, *, but_from: int = -1) -> list[tuple[int, float]]:

@@ -15,7 +15,14 @@ from tvm_xengine.solvers.request import PROOF_RATIO
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.states.covers import Covers, make_covers
 from tvm_xengine.solvers.states.estimate import new_scratch
-from tvm_xengine.solvers.states.layout import Layout, Words, first_state, is_within_reach, lay_out
+from tvm_xengine.solvers.states.layout import (
+    WORD,
+    Layout,
+    Words,
+    first_state,
+    is_within_reach,
+    lay_out,
+)
 from tvm_xengine.solvers.states.memory import EXPANDED, GOAL, Memory, new_memory
 from tvm_xengine.solvers.states.shortest import EXHAUSTED, FOUND, FULL, Bench, advance, begin
 
@@ -72,7 +79,7 @@ def shortest_path(
     indexed = index_problem(problem, objective)
     if not is_within_reach(indexed):
         return None
-    if _has_no_room_for_state(indexed):
+    if not problem.state_fits:
         return ShortestPath(np.inf, None, True, 0)
     layout = lay_out(indexed)
     covers = make_covers(indexed, layout)
@@ -94,11 +101,6 @@ def shortest_path(
     bound = float(min(reached[0], cut))
     schedule = _schedule(indexed, layout, memory) if answer == FOUND else None
     return ShortestPath(bound, schedule, answer == FOUND, expanded)
-
-
-def _has_no_room_for_state(indexed: IndexedProblem) -> bool:
-    home_bytes = indexed.problem.home_bytes
-    return any(home_bytes[d.name] > d.budget_bytes for d in indexed.problem.platform.devices)
 
 
 def _new_bench(indexed: IndexedProblem, layout: Layout, covers: Covers) -> Bench:
@@ -164,10 +166,10 @@ def _steps(indexed: IndexedProblem, before: Words, after: Words, code: int) -> l
 
 def _where(indexed: IndexedProblem, row: Words) -> set[tuple[int, int]]:
     """The (device, tensor) pairs of a state."""
-    words = -(-indexed.tensor_count // 64)
+    words = (len(row) - 2) // indexed.device_count - 1
     return {
         (d, j)
         for d in range(indexed.device_count)
         for j in range(indexed.tensor_count)
-        if int(row[d * words + j // 64]) >> (j % 64) & 1
+        if int(row[d * words + j // WORD]) >> (j % WORD) & 1
     }
