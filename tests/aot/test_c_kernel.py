@@ -106,11 +106,24 @@ def strided() -> ForwardModel:
     return build_network("strided", 0, body)
 
 
+def dropped() -> ForwardModel:
+    """Dropouts in a row, which fuse with each other, with a product and with a condition."""
+
+    def body(layers: Layers) -> relax.Expr:
+        x = layers.dropout("drop1", layers.input("x", (3, 14)), 0.25)
+        x = layers.linear("fc1", layers.dropout("drop2", x, 0.5), 20)
+        x = layers.dropout("drop4", layers.dropout("drop3", x, 0.25), 0.5)
+        return layers.linear("fc2", layers.relu("relu", x), 4)
+
+    return build_network("dropped", 0, body)
+
+
 @pytest.mark.parametrize("optimize", Optimize)
 @pytest.mark.parametrize(
     "network",
     [
         "attention",
+        "dropped",
         "strided",
         *(pytest.param(n, marks=pytest.mark.slow) for n in ("ds_cnn", "lenet", "resnet8")),
     ],
@@ -119,7 +132,7 @@ def test_every_kernel_of_a_training_step_computes_the_same_bits(
     network: str, optimize: Optimize, tmp_path: Path
 ) -> None:
     need_tools("host")
-    model = strided() if network == "strided" else MODELS[network]()
+    model = {**MODELS, "strided": strided, "dropped": dropped}[network]()
     training = build_training_step(model, optimizer=SGD())
     platform = Platform((Device("cpu", "c"),), alignment_bytes=8)
     step = lower_for_target(training.mod, platform, C, optimize, TRAIN_STEP)

@@ -21,6 +21,7 @@ from tvm_xengine.codegen.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.errors import InvalidPlatformError, UnsupportedModuleError
 from tvm_xengine.frontends.load import load_model
+from tvm_xengine.frontends.zoo.layers import build_network
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.training.build import build_training_step
 
@@ -31,7 +32,10 @@ needs_no_gpu = pytest.mark.skipif(tvm.device("cuda", 0).exist, reason="there is 
 
 def step_kernels(name, batch):
     """The kernels of a training step: forward, backward and optimizer."""
-    training = build_training_step(load_model(name, batch_size=batch))
+    return kernels_of(build_training_step(load_model(name, batch_size=batch)))
+
+
+def kernels_of(training):
     lowered = tvm.transform.Sequential([LowerToKernels()])(training.mod)
     return {
         symbol.name_hint: func
@@ -68,6 +72,20 @@ def test_small_kernels_compute_the_same_on_an_emulated_gpu(tmp_path):
         "few_long_sums": centred_twice(3000, 3),
     }
     require_same_numbers(funcs, tmp_path)
+
+
+@needs_compiler
+def test_dropouts_in_a_row_compute_the_same_on_an_emulated_gpu(tmp_path):
+    def body(layers):
+        x = layers.input("x", (7, 30))
+        for at in range(3):
+            x = layers.dropout(f"drop{at}", x, 0.25)
+        return layers.linear("fc", layers.relu("relu", x), 4)
+
+    funcs = kernels_of(build_training_step(build_network("drops", 0, body)))
+    drops = {name: func for name, func in funcs.items() if "dropout_dropout" in name}
+    assert drops
+    require_same_numbers(drops, tmp_path)
 
 
 @needs_compiler

@@ -9,9 +9,14 @@ from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
+from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.problem import OpCost
 from tvm_xengine.training.build import build_step_by_recipe, build_training_step
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.forward_ops import read_forward_ops
+from tvm_xengine.training.gradients.randomness import DROPOUT
 from tvm_xengine.training.kernels.randomness import dropout
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.recipe import Recipe
@@ -54,16 +59,19 @@ def _hash(word: np.ndarray) -> np.ndarray:
     return word
 
 
-def test_mask_is_the_hash_of_the_key_and_the_position() -> None:
-    seed, step, op = 12345, 678, 9
-    (mask,) = _masks((seed, step, op))
+def _dropped(size: int, rate: float, seed: int, step: int, op: int) -> np.ndarray:
+    """Which elements dropout makes zero."""
     with np.errstate(over="ignore"):
         salt = np.uint32((op * 0x85EBCA6B + 0x27D4EB2F) % 2**32)
         word = _hash(_hash(np.array(seed, "uint32")) ^ np.uint32(step))
         key = _hash(word ^ salt)
-        random = _hash(_hash(np.arange(6400, dtype="uint32")) ^ key)
-    share = random.astype("float32") * np.float32(2.0**-32)
-    np.testing.assert_array_equal(mask.ravel() == 0, share < np.float32(0.25))
+        random = _hash(_hash(np.arange(size, dtype="uint32")) ^ key)
+    return random.astype("float32") * np.float32(2.0**-32) < np.float32(rate)
+
+
+def test_mask_is_the_hash_of_the_key_and_the_position() -> None:
+    (mask,) = _masks((12345, 678, 9))
+    np.testing.assert_array_equal(mask.ravel() == 0, _dropped(6400, 0.25, 12345, 678, 9))
 
 
 def test_equal_keys_give_equal_masks_and_others_independent_ones() -> None:
@@ -118,3 +126,73 @@ def test_evaluation_drops_nothing() -> None:
 def test_state_has_a_seed_only_when_something_is_drawn() -> None:
     plain = build_training_step(exported(nn.Linear(3, 2), torch.randn(4, 3)))
     assert {"seed", "step"}.isdisjoint(plain.state_names)
+
+
+class Drops(nn.Module):
+    """Dropouts with known masks, where PyTorch is to compute them.
+
+    Parameters
+    ----------
+    ops
+        Number of each dropout in the model; None leaves them to ``torch.export``.
+    """
+
+    def __init__(self, ops: list[int] | None) -> None:
+        super().__init__()
+        self.ops = None if ops is None else iter(ops)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.ops is None:
+            return nn.functional.dropout(x, 0.25)
+        dropped = _dropped(x.numel(), 0.25, seed=3, step=0, op=next(self.ops)).reshape(x.shape)
+        return torch.where(torch.from_numpy(dropped), 0, x / 0.75)
+
+
+CHAINS = {
+    "two": lambda x, w, drop: drop(drop(x)) * w,
+    "three behind a product": lambda x, w, drop: drop(drop(drop(x @ w))),
+    "two before a product": lambda x, w, drop: drop(drop(x * w)) @ w,
+    "two in a condition": lambda x, w, drop: nn.functional.leaky_relu(drop(drop(x @ w))),
+    "two in a polynomial": lambda x, w, drop: nn.functional.gelu(drop(drop(x * w))),
+    "around attention": lambda x, w, drop: drop(drop(drop(drop((x @ w).softmax(-1)) @ x))),
+}
+
+
+class Chain(nn.Module):
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.chain = CHAINS[name]
+        self.weight = nn.Parameter(torch.randn(size, size))
+        self.drop = Drops(None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.chain(x, self.weight, self.drop)
+
+
+@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_dropouts_in_a_row_compute_in_one_kernel_what_pytorch_does(chain: str, size: int) -> None:
+    x, target = torch.randn(2, size, size)
+    module = Chain(chain, size).train()
+    model = exported(module, x)
+    training = build_step_by_recipe(model, Recipe(loss=MEAN_SQUARED_ERROR), seed=3)
+    platform = Platform((Device("cpu", "llvm -mcpu=native"),))
+    lowered = lower_step(training.mod, platform)
+    costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
+    executable = build_step(
+        lowered, plan_keep_everything(make_problem(lowered, platform, lambda _: costs), "cpu")
+    )
+    executable.write(training.initial_state)
+    batch = dict(zip(training.batch_names, (x.numpy(), target.numpy()), strict=True))
+    results = executable.step({**batch, "lr": np.float32(0)})
+
+    module.drop = Drops(
+        [k for k, op in enumerate(read_forward_ops(model.main).ops) if op.op == DROPOUT]
+    )
+    expected = nn.functional.mse_loss(module(x), target)
+    expected.backward()
+    assert float(results["loss"]) == pytest.approx(expected.item(), rel=1e-5)
+    wanted = module.weight.grad.numpy()
+    found = executable.read_state()["weight_velocity"]
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * max(np.abs(wanted).max(), 1e-9), rtol=0)

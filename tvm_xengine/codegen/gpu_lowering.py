@@ -11,6 +11,7 @@ from tvm_xengine.codegen.targets import max_threads_per_block
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.passes.explicit_workspace import ExplicitWorkspace
+from tvm_xengine.passes.inline_trivial_lets import InlineTrivialLets
 
 _SHARED_BYTES = 49_152
 """Shared memory of a block that every NVIDIA GPU grants without being asked."""
@@ -63,6 +64,7 @@ def lower_to_launches(target: Target) -> tvm.transform.Pass:
             s_tir.transform.RewriteUnsafeSelect(),
             ExplicitWorkspace(stack_bytes=0),
             tirx.transform.CommonSubexprElim(),
+            InlineTrivialLets(),
             tirx.transform.FP8ComputeLegalize(),
             tirx.transform.VerifyMemory(),
             s_tir.transform.ThreadSync("shared"),

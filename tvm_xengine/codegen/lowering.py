@@ -8,6 +8,7 @@ from tvm.target import Target
 
 from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.passes.explicit_workspace import ExplicitWorkspace
+from tvm_xengine.passes.inline_trivial_lets import InlineTrivialLets
 
 
 def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
@@ -44,6 +45,7 @@ def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
             s_tir.transform.RewriteUnsafeSelect(),
             ExplicitWorkspace(),
             tirx.transform.CommonSubexprElim(),
+            InlineTrivialLets(),
             tirx.transform.FP8ComputeLegalize(),
             tirx.transform.VerifyMemory(),
         ]
