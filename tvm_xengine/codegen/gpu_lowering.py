@@ -7,11 +7,10 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
 
+from tvm_xengine.codegen.lowering import blocks_to_loops, plan_memory
 from tvm_xengine.codegen.targets import max_threads_per_block
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
-from tvm_xengine.passes.explicit_workspace import ExplicitWorkspace
-from tvm_xengine.passes.inline_trivial_lets import InlineTrivialLets
 
 _SHARED_BYTES = 49_152
 """Shared memory of a block that every NVIDIA GPU grants without being asked."""
@@ -45,28 +44,9 @@ def lower_to_launches(target: Target) -> tvm.transform.Pass:
             s_tir.transform.CompactBufferAllocation(),
             s_tir.transform.LowerAutoCopy(),
             s_tir.transform.UnifyThreadBinding(),
-            s_tir.transform.LowerMatchBuffer(),
-            s_tir.transform.StmtSimplify(),
-            s_tir.transform.AnnotateIrregularLoop(),
-            s_tir.transform.LowerOpaqueBlock(),
-            tirx.transform.FlattenBuffer(),
-            tirx.transform.BF16ComputeLegalize(),
-            tirx.transform.NarrowDataType(32),
-            s_tir.transform.LoopPartition(),
-            tirx.transform.VectorizeLoop(True),
+            *blocks_to_loops(vectors=True),
             s_tir.transform.InjectVirtualThread(),
-            tirx.transform.StorageRewrite(),
-            s_tir.transform.HoistIfThenElse(),
-            tirx.transform.UnrollLoop(),
-            s_tir.transform.RenormalizeSplitPattern(),
-            tirx.transform.StmtSimplify(),
-            tirx.transform.RemoveNoOp(),
-            s_tir.transform.RewriteUnsafeSelect(),
-            ExplicitWorkspace(stack_bytes=0),
-            tirx.transform.CommonSubexprElim(),
-            InlineTrivialLets(),
-            tirx.transform.FP8ComputeLegalize(),
-            tirx.transform.VerifyMemory(),
+            *plan_memory(stack_bytes=0),
             s_tir.transform.ThreadSync("shared"),
             s_tir.transform.ThreadSync("shared.dyn"),
             s_tir.transform.ThreadSync("warp"),

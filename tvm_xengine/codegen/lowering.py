@@ -7,7 +7,7 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
-from tvm_xengine.passes.explicit_workspace import ExplicitWorkspace
+from tvm_xengine.passes.explicit_workspace import STACK_BYTES, ExplicitWorkspace
 from tvm_xengine.passes.inline_trivial_lets import InlineTrivialLets
 
 
@@ -26,30 +26,44 @@ def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
             s_tir.transform.ConvertBlocksToOpaque(),
             s_tir.transform.CompactBufferAllocation(),
-            s_tir.transform.LowerMatchBuffer(),
-            s_tir.transform.StmtSimplify(),
-            s_tir.transform.AnnotateIrregularLoop(),
-            s_tir.transform.LowerOpaqueBlock(),
-            tirx.transform.FlattenBuffer(),
-            tirx.transform.BF16ComputeLegalize(),
-            tirx.transform.NarrowDataType(32),
-            s_tir.transform.LoopPartition(),
             # C has no vectors; its compiler finds them in plain loops.
-            tirx.transform.VectorizeLoop(target.kind.name != "c"),
-            tirx.transform.StorageRewrite(),
-            s_tir.transform.HoistIfThenElse(),
-            tirx.transform.UnrollLoop(),
-            s_tir.transform.RenormalizeSplitPattern(),
-            tirx.transform.StmtSimplify(),
-            tirx.transform.RemoveNoOp(),
-            s_tir.transform.RewriteUnsafeSelect(),
-            ExplicitWorkspace(),
-            tirx.transform.CommonSubexprElim(),
-            InlineTrivialLets(),
-            tirx.transform.FP8ComputeLegalize(),
-            tirx.transform.VerifyMemory(),
+            *blocks_to_loops(vectors=target.kind.name != "c"),
+            *plan_memory(STACK_BYTES),
         ]
     )
+
+
+def blocks_to_loops(*, vectors: bool) -> list[tvm.transform.Pass]:
+    """Passes from blocks with their own buffers to plain loops over flat ones."""
+    return [
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.AnnotateIrregularLoop(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(32),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(vectors),
+    ]
+
+
+def plan_memory(stack_bytes: int) -> list[tvm.transform.Pass]:
+    """Passes that simplify loops, and make every buffer of `stack_bytes` or more workspace."""
+    return [
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        ExplicitWorkspace(stack_bytes),
+        tirx.transform.CommonSubexprElim(),
+        InlineTrivialLets(),
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.VerifyMemory(),
+    ]
 
 
 def lower_to_packed_calls() -> tvm.transform.Pass:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -76,14 +77,14 @@ def run_export(request: Request, console: Console) -> None:
         storage=_STORAGE[wanted.float16],
     )
     model, training = _training(request, wanted)
-    with console.status("exporting") as status:
+    with _progress(console) as on_progress:
         report = export_step(
             model,
             training,
             options,
             wanted.directory,
             force=wanted.force,
-            on_progress=lambda text: status.update(text),
+            on_progress=on_progress,
         )
     _print(report, console)
     if wanted.check:
@@ -109,14 +110,14 @@ def _run_export_library(request: Request, wanted: ExportRequest, console: Consol
         learning_rate=wanted.learning_rate,
     )
     model, training = _training(request, wanted)
-    with console.status("exporting") as status:
+    with _progress(console) as on_progress:
         report = export_library(
             model,
             training,
             options,
             wanted.directory,
             force=wanted.force,
-            on_progress=lambda text: status.update(text),
+            on_progress=on_progress,
         )
     library = report.library
     console.print(
@@ -124,6 +125,13 @@ def _run_export_library(request: Request, wanted: ExportRequest, console: Consol
         f" bytes, of these state {library.state_bytes}; keeping everything takes"
         f" {report.keep_everything_bytes}; written to {report.directory}"
     )
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[str], None]]:
+    """What is being done, on the last line of the console."""
+    with console.status("exporting") as status:
+        yield lambda text: status.update(text)
 
 
 def _training(request: Request, wanted: ExportRequest) -> tuple[ForwardModel, TrainingStep]:

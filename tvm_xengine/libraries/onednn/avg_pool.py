@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tvm_xengine.libraries.library_call import LibraryCall
+from tvm_xengine.libraries.onednn.descriptors import MemoryDesc, PrimitiveDesc
 from tvm_xengine.libraries.onednn.enumerators import (
     ARG_DIFF_DST,
     ARG_DIFF_SRC,
@@ -43,23 +46,28 @@ def adaptive_avg_pool_backward(call: LibraryCall, library: OnednnLibrary) -> Pro
 
 
 def _forward(window: Window, algorithm: int, library: OnednnLibrary) -> Program | None:
-    pooling = window.forward(algorithm, library)
-    if pooling is None:
-        return None
-    builder = ProgramBuilder(library)
     data, output = window.layouts(library)
-    places = {ARG_SRC: builder.part(0, 0, data), ARG_DST: builder.part(1, 0, output)}
-    builder.run(pooling, places)
-    return builder.program()
+    tensors = {ARG_SRC: data, ARG_DST: output}
+    return _one_call(window.forward(algorithm, library), tensors, library)
 
 
 def _backward(window: Window, algorithm: int, library: OnednnLibrary) -> Program | None:
-    pooling = window.backward(algorithm, library)
+    data, output = window.layouts(library)
+    tensors = {ARG_DIFF_DST: output, ARG_DIFF_SRC: data}
+    return _one_call(window.backward(algorithm, library), tensors, library)
+
+
+def _one_call(
+    pooling: PrimitiveDesc | None, tensors: Mapping[int, MemoryDesc], library: OnednnLibrary
+) -> Program | None:
+    """A program of one primitive, whose arguments are the op's tensors in order."""
     if pooling is None:
         return None
     builder = ProgramBuilder(library)
-    data, output = window.layouts(library)
-    places = {ARG_DIFF_DST: builder.part(0, 0, output), ARG_DIFF_SRC: builder.part(1, 0, data)}
+    places = {
+        argument: builder.part(at, 0, layout)
+        for at, (argument, layout) in enumerate(tensors.items())
+    }
     builder.run(pooling, places)
     return builder.program()
 
