@@ -146,7 +146,7 @@ def test_a_thousand_ops_are_predicted_in_two_seconds(
     spent_s = time.process_time() - start_s
     console.print(f"{network}: {ops} ops, {len(costs)} different kernels, {spent_s:.2f} s of CPU")
     assert ops >= 1000
-    assert network == "no_two_alike" or spent_s < MOST_PREDICTION_S
+    assert spent_s < MOST_PREDICTION_S
 
 
 def _deep_resnet(layers: Layers) -> relax.Expr:

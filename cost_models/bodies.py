@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tvm_xengine.cost_models.accesses import Access
 from tvm_xengine.cost_models.expressions import Loop
 from tvm_xengine.cost_models.machine import Machine
-from tvm_xengine.cost_models.statements import Access, Statement
+from tvm_xengine.cost_models.statements import Statement
 
 _WIDEST_AUTOMATIC_BYTES = 32
 """LLVM makes vectors of this size where loops have none, also where there are wider ones."""
@@ -67,9 +68,9 @@ class Body:
 
 def bodies_of(statements: Sequence[Statement], machine: Machine) -> list[Body]:
     """The innermost loops in the order in which they are met."""
-    groups: dict[tuple[int, ...], list[Statement]] = {}
+    groups: dict[int, list[Statement]] = {}
     for statement in statements:
-        groups.setdefault(tuple(map(id, statement.loops)), []).append(statement)
+        groups.setdefault(id(statement.loops), []).append(statement)
     return [_body(group, machine) for group in groups.values()]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tvm import ir, tirx
+
+from tvm_xengine.cost_models.accesses import Access
 
 OP_CLASSES = (
     *("add", "multiply", "divide", "root", "integer_divide", "compare", "branch", "select"),
@@ -84,6 +86,10 @@ class Scope:
         Those whose operations have been counted in this scope.
     guards
         Number of conditions around.
+    accesses
+        What has been found in these loops, so that equal accesses are one.
+    iterations
+        Of all loops together.
     """
 
     loops: tuple[Loop, ...] = ()
@@ -92,40 +98,35 @@ class Scope:
     counted: set[int] = field(default_factory=set)
     weight: float = 1.0
     guards: int = 0
+    accesses: dict[tuple[int, ...], Access] = field(default_factory=dict)
+    iterations: int = 1
 
     def inside(self, var: ir.Var, extent: int, is_parallel: bool) -> Scope:
         """The scope of the body of a loop, or of the threads of a launch."""
         place = [0] * (1 + 2 * len(self.loops)) + [min(1, extent - 1), extent - 1]
         return Scope(
-            (*self.loops, Loop(extent, is_parallel)),
-            {**self.places, identity(var): place},
-            dict(self.bound),
-            set(self.bound),
-            self.weight,
-            self.guards,
+            loops=(*self.loops, Loop(extent, is_parallel)),
+            places={**self.places, identity(var): place},
+            bound=dict(self.bound),
+            counted=set(self.bound),
+            weight=self.weight,
+            guards=self.guards,
+            iterations=self.iterations * extent,
         )
 
     def guarded(self) -> Scope:
         """The scope of a branch."""
-        return Scope(
-            self.loops,
-            dict(self.places),
-            dict(self.bound),
-            set(self.counted),
-            self.weight,
-            self.guards + 1,
+        return replace(
+            self,
+            places=dict(self.places),
+            bound=dict(self.bound),
+            counted=set(self.counted),
+            guards=self.guards + 1,
         )
 
     def weighted(self, factor: float) -> Scope:
         """The scope of a statement that stands for several; names are shared."""
-        return Scope(
-            self.loops,
-            self.places,
-            self.bound,
-            self.counted,
-            self.weight * factor,
-            self.guards,
-        )
+        return replace(self, weight=self.weight * factor)
 
 
 def identity(var: ir.Var) -> int:

@@ -5,20 +5,35 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
+from tvm_xengine.cost_models.accesses import Access
 from tvm_xengine.cost_models.bodies import Body, bodies_of
 from tvm_xengine.cost_models.expressions import OP_CLASSES, Loop
 from tvm_xengine.cost_models.feature_table import BODY_SLOTS, PLAIN_SLOT, KernelFeatures
 from tvm_xengine.cost_models.library_features import library_cycles, library_features
 from tvm_xengine.cost_models.machine import Machine, machine_of
-from tvm_xengine.cost_models.statements import Access, Statement, statements_of
-from tvm_xengine.cost_models.traffic import footprints, missed_bytes
+from tvm_xengine.cost_models.statements import Statement, statements_of
+from tvm_xengine.cost_models.traffic import Run, footprints, missed_bytes, runs_of
 
+_ARITHMETIC = frozenset(("add", "multiply", "divide", "root", "compare", "select", "call"))
 _INNER_LOOPS = 3
 _CONFLICT_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """A kernel with what is read off its loops, for the machine it runs on."""
+
+    kernel: DeviceKernel
+    machine: Machine
+    statements: Sequence[Statement]
+    runs: Sequence[Run]
+    bodies: Sequence[Body]
 
 
 def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
@@ -26,13 +41,15 @@ def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
     machine = machine_of(kernel.target)
     statements = statements_of(kernel.func)
     bodies = bodies_of(statements, machine)
+    runs = runs_of(statements)
+    lowered = _Lowered(kernel, machine, statements, runs, bodies)
     called_cycles = library_cycles(kernel.library, kernel.library_flops, machine)
     work = max(1.0, sum(s.executions for s in statements) + called_cycles)
     flops = sum(s.executions * s.store.lanes * _arithmetic(s.ops) for s in statements)
     flops += kernel.library_flops
     tensors_bytes = sum(map(_tensor_bytes, (*kernel.inputs, *kernel.outputs)))
-    named = _counters(kernel, statements, bodies, machine, work)
-    named |= _kernel_part(kernel, statements, machine, work, flops)
+    named = _counters(lowered, work)
+    named |= _kernel_part(lowered, work, flops)
     named |= library_features(kernel.library, kernel.library_flops)
     total_cycles = max(1.0, called_cycles + sum(body.total_cycles for body in bodies))
     plain_cycles = sum(body.total_cycles for body in bodies if _is_plain(body))
@@ -41,30 +58,40 @@ def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
     named["automatic_share"] = automatic_cycles / total_cycles
     ranked = sorted(bodies, key=lambda body: body.total_cycles, reverse=True)
     plain = next((body for body in ranked if _is_plain(body)), None)
+    nothing = _body_part(None, runs, total_cycles, machine)
+    described = [
+        _body_part(body, runs, total_cycles, machine) for body in ranked[: len(BODY_SLOTS)]
+    ]
     # Where the compiler makes vectors, or does not, small changes of the loops matter most.
-    parts = {id(body): _body_part(body, total_cycles, machine) for body in (None, *ranked)}
-    slots = [parts[id(body)] for body in ranked]
+    if plain is None:
+        slots = [nothing]
+    elif plain in ranked[: len(described)]:
+        slots = [described[ranked.index(plain)]]
+    else:
+        slots = [_body_part(plain, runs, total_cycles, machine)]
     if kernel.library is not None:
-        slots.insert(0, _called_part(parts[id(None)], called_cycles, total_cycles))
-    slots = [parts[id(plain)], *slots, *([parts[id(None)]] * len(BODY_SLOTS))]
+        slots.append(_called_part(nothing, called_cycles, total_cycles))
+    slots += [*described, *([nothing] * len(BODY_SLOTS))]
+    names, numbers = list(named), list(named.values())
     for slot, part in zip((PLAIN_SLOT, *BODY_SLOTS), slots, strict=False):
-        named |= {f"{key}_{slot}": value for key, value in part.items()}
-    values = np.array(list(named.values()), dtype=np.float64)
-    return KernelFeatures(tuple(named), values, work, flops, float(tensors_bytes))
+        names += _names_in_slot(tuple(part), slot)
+        numbers += part.values()
+    values = np.array(numbers, dtype=np.float64)
+    return KernelFeatures(tuple(names), values, work, flops, float(tensors_bytes))
 
 
-def _counters(
-    kernel: DeviceKernel,
-    statements: Sequence[Statement],
-    bodies: Sequence[Body],
-    machine: Machine,
-    work: float,
-) -> dict[str, float]:
+@cache
+def _names_in_slot(names: tuple[str, ...], slot: str) -> tuple[str, ...]:
+    return tuple(f"{name}_{slot}" for name in names)
+
+
+def _counters(lowered: _Lowered, work: float) -> dict[str, float]:
     """What one call asks of the machine, as logarithms; `tvm_xengine.cost_models.machine_time`
     adds them up."""
-    missed = missed_bytes(statements, machine.caches_bytes)
-    loops = {id(loop): (depth, s) for s in statements for depth, loop in enumerate(s.loops)}
-    entries = sum(math.prod(loop.extent for loop in s.loops[:depth]) for depth, s in loops.values())
+    kernel, runs, bodies = lowered.kernel, lowered.runs, lowered.bodies
+    missed = missed_bytes(runs, lowered.machine.caches_bytes)
+    loops = {id(loop): (depth, run) for run in runs for depth, loop in enumerate(run.loops)}
+    entries = sum(math.prod(p.extent for p in run.loops[:depth]) for depth, run in loops.values())
 
     def total(part: str) -> float:
         return float(sum(body.iterations * getattr(body, part) for body in bodies))
@@ -88,24 +115,21 @@ def _counters(
     }
 
 
-def _kernel_part(
-    kernel: DeviceKernel,
-    statements: Sequence[Statement],
-    machine: Machine,
-    work: float,
-    flops: float,
-) -> dict[str, float]:
+def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, float]:
+    kernel, machine = lowered.kernel, lowered.machine
+    statements, runs = lowered.statements, lowered.runs
     inputs_bytes = sum(map(_tensor_bytes, kernel.inputs))
     outputs_bytes = sum(map(_tensor_bytes, kernel.outputs))
     elements = sum(s.executions * s.store.lanes for s in statements)
     loads = [(load, s.executions) for s in statements for load in s.loads]
     traffic = sum(load.bytes_at_once * count for load, count in loads)
     stored = sum(s.store.bytes_at_once * s.executions for s in statements)
-    parallel = sum(s.executions for s in statements if any(p.is_parallel for p in s.loops))
-    extents = [loop.extent for s in statements for loop in s.loops if loop.is_parallel]
+    launched = {id(run.loops) for run in runs if any(loop.is_parallel for loop in run.loops)}
+    parallel = sum(s.executions for s in statements if id(s.loops) in launched)
+    extents = [loop.extent for run in runs for loop in run.loops if loop.is_parallel]
     threads = min(machine.cores, max(extents, default=1)) if kernel.is_parallel else 1
     total_bytes = inputs_bytes + outputs_bytes + kernel.workspace_bytes
-    (whole,) = footprints(statements, (0,))
+    (whole,) = footprints(runs, (0,))
     load_count = max(1.0, sum(count for _, count in loads))
     values = {
         "log_elements": _log(elements),
@@ -125,8 +149,8 @@ def _kernel_part(
         "lanes": elements / work,
         "loads_per_work": load_count / work,
         "statements": float(len(statements)),
-        "nests": float(len({id(s.loops[0]) for s in statements if s.loops})),
-        "depth": float(max((len(s.loops) for s in statements), default=0)),
+        "nests": float(len({id(run.loops[0]) for run in runs if run.loops})),
+        "depth": float(max((len(run.loops) for run in runs), default=0)),
         "parallel_share": parallel / work,
         "log_parallel_extent": _log(max(extents, default=0)),
         "threads": float(threads),
@@ -141,22 +165,32 @@ def _kernel_part(
         "log_machine_l2": _log(machine.caches_bytes[1]),
         "log_machine_l3": _log(machine.caches_bytes[2]),
     }
-    for name in OP_CLASSES:
-        values[f"{name}_per_work"] = sum(s.ops[name] * s.executions for s in statements) / work
+    ops: dict[str, float] = dict.fromkeys(OP_CLASSES, 0.0)
+    loaded: dict[str, float] = dict.fromkeys((*_PATTERNS, _CONFLICTING), 0.0)
+    written = dict(loaded)
+    for s in statements:
+        for name, count in s.ops.items():
+            ops[name] += count * s.executions
+        _count_pattern(written, s.store, s.executions)
+    for load, times in loads:
+        _count_pattern(loaded, load, times)
+    values |= {f"{name}_per_work": count / work for name, count in ops.items()}
     for name in _PATTERNS:
-        hits = sum(count for load, count in loads if _pattern(load) == name)
-        values[f"loads_{name}"] = hits / load_count
-        hits = sum(s.executions for s in statements if _pattern(s.store) == name)
-        values[f"stores_{name}"] = hits / work
-    conflicts = sum(count for load, count in loads if _conflicts(load))
-    values["loads_conflicting"] = conflicts / load_count
-    values["stores_conflicting"] = (
-        sum(s.executions for s in statements if _conflicts(s.store)) / work
-    )
+        values[f"loads_{name}"] = loaded[name] / load_count
+        values[f"stores_{name}"] = written[name] / work
+    values["loads_conflicting"] = loaded[_CONFLICTING] / load_count
+    values["stores_conflicting"] = written[_CONFLICTING] / work
     return values
 
 
 _PATTERNS = ("fixed", "unit", "near", "far")
+_CONFLICTING = "conflicting"
+
+
+def _count_pattern(counts: dict[str, float], access: Access, count: float) -> None:
+    counts[_pattern(access)] += count
+    if _conflicts(access):
+        counts[_CONFLICTING] += count
 
 
 def _called_part(
@@ -171,7 +205,9 @@ def _called_part(
     }
 
 
-def _body_part(body: Body | None, total_cycles: float, machine: Machine) -> dict[str, float]:
+def _body_part(
+    body: Body | None, runs: Sequence[Run], total_cycles: float, machine: Machine
+) -> dict[str, float]:
     """What an innermost loop does; zeros when a kernel has none of that rank."""
     statements = body.statements if body else ()
     loops = body.loops if body else ()
@@ -181,7 +217,8 @@ def _body_part(body: Body | None, total_cycles: float, machine: Machine) -> dict
     for s in statements:
         ops.update(s.ops)
     depths = [len(loops) - 1 - place for place in range(_INNER_LOOPS)]
-    found = footprints(statements, [0, *(max(0, depth) for depth in depths)])
+    mine = [run for run in runs if body is not None and run.loops is body.loops]
+    found = footprints(mine, [0, *(max(0, depth) for depth in depths)])
     values = {
         "share": body.total_cycles / total_cycles if body else 0.0,
         "cycles": body.cycles if body else 0.0,
@@ -239,8 +276,7 @@ def _is_plain(body: Body) -> bool:
 
 
 def _arithmetic(ops: Counter[str]) -> int:
-    names = ("add", "multiply", "divide", "root", "compare", "select", "call")
-    return sum(ops[name] for name in names)
+    return sum(count for name, count in ops.items() if name in _ARITHMETIC)
 
 
 def _reduced(statement: Statement) -> float:

@@ -2,47 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from tvm_xengine.cost_models.statements import Access, Statement
+from tvm_xengine.cost_models.accesses import Access
+from tvm_xengine.cost_models.expressions import Loop
+from tvm_xengine.cost_models.statements import Statement
 
 _LINE_BYTES = 64
 
 
-@dataclass
 class _Pattern:
-    """Accesses to one tensor that move alike, from different starts."""
+    """Accesses to one tensor that move alike, from different starts.
 
-    sample: Access
-    extents: tuple[int, ...]
-    starts_bytes: set[int] = field(default_factory=set)
+    Its lists have an entry for each number of loops that are left out, from none to all.
+    """
 
-    def touched(self, depth: int) -> tuple[float, float, int, int]:
+    def __init__(self, sample: Access, extents: Sequence[int]) -> None:
+        self.tensor = sample.tensor
+        self._at_once = at_once = sample.bytes_at_once
+        lanes_high = 0
+        if sample.lane_stride > 1:
+            lanes_high = sample.element_bytes * (sample.lanes - 1) * sample.lane_stride
+        count, smallest, low, high = 1, 0, 0, lanes_high
+        self._inside: list[tuple[int, int, int, int]] = []
+        for extent, stride, span in zip(
+            (0, *reversed(extents)),
+            (0, *reversed(sample.strides_bytes)),
+            (0, *reversed(sample.spans_bytes)),
+            strict=True,
+        ):
+            if stride:
+                low, high = low + min(0, span or stride), high + max(0, span or stride)
+                count *= extent
+                smallest = min(smallest or abs(stride), abs(stride))
+            # Neighbours that lie closer than a line share it.
+            each = max(at_once, min(smallest, _LINE_BYTES))
+            # Jumps by a power of two use only some of the sets of a cache.
+            held = max(each, smallest & -smallest) if smallest >= _LINE_BYTES else each
+            self._inside.append((count * each, count * held, low, high))
+        self._inside.reverse()
+
+    def touched(self, depth: int, starts_bytes: set[int]) -> tuple[int, int, int, int]:
         """Of one execution of what is inside `depth` loops: bytes, the bytes that a cache needs to
         hold them, and the range they lie in."""
-        access = self.sample
-        count = 1.0
-        smallest = 0
-        low = high = 0
-        for at in range(depth, len(self.extents)):
-            stride = access.strides_bytes[at]
-            if not stride:
-                continue
-            span = access.spans_bytes[at] or stride
-            low, high = low + min(0, span), high + max(0, span)
-            count *= self.extents[at]
-            smallest = min(smallest or abs(stride), abs(stride))
-        at_once = access.bytes_at_once
-        if access.lane_stride > 1:
-            high += access.element_bytes * (access.lanes - 1) * access.lane_stride
-        # Neighbours that lie closer than a line share it.
-        each = max(at_once, min(smallest, _LINE_BYTES))
-        low, high = low + min(self.starts_bytes), high + max(self.starts_bytes) + at_once
-        count *= len(self.starts_bytes)
-        # Jumps by a power of two use only some of the sets of a cache.
-        held = max(each, smallest & -smallest) if smallest >= _LINE_BYTES else each
-        return count * each, count * held, low, high
+        touched, held, low, high = self._inside[min(depth, len(self._inside) - 1)]
+        starts = len(starts_bytes)
+        return (
+            starts * touched,
+            starts * held,
+            low + min(starts_bytes),
+            high + max(starts_bytes) + self._at_once,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Statements that follow each other in the same loops, with the starts of what they touch."""
+
+    loops: tuple[Loop, ...]
+    patterns: Mapping[_Pattern, set[int]]
+
+
+def runs_of(statements: Sequence[Statement]) -> list[Run]:
+    """The statements of a kernel, or some of them, in runs of equal loops."""
+    known: dict[tuple[object, ...], _Pattern] = {}
+    runs: list[Run] = []
+    starts: dict[_Pattern, set[int]] = {}
+    for statement in statements:
+        if not runs or runs[-1].loops is not statement.loops:
+            starts = {}
+            runs.append(Run(statement.loops, starts))
+            extents = tuple(loop.extent for loop in statement.loops)
+        for access in (statement.store, *statement.loads):
+            key = (access.tensor.number, access.strides_bytes, access.lanes, extents)
+            if (pattern := known.get(key)) is None:
+                pattern = known[key] = _Pattern(access, extents)
+            if pattern in starts:
+                starts[pattern].add(access.start_bytes)
+            else:
+                starts[pattern] = {access.start_bytes}
+    return runs
 
 
 @dataclass(frozen=True)
@@ -56,22 +96,22 @@ class Footprint:
     held_bytes: float
 
 
-def footprints(statements: Sequence[Statement], depths: Iterable[int]) -> list[Footprint]:
+def footprints(runs: Sequence[Run], depths: Iterable[int]) -> list[Footprint]:
     """What one execution of what is inside the first `depth` loops touches."""
-    patterns = _patterns(statements)
+    patterns = _patterns(runs)
     return [_union(patterns, depth) for depth in depths]
 
 
-def missed_bytes(statements: Sequence[Statement], caches_bytes: Sequence[int]) -> list[float]:
+def missed_bytes(runs: Sequence[Run], caches_bytes: Sequence[int]) -> list[float]:
     """Bytes that caches of these sizes fetch in one call of a kernel that is called repeatedly.
 
     Iterations of a loop share what they touch as far as one of them fits into the cache, and the
     parts of a sequence as far as they fit together; the reuse-distance argument of Wolf and Lam
     (PLDI 1991, section 3), applied to the whole tree of loops.
     """
-    patterns = _patterns(statements)
+    patterns = _patterns(runs)
     total = _union(patterns, 0)
-    found = _missed(statements, patterns, total, 0, caches_bytes)
+    found = _missed(runs, patterns, total, 0, caches_bytes)
     held = total.held_bytes
     # What fits as a whole is still there from the last call.
     return [
@@ -80,8 +120,8 @@ def missed_bytes(statements: Sequence[Statement], caches_bytes: Sequence[int]) -
 
 
 def _missed(
-    statements: Sequence[Statement],
-    patterns: Sequence[_Pattern],
+    runs: Sequence[Run],
+    patterns: Mapping[_Pattern, set[int]],
     whole: Footprint,
     depth: int,
     caches_bytes: Sequence[int],
@@ -90,8 +130,8 @@ def _missed(
     if whole.held_bytes <= min(caches_bytes):
         return [whole.touched_bytes] * len(caches_bytes)
     result = [0.0] * len(caches_bytes)
-    for part in _parts(statements, depth):
-        own = patterns if len(part) == len(statements) else _patterns(part)
+    for part in _parts(runs, depth):
+        own = patterns if len(part) == len(runs) else _patterns(part)
         every = whole if own is patterns else _union(own, depth)
         missed = [every.touched_bytes] * len(caches_bytes)
         if depth < len(part[0].loops):
@@ -111,45 +151,42 @@ def _missed(
     ]
 
 
-def _parts(statements: Sequence[Statement], depth: int) -> Iterable[list[Statement]]:
-    """Runs of statements in the same loop at `depth`, or in none."""
-    part: list[Statement] = []
+def _parts(runs: Sequence[Run], depth: int) -> Iterable[list[Run]]:
+    """Those that follow each other in the same loop at `depth`, or in none."""
+    part: list[Run] = []
     last: object = None
-    for statement in statements:
-        loop = statement.loops[depth] if depth < len(statement.loops) else None
+    for run in runs:
+        loop = run.loops[depth] if depth < len(run.loops) else None
         if part and loop is not last:
             yield part
             part = []
-        part.append(statement)
+        part.append(run)
         last = loop
     if part:
         yield part
 
 
-def _patterns(statements: Iterable[Statement]) -> list[_Pattern]:
-    found: dict[tuple[object, ...], _Pattern] = {}
-    for statement in statements:
-        extents = tuple(loop.extent for loop in statement.loops)
-        for access in (statement.store, *statement.loads):
-            key = (access.tensor.number, access.strides_bytes, extents, access.lanes)
-            if key not in found:
-                found[key] = _Pattern(access, extents)
-            found[key].starts_bytes.add(access.start_bytes)
-    return list(found.values())
+def _patterns(runs: Sequence[Run]) -> Mapping[_Pattern, set[int]]:
+    if len(runs) == 1:
+        return runs[0].patterns
+    found: dict[_Pattern, set[int]] = {}
+    for run in runs:
+        for pattern, starts_bytes in run.patterns.items():
+            found[pattern] = found[pattern] | starts_bytes if pattern in found else starts_bytes
+    return found
 
 
-def _union(patterns: Iterable[_Pattern], depth: int) -> Footprint:
-    ranges: dict[int, list[float]] = {}
-    for pattern in patterns:
-        touched, held, low, high = pattern.touched(depth)
-        tensor = pattern.sample.tensor
-        if tensor.number not in ranges:
-            ranges[tensor.number] = [0.0, 0.0, low, high, tensor.size_bytes]
-        known = ranges[tensor.number]
-        known[0] += touched
-        known[1] += held
-        known[2], known[3] = min(known[2], low), max(known[3], high)
+def _union(patterns: Mapping[_Pattern, set[int]], depth: int) -> Footprint:
+    ranges: dict[int, tuple[int, int, int, int, int]] = {}
+    for pattern, starts_bytes in patterns.items():
+        touched, held, low, high = pattern.touched(depth, starts_bytes)
+        number, size_bytes = pattern.tensor
+        if number in ranges:
+            more, more_held, lowest, highest, _ = ranges[number]
+            touched, held = touched + more, held + more_held
+            low, high = min(low, lowest), max(high, highest)
+        ranges[number] = (touched, held, low, high, size_bytes)
     return Footprint(
-        sum(min(touched, high - low, size) for touched, _, low, high, size in ranges.values()),
-        sum(min(held, high - low) for _, held, low, high, _ in ranges.values()),
+        float(sum(min(each, high - low, size) for each, _, low, high, size in ranges.values())),
+        float(sum(min(held, high - low) for _, held, low, high, _ in ranges.values())),
     )

@@ -13,17 +13,18 @@ from tvm import te, tirx
 from tests.codegen.kernels import BASELINE, matmul
 from tvm_xengine.codegen.lowering import lower_to_explicit_memory
 from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.statements import Statement, statements_of
-from tvm_xengine.cost_models.traffic import footprints, missed_bytes
+from tvm_xengine.cost_models.statements import statements_of
+from tvm_xengine.cost_models.traffic import Run, footprints, missed_bytes, runs_of
 
 LINE_BYTES = 64
 FLOAT_BYTES = 4
 
 
-def statements(func: tirx.PrimFunc) -> list[Statement]:
+def runs(func: tirx.PrimFunc) -> list[Run]:
     """Of the loops as they are written, without a schedule."""
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return statements_of(lower_to_explicit_memory(resolve_target(BASELINE))(module)["main"])
+    lowered = lower_to_explicit_memory(resolve_target(BASELINE))(module)["main"]
+    return runs_of(statements_of(lowered))
 
 
 def window_sums(extent: int, window: int, stride: int) -> tirx.PrimFunc:
@@ -45,7 +46,7 @@ def test_windows_that_overlap_are_counted_once(extent, window, stride):
         (i * stride + p, j * stride + q)
         for i, j, p, q in product(range(extent), range(extent), range(window), range(window))
     }
-    (found,) = footprints(statements(window_sums(extent, window, stride)), (0,))
+    (found,) = footprints(runs(window_sums(extent, window, stride)), (0,))
     exact = FLOAT_BYTES * (len(touched) + extent**2)
     assert exact <= found.touched_bytes <= 1.1 * exact
 
@@ -54,7 +55,7 @@ def test_a_column_needs_a_line_for_each_element():
     x = te.placeholder((256, 64), "float32", name="x")
     k = te.reduce_axis((0, 256), name="k")
     y = te.compute((64,), lambda j: te.sum(x[k, j], axis=k), name="y")
-    inner = footprints(statements(te.create_prim_func([x, y])), (1,))[0]
+    inner = footprints(runs(te.create_prim_func([x, y])), (1,))[0]
     assert inner.touched_bytes == pytest.approx(256 * LINE_BYTES, rel=0.05)
     # Rows are 256 bytes apart: only every fourth set of a cache takes the column.
     assert inner.held_bytes == pytest.approx(4 * 256 * LINE_BYTES, rel=0.05)
@@ -76,7 +77,7 @@ def test_misses_of_a_product_are_near_those_of_a_cache(extents, cache_bytes):
     cache = Cache(cache_bytes)
     cache.misses_bytes(addresses())  # the first call warms it
     expected = cache.misses_bytes(addresses())
-    (found,) = missed_bytes(statements(matmul(*extents)), (cache_bytes,))
+    (found,) = missed_bytes(runs(matmul(*extents)), (cache_bytes,))
     if expected == 0:
         assert found == 0
     else:
