@@ -1,16 +1,18 @@
-"""How long the compiler's own stages take on a graph of a thousand ops.
+"""How long compiling takes: the compiler's own stages on a thousand ops, and ResNet-50's step.
 
-Not a timed test: the figures are printed, and what is asserted is that the result is right.
-Run with ``make bench``.
+The stages are not judged: their figures are printed, and what is asserted is that the result is
+right. Run with ``make bench``.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
 import tvm
 from tvm import relax
 
@@ -27,6 +29,7 @@ from tvm_xengine.schedule import Compute, with_frees
 from tvm_xengine.simulate import simulate
 
 OPS = 1000
+COLD_S, WARM_S = 180, 20
 
 
 def deep_step(layers: int) -> tvm.IRModule:
@@ -102,3 +105,14 @@ def test_importing_the_solvers_is_quick_and_loads_no_tvm() -> None:
         f"\nimport tvm_xengine.solvers.solve in a new process {time.perf_counter() - start:.2f} s"
     )
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.slow
+def test_resnet50_compiles_in_minutes_and_loads_in_seconds(tmp_path: Path) -> None:
+    """Two devices, the first time with an empty store, then again in a new process."""
+    command = [sys.executable, "-m", "benchmarks.compile_step", "resnet50", str(tmp_path)]
+    for what, most_s in (("cold", COLD_S), ("warm", WARM_S)):
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found = json.loads(done.stdout)
+        print(f"\nresnet50, {what}: {done.stdout.strip()}")
+        assert found["total_s"] < most_s
