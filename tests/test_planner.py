@@ -62,3 +62,25 @@ def test_a_plans_arenas_fit_the_budgets(problem: Problem) -> None:
         assert again.arena_bytes[device.name] >= plan.simulation.peak_bytes[device.name]
     assert plan.result.value is not None
     assert plan.result.bound <= plan.result.value * (1 + 1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(problems(max_ops=4))
+def test_a_plan_is_never_worse_than_the_one_it_began_from(problem: Problem) -> None:
+    try:
+        before = plan_schedule(problem, PlanOptions(solver="greedy", limits=Limits(2.0)))
+    except NoScheduleError:
+        return
+    # Greedy answers do not depend on the start, so only the planner can keep it.
+    for solver in ("greedy", "auto"):
+        options = PlanOptions(solver=solver, limits=Limits(2.0))
+        after = plan_schedule(problem, options, start=before.schedule)
+        assert after.simulation.cost_us <= before.simulation.cost_us * (1 + 1e-9)
+
+
+def test_a_start_that_does_not_fit_is_no_plan() -> None:
+    _, roomy = keep_everything(chain(devices=2), "d0")
+    problem = chain(408, devices=2).with_budgets({"d0": 407})
+    plan = plan_schedule(problem, QUICK, start=roomy)
+    assert plan.schedule != roomy
+    assert plan.arenas.arena_bytes["d0"] <= 407

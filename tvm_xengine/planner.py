@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tvm_xengine.arena import ArenaPlan, plan_arenas
-from tvm_xengine.errors import InvalidProblemError, NoScheduleError
+from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError, NoScheduleError
 from tvm_xengine.platform import UNLIMITED_BYTES
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Compute, Schedule, with_frees
@@ -53,37 +54,98 @@ def plan_schedule(
     problem: Problem,
     options: PlanOptions,
     on_progress: Callable[[str], None] | None = None,
+    *,
+    start: Schedule | None = None,
 ) -> Plan:
     """The best schedule that was found whose ARENAS fit the budgets of `problem`.
 
     Solvers count live bytes; an address layout may need more. Where it does, the solver is
-    asked again with budgets that are smaller by the excess. The bound of the first answer is
-    kept, because only that one holds for the budgets asked for.
+    asked again with budgets that are smaller by the excess, in the time that is left or a
+    quarter of the limit. The bound of the first answer is kept, because only that one holds for
+    the budgets asked for.
+
+    Parameters
+    ----------
+    start
+        A schedule to begin from, such as that of a plan with other costs. Where its arenas fit,
+        no worse one is returned.
 
     Raises
     ------
     NoScheduleError
         With the solver's advice: what budget is known to work, and what binds.
     """
-    first = _solve(problem, options, on_progress)
+    question = _Question(problem, options, start, on_progress)
+    first = question.solve(problem, options.limits, options.seed)
     if first.schedule is None:
         raise NoScheduleError(_no_schedule_message(problem, first))
+    known = _known_plan(question, first)
+    try:
+        found = _plan_with_arenas(question, first)
+    except NoScheduleError:
+        if known is None:
+            raise
+        return known
+    value = options.objective.of
+    return known if known and value(known.simulation) < value(found.simulation) else found
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked for, and since when."""
+
+    problem: Problem
+    options: PlanOptions
+    start: Schedule | None
+    on_progress: Callable[[str], None] | None
+    begun_s: float = field(default_factory=time.monotonic)
+
+    def solve(self, problem: Problem, limits: Limits, seed: int) -> SolveResult:
+        """The answer for other budgets, perhaps."""
+        return solve(
+            problem,
+            self.options.solver,
+            objective=self.options.objective,
+            limits=limits,
+            seed=seed,
+            start=self.start,
+            on_progress=self.on_progress,
+        )
+
+
+def _known_plan(question: _Question, first: SolveResult) -> Plan | None:
+    """The schedule to begin from; None where it breaks a rule of the problem or does not fit."""
+    problem, options, schedule = question.problem, question.options, question.start
+    if schedule is None:
+        return None
+    try:
+        simulation = simulate(problem, schedule)
+    except InvalidScheduleError:
+        return None
+    arenas = plan_arenas(problem, schedule, seed=options.seed)
+    if _excess_bytes(problem, arenas):
+        return None
+    value = options.objective.of(simulation)
+    result = replace(first, schedule=schedule, value=value, solver=f"{options.solver} (start)")
+    return Plan(problem, _for_asked_budgets(first, result), schedule, simulation, arenas)
+
+
+def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
+    """The first answer, or one for smaller budgets, whose layout fits the budgets asked for."""
+    assert first.schedule is not None
+    problem, seed = question.problem, question.options.seed
     result, schedule = first, first.schedule
     margin: dict[str, int] = {}
     share = 1.0  # of the margin that is taken off the budgets
     for attempt in range(MAX_TIGHTENINGS):
-        arenas = plan_arenas(problem, schedule, seed=options.seed + attempt)
-        excess = {
-            device.name: arenas.arena_bytes[device.name] - device.budget_bytes
-            for device in problem.platform.devices
-            if arenas.arena_bytes[device.name] > device.budget_bytes
-        }
+        arenas = plan_arenas(problem, schedule, seed=seed + attempt)
+        excess = _excess_bytes(problem, arenas)
         if not excess:
             simulation = simulate(problem, schedule)
             return Plan(problem, _for_asked_budgets(first, result), schedule, simulation, arenas)
         for name in {*margin, *excess}:
             margin[name] = int(share * margin.get(name, 0)) + excess.get(name, 0)
-        result, share = _solve_with_margin(problem, options, margin, attempt, on_progress)
+        result, share = _solve_with_margin(question, margin, attempt)
         assert result.schedule is not None
         schedule = result.schedule
     raise NoScheduleError(
@@ -92,33 +154,25 @@ def plan_schedule(
     )
 
 
-def _solve(
-    problem: Problem,
-    options: PlanOptions,
-    on_progress: Callable[[str], None] | None,
-) -> SolveResult:
-    return solve(
-        problem,
-        options.solver,
-        objective=options.objective,
-        limits=options.limits,
-        seed=options.seed,
-        on_progress=on_progress,
-    )
+def _excess_bytes(problem: Problem, arenas: ArenaPlan) -> dict[str, int]:
+    """By how much arenas are larger than the budgets of their devices."""
+    return {
+        device.name: arenas.arena_bytes[device.name] - device.budget_bytes
+        for device in problem.platform.devices
+        if arenas.arena_bytes[device.name] > device.budget_bytes
+    }
 
 
 def _solve_with_margin(
-    problem: Problem,
-    options: PlanOptions,
-    margin: Mapping[str, int],
-    attempt: int,
-    on_progress: Callable[[str], None] | None,
+    question: _Question, margin: Mapping[str, int], attempt: int
 ) -> tuple[SolveResult, float]:
     """An answer for budgets that are smaller by the margin, or by the largest share that works."""
-    limits = replace(options.limits, time_limit_s=options.limits.time_limit_s / 4)
-    again = replace(options, limits=limits, seed=options.seed + attempt + 1)
+    problem, limits = question.problem, question.options.limits
+    seed = question.options.seed + attempt + 1
     share = 1.0
     while True:
+        left_s = limits.time_limit_s - (time.monotonic() - question.begun_s)
+        again = replace(limits, time_limit_s=max(left_s, limits.time_limit_s / 4))
         tightened = problem.with_budgets(
             {
                 name: max(1, problem.platform.device(name).budget_bytes - int(share * size))
@@ -126,7 +180,7 @@ def _solve_with_margin(
             }
         )
         try:
-            result = _solve(tightened, again, on_progress)
+            result = question.solve(tightened, again, seed)
         except InvalidProblemError:  # some state is larger than the tightened budget
             result = None
         if result is not None and result.schedule is not None:
