@@ -10,12 +10,17 @@ from dataclasses import dataclass, replace
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.planner import Plan
 from tvm_xengine.problem import CostSource, OpCost, Problem
-from tvm_xengine.schedule import Compute
+from tvm_xengine.schedule import Compute, Schedule
+from tvm_xengine.simulate import simulate
 
 _MEASURED = (CostSource.MEASURED, CostSource.CACHED)
 
 Costs = Mapping[str, OpCost]
 """By the symbol of the kernel."""
+
+
+Planner = Callable[[Problem, Schedule | None], Plan]
+"""From a problem, and a schedule to begin from, to a plan."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ class Planning:
     problem_with
         The problem with these costs.
     sketch, plan
-        A fast planner for the rounds, and a thorough one for the end.
+        A fast planner for the rounds, and a thorough one for the end; both begin from the
+        cheapest schedule that is known, if there is one.
     measure
         Measures kernels.
     """
@@ -79,8 +85,8 @@ class Planning:
     kernels: Mapping[str, DeviceKernel]
     kernel_of: Callable[[str, str], str]
     problem_with: Callable[[Costs], Problem]
-    sketch: Callable[[Problem], Plan]
-    plan: Callable[[Problem], Plan]
+    sketch: Planner
+    plan: Planner
     measure: Callable[[Sequence[DeviceKernel]], Costs]
 
 
@@ -102,25 +108,38 @@ def plan_actively(
     limits = limits or ActiveLimits()
     start_s = time.monotonic()
     costs = dict(predicted)
+    found: list[Plan] = []
     rounds = 0
 
     def may_go_on() -> bool:
         return time.monotonic() - start_s < limits.time_s
 
+    def planned(planner: Planner, now: Costs) -> Plan:
+        problem = planning.problem_with(now)
+        plan = planner(problem, _cheapest(problem, found))
+        found.append(plan)
+        return plan
+
     for _ in range(limits.rounds):
-        sketch = planning.sketch(planning.problem_with(_optimistic(costs)))
+        sketch = planned(planning.sketch, _optimistic(costs))
         if not may_go_on() or not _measure_more(planning, sketch, costs, limits):
             break
         rounds += 1
-    plan = planning.plan(planning.problem_with(costs))
+    plan = planned(planning.plan, costs)
     # Where the rounds ended early, the last plan may rely on kernels that no sketch has used.
     for _ in range(limits.rounds):
         if not may_go_on() or not _measure_more(planning, plan, costs, limits):
             break
         rounds += 1
-        plan = planning.plan(planning.problem_with(costs))
+        plan = planned(planning.plan, costs)
     known = sum(cost.source in _MEASURED for cost in costs.values())
     return ActivePlan(plan, known, len(planning.kernels), rounds)
+
+
+def _cheapest(problem: Problem, plans: Sequence[Plan]) -> Schedule | None:
+    """The best schedule of earlier plans by the costs of `problem`."""
+    values = [plan.result.objective.of(simulate(problem, plan.schedule)) for plan in plans]
+    return plans[values.index(min(values))].schedule if plans else None
 
 
 def _measure_more(

@@ -10,6 +10,7 @@ from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
 from tvm_xengine.planner import PlanOptions, plan_schedule
 from tvm_xengine.problem import CostSource, OpCost, Problem
 from tvm_xengine.report.intervals import cost_interval_us, cost_sources
+from tvm_xengine.schedule import Schedule
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.result import Limits
 
@@ -28,6 +29,7 @@ class Laboratory:
         self.true = pair(residual(4), 0.6, slow=1.5, link_gb_s=5.0, seed=seed)
         rng = np.random.default_rng(seed)
         self.measured: list[str] = []
+        self.started: list[tuple[Problem, Schedule | None]] = []
         self.kernels = {}
         self.predicted = {}
         for op, costs in self.true.costs.items():
@@ -60,8 +62,10 @@ class Laboratory:
             }
             return replace(self.true, costs=table)
 
-        def plan(problem):
-            return plan_schedule(problem, PlanOptions(solver="greedy", limits=Limits(5.0)))
+        def plan(problem, start):
+            self.started.append((problem, start))
+            options = PlanOptions(solver="greedy", limits=Limits(5.0))
+            return plan_schedule(problem, options, start=start)
 
         return Planning(
             self.kernels, lambda op, device: f"{op}@{device}", problem_with, plan, plan, measure
@@ -76,7 +80,7 @@ def test_measuring_what_the_plan_relies_on_is_nearly_as_good_as_measuring_all(se
     laboratory = Laboratory(seed, factor=2.0)
     planning = laboratory.planning()
     found = plan_actively(planning, laboratory.predicted)
-    best = planning.plan(laboratory.true)
+    best = planning.plan(laboratory.true, None)
     assert laboratory.really_us(found.plan) <= 1.05 * laboratory.really_us(best)
     assert len(laboratory.measured) < len(laboratory.kernels)
     assert len(set(laboratory.measured)) == len(laboratory.measured)
@@ -100,3 +104,19 @@ def test_no_more_than_the_allowed_share_is_measured():
     limits = ActiveLimits(kernels_ratio=0.25)
     plan_actively(laboratory.planning(), laboratory.predicted, limits)
     assert 0 < len(laboratory.measured) <= 0.25 * len(laboratory.kernels)
+
+
+def test_every_round_begins_from_the_cheapest_schedule_so_far():
+    laboratory = Laboratory(1, factor=3.0)
+    found = plan_actively(laboratory.planning(), laboratory.predicted)
+    assert len(laboratory.started) >= 3
+    assert laboratory.started[0][1] is None
+    schedules = [schedule for _, schedule in laboratory.started[1:]]
+    for place, (problem, start) in enumerate(laboratory.started[1:]):
+        known = [simulate(problem, schedule).cost_us for schedule in schedules[: place + 1]]
+        assert simulate(problem, start).cost_us == min(known)
+    final, _ = laboratory.started[-1]
+    assert all(
+        simulate(final, found.plan.schedule).cost_us <= simulate(final, schedule).cost_us
+        for schedule in schedules
+    )

@@ -29,6 +29,7 @@ from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
 from tvm_xengine.platform import Platform
 from tvm_xengine.platform_file import read_platform
 from tvm_xengine.problem import CostSource, Problem
+from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.tuning.schedules import TunedSchedules
 
@@ -78,10 +79,17 @@ def costed_problem(request: Request, lowered: LoweredStep, console: Console) -> 
     return problem
 
 
-def plan_for(request: Request, problem: Problem, console: Console) -> Plan:
-    """The plan, with the solver that is asked for."""
+def plan_for(
+    request: Request, problem: Problem, console: Console, start: Schedule | None = None
+) -> Plan:
+    """The plan, with the solver that is asked for, perhaps from a schedule to begin from."""
     with console.status("solving") as status:
-        return plan_schedule(problem, request.plan, lambda text: status.update(f"solving: {text}"))
+        return plan_schedule(
+            problem,
+            request.plan,
+            lambda text: status.update(f"solving: {text}"),
+            start=start,
+        )
 
 
 def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Console) -> ActivePlan:
@@ -102,7 +110,7 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
         with show_progress(console) as track:
             return measured_kernel_costs(request, track)(wanted)
 
-    def sketch(problem: Problem) -> Plan:
+    def sketch(problem: Problem, start: Schedule | None) -> Plan:
         limit_s = min(_SKETCH_S, request.plan.limits.time_limit_s / 2)
         limits = replace(
             request.plan.limits,
@@ -110,14 +118,14 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
             gap_ratio=max(0.01, request.plan.limits.gap_ratio),
         )
         quick = replace(request, plan=replace(request.plan, limits=limits))
-        return plan_for(quick, problem, console)
+        return plan_for(quick, problem, console, start)
 
     planning = Planning(
         kernels=kernels,
         kernel_of=lambda op, device: lowered.kernel(op, device).symbol,
         problem_with=problem_with,
         sketch=sketch,
-        plan=lambda problem: plan_for(request, problem, console),
+        plan=lambda problem, start: plan_for(request, problem, console, start),
         measure=measure,
     )
     predicted = _predicted(list(kernels.values()), console)
