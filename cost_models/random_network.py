@@ -14,6 +14,9 @@ from tvm_xengine.frontends.zoo.layers import Layers, build_network
 _WIDTHS = (3, 5, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _COMMON_EXTENTS = (4, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 _MANY_CHANNELS = (96, 128, 192, 256, 384, 512, 768, 1024)
+_LARGEST_WEIGHT = 1 << 25
+"""Elements of the weights of a random fully connected layer."""
+
 _LARGEST_IMAGE = 1 << 18
 """Elements of an activation behind which the random network narrows."""
 
@@ -191,15 +194,17 @@ def _each_channel(r: _Random) -> relax.Expr:
 
 
 def _wide_vectors(r: _Random) -> relax.Expr:
-    """Fully connected layers whose weights are larger than the caches."""
-    widths = (768, 1000, 1024, 1536, 2048, 3072, 4096)
-    x: relax.Expr = r.layers.input("x", (r.batch_size, int(r.rng.choice(widths))))
-    x = r.layers.linear(r.name("fc"), x, int(r.rng.choice(widths)), bias=r.happens(0.8))
-    x = _activation(r, x)
-    if r.happens(0.6):
-        x = r.layers.dropout(r.name("dropout"), x, 0.5)
-    if r.happens(0.5):
-        x = _activation(r, r.layers.linear(r.name("fc"), x, int(r.rng.choice(widths[:5]))))
+    """Fully connected layers whose weights are larger than the caches, some than all of them."""
+    widths = (768, 1000, 1024, 1536, 2048, 3072, 4096, 5000, 6144, 8192)
+    width = int(r.rng.choice(widths))
+    x: relax.Expr = r.layers.input("x", (r.batch_size, width))
+    for _ in range(r.between(1, 2)):
+        suited = [each for each in widths if each * width <= _LARGEST_WEIGHT]
+        width = int(r.rng.choice(suited))
+        x = r.layers.linear(r.name("fc"), x, width, bias=r.happens(0.8))
+        x = _activation(r, x)
+        if r.happens(0.4):
+            x = r.layers.dropout(r.name("dropout"), x, 0.5)
     return r.layers.linear("head", x, r.between(2, 1000))
 
 
