@@ -7,6 +7,7 @@ filled in, and returns what the operator returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod, sqrt
 
 import numpy as np
@@ -385,6 +386,59 @@ def conv_transpose(
     return _with_channel_bias(builder, y, bias)
 
 
+def avg_pool(
+    rank: int,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> relax.Expr:
+    """Averages over windows of two or three axes, or their sums over `divisor`."""
+    shape = static_shape(x.ty)
+    sizes, widths = _per_axis(size, rank), _per_axis(padding, rank)
+    steps = _per_axis(stride, rank) if len(stride) else sizes
+    if len(shape) == rank + 1:
+        x = builder.emit(relax.op.expand_dims(x, 0))
+    if divisor is not None:
+        # Whole windows of zeros and elements, so that each average is its sum over the same number.
+        space = shape[-rank:]
+        behind = _padding_behind(space, sizes, steps, widths, ceil_mode=ceil_mode)
+        around = [0, 0, 0, 0]
+        for before, after in zip(widths, behind, strict=True):
+            around += [before, after]
+        x, widths, ceil_mode = builder.emit(relax.op.nn.pad(x, around)), [0] * rank, False
+    pool = relax.op.nn.avg_pool2d if rank == 2 else relax.op.nn.avg_pool3d
+    y = pool(x, sizes, steps, widths, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+    if divisor is not None:
+        y = relax.op.multiply(builder.emit(y), _scalar(prod(sizes) / divisor, x))
+    if len(shape) == rank + 1:
+        y = relax.op.squeeze(builder.emit(y), [0])
+    return builder.emit(y)
+
+
+def _padding_behind(
+    space: Sequence[int],
+    sizes: Sequence[int],
+    steps: Sequence[int],
+    widths: Sequence[int],
+    *,
+    ceil_mode: bool,
+) -> list[int]:
+    """How many elements behind the last ones the windows read."""
+    behind = []
+    for extent, size, step, width in zip(space, sizes, steps, widths, strict=True):
+        rest = extent + 2 * width - size
+        last = -(-rest // step) if ceil_mode else rest // step
+        if last * step >= extent + width:
+            last -= 1  # no window starts behind the last element
+        behind.append(max(0, last * step + size - extent - width))
+    return behind
+
+
 def _with_channel_bias(
     builder: relax.BlockBuilder, y: relax.Expr, bias: relax.Expr | None
 ) -> relax.Expr:
@@ -452,6 +506,7 @@ CONVERTERS: dict[str, Converter] = {
     "addmm.default": addmm,
     "amax.default": amax,
     "amin.default": amin,
+    **{f"avg_pool{rank}d.default": partial(avg_pool, rank) for rank in (2, 3)},
     "baddbmm.default": addmm,
     "bmm.default": matmul,
     **{f"conv{rank}d.{form}": conv for rank in (1, 2, 3) for form in ("default", "padding")},

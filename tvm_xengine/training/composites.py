@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import sqrt
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from tvm_xengine.frontends.model import Array
@@ -37,6 +38,8 @@ def is_composite(op: ForwardOp) -> bool:
     """Whether an op is differentiated by taking it apart."""
     if op.op == "relax.median":
         return op.call.attrs.axis is None or not len(op.call.attrs.axis)
+    if op.op in ("relax.full", "relax.full_like"):
+        return _is_infinite(op.call.args[1])
     return op.op in COMPOSITES
 
 
@@ -116,6 +119,19 @@ def _triangle(keep: Callable[[int, int, int], object]) -> Expansion:
     return expansion
 
 
+def _is_infinite(value: relax.Expr) -> bool:
+    return isinstance(value, tvm.ir.GenericConst) and bool(np.isinf(value.value.numpy()).all())
+
+
+def _full(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
+    """The value at every place; TVM's own kernel takes no infinite one."""
+    like, fill = call.args[0], operands[-1]
+    shape = like if isinstance(like, relax.ShapeExpr) else like.ty.shape
+    dtype = str(call.attrs.dtype or dtype_of(operands[0]))
+    value = fill if dtype_of(fill) == dtype else relax.op.astype(fill, dtype)
+    return relax.op.broadcast_to(value, shape)
+
+
 def _median_of_all(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
     """As the median along the only axis of the flat tensor."""
     (x,) = operands
@@ -184,6 +200,8 @@ def _cross_entropy_with_logits(_call: relax.Call, operands: Sequence[relax.Var])
 COMPOSITES: dict[str, Expansion] = {
     "relax.median": _median_of_all,
     "relax.ewise_fma": _fused_multiply_add,
+    "relax.full": _full,
+    "relax.full_like": _full,
     "relax.log_add_exp": _log_add_exp,
     "relax.meshgrid": _meshgrid,
     "relax.nn.attention": _attention,

@@ -1,0 +1,54 @@
+"""Operators that TVM's importer gets wrong come from PyTorch with their meaning."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.training.autograd import exported, worst_gradient_error
+
+OPERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
+    "sums over a divisor": (lambda x: F.avg_pool2d(x, 2, divisor_override=3), (2, 3, 6, 7)),
+    "padded sums over a divisor": (
+        lambda x: F.avg_pool2d(x, (3, 2), (2, 3), 1, divisor_override=5),
+        (2, 3, 6, 7),
+    ),
+    "sums that end outside": (
+        lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=4),
+        (2, 3, 8, 9),
+    ),
+    "averages that end outside": (
+        lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        (2, 3, 8, 9),
+    ),
+    "averages of one image": (lambda x: F.avg_pool2d(x, 3, 1), (3, 6, 7)),
+    "sums of volumes": (lambda x: F.avg_pool3d(x, 2, divisor_override=7), (2, 2, 5, 4, 4)),
+    "minus infinity where masked": (
+        lambda x: x.masked_fill(torch.ones(5, 5).triu(1).bool(), float("-inf")).softmax(-1),
+        (2, 5, 5),
+    ),
+    "minus infinity in a tensor": (
+        lambda x: torch.maximum(x, torch.full((4, 5), float("-inf"))),
+        (2, 4, 5),
+    ),
+}
+
+
+class Operator(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.function, shape = OPERATORS[name]
+        self.weight = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x * self.weight).flatten().reshape(1, -1)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_gradients_are_those_of_autograd(name: str) -> None:
+    torch.manual_seed(0)
+    module = Operator(name)
+    x = torch.randn(OPERATORS[name][1])
+    assert worst_gradient_error(exported(module, x), module, x, torch.tensor([3])) < 1e-5
