@@ -67,6 +67,18 @@ class BoostedTrees:
     seed: int = 0
     name: str = "boosted trees"
 
+    def sketched(self) -> BoostedTrees:
+        """One member of half the trees that learn twice as fast: nearly as good, in a quarter of
+        the time."""
+        return replace(
+            self,
+            members=1,
+            trees=self.trees // 2,
+            learning_rate=2 * self.learning_rate,
+            body_trees=self.body_trees // 2,
+            body_learning_rate=2 * self.body_learning_rate,
+        )
+
     def fit(self, data: Dataset) -> BoostedTreesPredictor:
         """Learn, holding out one family after the other to calibrate the interval.
 
@@ -144,15 +156,7 @@ class BoostedTrees:
         self, data: Dataset, fitted: BoostedTreesPredictor
     ) -> tuple[float, float, float]:
         # A sketch of the model errs a little more, so the interval is rather too wide.
-        sketch = replace(
-            self,
-            members=1,
-            trees=self.trees // 2,
-            learning_rate=2 * self.learning_rate,
-            body_trees=self.body_trees // 2,
-            body_learning_rate=2 * self.body_learning_rate,
-        )
-        rows, predicted, disagreement = held_out(sketch, data)
+        rows, predicted, disagreement = held_out(self.sketched(), data)
         residuals = np.abs(np.log(data.time_us[rows] / predicted))
         scaled = residuals / (disagreement + fitted.disagreement_floor)
         bins = _size_bins(predicted)

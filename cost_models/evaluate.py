@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,59 +19,79 @@ _RANDOM_FOLDS = 5
 _LARGEST_RATIO = 0.2
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Kernels that were not learned from, and what was predicted for them."""
+
+    data: Dataset
+    predicted: Prediction
+
+    def metrics(self) -> Metrics:
+        """Errors over all of them."""
+        interval = (self.predicted.lo_us, self.predicted.hi_us)
+        families = self.data.families
+        return metrics_of(self.data.time_us, self.predicted.time_us, families, interval)
+
+    def by_source(self) -> dict[str, Metrics]:
+        """Errors of generated kernels, and of each library's; empty where there is one source."""
+        names = sorted(set(self.data.sources))
+        return {
+            name: self._take([source == name for source in self.data.sources]).metrics()
+            for name in names
+            if len(names) > 1
+        }
+
+    def by_family(self) -> dict[str, Metrics]:
+        """Errors of each network family; a kernel counts in all that have it."""
+        found = {}
+        for family in self.data.all_families():
+            mine = self._take([family in names for names in self.data.families])
+            alone = replace(mine.data, families=((family,),) * len(mine.data))
+            found[family] = replace(mine, data=alone).metrics()
+        return found
+
+    def _take(self, mask: Sequence[bool]) -> HeldOut:
+        rows = np.flatnonzero(mask)
+        p = self.predicted
+        part = Prediction(p.time_us[rows], p.lo_us[rows], p.hi_us[rows])
+        return HeldOut(self.data.take(rows), part)
+
+
 def evaluate(
     model: CostModel,
     data: Dataset,
     split: str,
-    on_fold: Callable[[int], None] | None = None,
+    on_fold: Callable[[int, int, str], None] | None = None,
 ) -> Metrics:
-    """Errors of a model over all folds of a split.
+    """Errors of a model over all folds of a split; parameters as of :func:`hold_out`."""
+    return hold_out(model, data, split, on_fold).metrics()
+
+
+def hold_out(
+    model: CostModel,
+    data: Dataset,
+    split: str,
+    on_fold: Callable[[int, int, str], None] | None = None,
+) -> HeldOut:
+    """What a model predicts for the kernels that the folds of a split test.
 
     Parameters
     ----------
     split
         A key of `SPLITS`.
     on_fold
-        Called after each fold with the number of folds done.
+        Called after each fold with the number of folds done, the number of all and the model's
+        name.
     """
-    return _judge(data, *_predict_folds(model, data, split, on_fold))
-
-
-def evaluate_by_source(model: CostModel, data: Dataset, split: str) -> dict[str, Metrics]:
-    """Errors by the name of the model, and with those of each source apart where there are
-    several."""
-    rows, predicted = _predict_folds(model, data, split, None)
-    result = {model.name: _judge(data, rows, predicted)}
-    sources = np.array([data.sources[row] for row in rows])
-    names = sorted(set(sources))
-    for name in names if len(names) > 1 else ():
-        mine = np.flatnonzero(sources == name)
-        part = Prediction(predicted.time_us[mine], predicted.lo_us[mine], predicted.hi_us[mine])
-        result[f"{model.name}, {name}"] = _judge(data, rows[mine], part)
-    return result
-
-
-def _predict_folds(
-    model: CostModel, data: Dataset, split: str, on_fold: Callable[[int], None] | None
-) -> tuple[NDArray[np.int_], Prediction]:
-    """The rows that some fold tests, and what is predicted for them."""
     times = np.full((3, len(data)), np.nan)
-    for number, (train, test) in enumerate(SPLITS[split](data), start=1):
+    folds = list(SPLITS[split](data))
+    for number, (train, test) in enumerate(folds, start=1):
         answer = model.fit(data.take(train)).predict(data.table.take(test))
         times[:, test] = answer.time_us, answer.lo_us, answer.hi_us
         if on_fold is not None:
-            on_fold(number)
+            on_fold(number, len(folds), model.name)
     rows = np.flatnonzero(np.isfinite(times[0]))
-    return rows, Prediction(*times[:, rows])
-
-
-def _judge(data: Dataset, rows: NDArray[np.int_], predicted: Prediction) -> Metrics:
-    return metrics_of(
-        data.time_us[rows],
-        predicted.time_us,
-        [data.families[row] for row in rows],
-        (predicted.lo_us, predicted.hi_us),
-    )
+    return HeldOut(data.take(rows), Prediction(*times[:, rows]))
 
 
 def _random_folds(data: Dataset) -> Folds:

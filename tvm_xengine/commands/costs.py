@@ -32,7 +32,7 @@ from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roof
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.card import make_card
 from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
-from tvm_xengine.cost_models.evaluate import evaluate_by_source
+from tvm_xengine.cost_models.evaluate import hold_out
 from tvm_xengine.cost_models.measure import measure_kernels
 from tvm_xengine.cost_models.measurements import (
     MeasurementCache,
@@ -57,7 +57,13 @@ from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.platform_file import read_platform
 from tvm_xengine.problem import CostSource, OpCost
-from tvm_xengine.report.costs import NOISE, print_costs, print_facts, print_metrics
+from tvm_xengine.report.costs import (
+    NOISE,
+    print_costs,
+    print_facts,
+    print_families,
+    print_metrics,
+)
 from tvm_xengine.report.summary import write_json
 from tvm_xengine.training.build import build_training_step
 
@@ -142,18 +148,29 @@ def _train(request: CostsRequest, console: Console) -> dict[str, Any]:
 
 def _eval(request: CostsRequest, console: Console) -> dict[str, Any]:
     data = QUANTITIES[request.quantity](DatasetFolder(dataset_path(request)).load())
-    models: list[CostModel] = [BoostedTrees()]
+    trees = BoostedTrees()
+    models: list[CostModel] = [trees.sketched() if request.is_sketch else trees]
     if request.with_baselines:
         models += [Roofline(), NearestNeighbours(), LogLinear()]
     document: dict[str, Any] = {}
     for split in request.splits:
         rows: dict[str, Metrics] = {NOISE: noise_floor(data.rounds_us, data.families)}
         for model in models:
-            with console.status(f"{split}: {model.name}"):
-                rows |= evaluate_by_source(model, data, split)
+            with show_progress(console) as track:
+                held_out = hold_out(model, data, split, track(f"{split}: {model.name}"))
+            rows[model.name] = held_out.metrics()
+            rows |= {f"{model.name}, {name}": m for name, m in held_out.by_source().items()}
+            if split == "family" and model is models[0]:
+                families = held_out.by_family()
+                print_families(console, f"{model.name}, each family held out", families)
+                document["families"] = _as_document(families)
         print_metrics(console, f"split by {split}", rows)
-        document[split] = {name: asdict(metrics) for name, metrics in rows.items()}
+        document[split] = _as_document(rows)
     return document
+
+
+def _as_document(rows: Mapping[str, Metrics]) -> dict[str, Any]:
+    return {name: asdict(metrics) for name, metrics in rows.items()}
 
 
 def _predict(request: CostsRequest, console: Console) -> dict[str, Any]:
@@ -172,7 +189,7 @@ def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
         rows = evaluate_transfer(BoostedTrees(), source, target, request.measurements)
         title = f"to {target.targets[0]}"
         print_metrics(console, title, rows)
-        document[title] = {row: asdict(metrics) for row, metrics in rows.items()}
+        document[title] = _as_document(rows)
     if not document:
         raise InvalidDatasetError(
             f"{request.dataset}: expected two devices with at least"

@@ -41,6 +41,25 @@ def print_metrics(console: Console, title: str, rows: Mapping[str, Metrics]) -> 
     console.print(table)
 
 
+def print_families(console: Console, title: str, families: Mapping[str, Metrics]) -> None:
+    """One row for each network family, with the error of the time of all its kernels together."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("family")
+    for column in ("kernels", "median", "> 20 us within 25", "Kendall", "total", "in interval"):
+        table.add_column(column, justify="right")
+    for name, metrics in families.items():
+        table.add_row(
+            name,
+            str(metrics.kernels),
+            _percent(metrics.median_error_ratio),
+            _percent(metrics.long_within_25_ratio),
+            f"{metrics.kendall:.3f}",
+            _percent(metrics.worst_total_ratio),
+            _percent(metrics.coverage_ratio),
+        )
+    console.print(table)
+
+
 def print_costs(
     console: Console, title: str, costs: Sequence[tuple[str, str, str, int, OpCost]]
 ) -> None:
