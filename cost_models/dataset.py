@@ -205,6 +205,9 @@ def make_dataset(
 ) -> Dataset:
     """Arrays of records with their measurements.
 
+    A kernel that two families share on different devices belongs to both on each, so that holding
+    out a family leaves none of its kernels behind.
+
     Raises
     ------
     InvalidDatasetError
@@ -238,7 +241,7 @@ def make_dataset(
             for record, _ in rows
         ),
         targets=tuple(record.target for record, _ in rows),
-        families=tuple(record.families for record, _ in rows),
+        families=_families([record for record, _ in rows]),
         sources=tuple(record.source for record, _ in rows),
         rounds_us=tuple(
             tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for _, m in rows
@@ -246,6 +249,14 @@ def make_dataset(
         workspace_bytes=np.array([record.workspace_bytes for record, _ in rows], dtype=np.float64),
         energy_uj=np.array([m.energy_uj for _, m in rows]),
     )
+
+
+def _families(records: Sequence[KernelRecord]) -> tuple[tuple[str, ...], ...]:
+    """For each record every family that its kernel was met in, on whatever device."""
+    found: dict[str, set[str]] = {}
+    for record in records:
+        found.setdefault(record.kernel, set()).update(record.families)
+    return tuple(tuple(sorted(found[record.kernel])) for record in records)
 
 
 def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:

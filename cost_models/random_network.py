@@ -13,7 +13,7 @@ from tvm_xengine.frontends.zoo.layers import Layers, build_network
 
 _WIDTHS = (3, 5, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _COMMON_EXTENTS = (4, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
-_MANY_CHANNELS = (96, 128, 192, 256, 384, 512, 768, 1024)
+_MANY_CHANNELS = (96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 _LARGEST_WEIGHT = 1 << 25
 """Elements of the weights of a random fully connected layer."""
 
@@ -143,18 +143,27 @@ def _hourglass(r: _Random) -> relax.Expr:
 
 def _late_stages(r: _Random) -> relax.Expr:
     """Many channels on few pixels, where weights are most of what is read."""
-    extent = r.between(1, 10)
-    channels = int(r.rng.choice(_MANY_CHANNELS))
-    x: relax.Expr = r.layers.input("x", (r.batch_size, channels, extent, extent))
+    extent = r.between(1, 10) if r.happens(0.6) else r.between(1, 3)
+    x: relax.Expr = r.layers.input(
+        "x", (r.batch_size, int(r.rng.choice(_MANY_CHANNELS)), extent, extent)
+    )
     for _ in range(r.between(1, 3)):
-        before = static_shape(x.ty)
-        x = _convolution(r, x, channels=int(r.rng.choice(_MANY_CHANNELS)), keeps_size=True)
-        if r.happens(0.3) and before[2] >= 2:
-            x = r.layers.conv(
-                r.name("halve"), x, int(r.rng.choice(_MANY_CHANNELS)), 3, stride=2, padding=1
-            )
+        before = x
+        channels = static_shape(x.ty)[1]
+        if r.happens(0.3):
+            hidden = int(r.rng.choice(_MANY_CHANNELS))
+            x = _activation(r, _convolution(r, x, channels=hidden, keeps_size=True))
+            x = r.layers.conv(r.name("back"), x, channels, 1)
+        else:
+            channels = int(r.rng.choice(_MANY_CHANNELS))
+            x = _convolution(r, x, channels=channels, keeps_size=True)
+        if r.happens(0.3) and extent >= 2:
+            halved = int(r.rng.choice(_MANY_CHANNELS))
+            x = r.layers.conv(r.name("halve"), x, halved, 3, stride=2, padding=1)
         if r.happens(0.6):
             x = r.layers.batch_norm(r.name("norm"), x)
+        if static_shape(x.ty) == static_shape(before.ty) and r.happens(0.7):
+            x = r.layers.add(r.name("sum"), x, before)
         x = _activation(r, x)
     x = r.layers.global_avg_pool("mean", x) if r.happens(0.7) else r.layers.flatten("flat", x)
     return r.layers.linear("head", x, r.between(2, 100))
@@ -269,7 +278,9 @@ def _convolution(
         channels //= 2
     is_depthwise = not keeps_size and r.happens(0.2)
     if keeps_size or r.happens(0.8):
-        odd = [extent for extent in (1, 3, 3, 5, 7) if extent <= min(height, width)]
+        # With a border a window may be larger than the image.
+        widest = min(height, width) + (2 if keeps_size else 0)
+        odd = [extent for extent in (1, 3, 3, 5, 7) if extent <= widest]
         kernel = (extent := int(r.rng.choice(odd)), extent)
     else:
         kernel = (min(height, r.between(1, 10)), min(width, r.between(1, 5)))

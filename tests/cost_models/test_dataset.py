@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_families_of_a_kernel_add_up(tmp_path):
     folder.measurements.add(measurement())
     assert DatasetFolder(tmp_path).load().families == (("lenet", "mlp"),)
     assert len((tmp_path / "kernels.jsonl").read_text().splitlines()) == 3  # names, two records
+
+
+def test_a_kernel_belongs_to_the_families_it_was_met_in_on_any_device(tmp_path):
+    folder = DatasetFolder(tmp_path)
+    for device, family in (("d", "lenet"), ("e", "mlp")):
+        folder.add(replace(record(families=(family,)), device=device), NAMES)
+        folder.measurements.add(replace(measurement(), device=device))
+    data = folder.load()
+    assert data.families == (("lenet", "mlp"),) * 2
 
 
 def test_a_line_cut_off_by_a_kill_is_skipped_and_the_next_is_whole(tmp_path, caplog):
