@@ -23,6 +23,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.step import TRAIN_STEP
 
@@ -138,6 +139,17 @@ def test_every_kernel_of_a_training_step_computes_the_same_bits(
     step = lower_for_target(training.mod, platform, C, optimize, TRAIN_STEP)
     kernels = list({kernel.symbol: kernel for kernel in step.kernels.values()}.values())
     assert differences(kernels, tmp_path) == []
+
+
+def test_a_sum_over_all_axes_starts_before_its_loops(tmp_path: Path) -> None:
+    """Compilers warn of a sum that may not have been started, and warnings are errors here."""
+    need_tools("host")
+    training = build_training_step(dropped(), loss=MEAN_SQUARED_ERROR, optimizer=SGD())
+    platform = Platform((Device("cpu", "c"),), alignment_bytes=8)
+    step = lower_for_target(training.mod, platform, C, Optimize.SIZE, TRAIN_STEP)
+    (loss,) = [k for k in step.kernels.values() if k.name == "mean_squared_error_forward"]
+    assert "if (" not in c_kernel(loss, "loss").source
+    assert differences([loss], tmp_path) == []
 
 
 def elementwise(

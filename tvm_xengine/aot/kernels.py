@@ -154,10 +154,10 @@ def _sum_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
     axes = sch.get(block).iter_vars
     outer = [axis.iter_type == tirx.IterVar.DataPar for axis in axes].count(True)
     loops = sch.get_loops(block)
-    if not 0 < outer < len(loops) == len(axes):
+    if not outer < len(loops) == len(axes):
         return
     readers = sch.get_consumers(block)
-    if len(readers) == 1 and not is_reduction(sch, readers[0]):
+    if outer and len(readers) == 1 and not is_reduction(sch, readers[0]):
         with contextlib.suppress(ScheduleError):
             sch.reverse_compute_at(readers[0], loops[outer - 1])
     with contextlib.suppress(ScheduleError):
