@@ -19,6 +19,9 @@ MAX_TIGHTENINGS = 10
 """How often a schedule is asked for again because its address layout did not fit."""
 
 
+_FAR_RATIO = 1.1
+
+
 @dataclass(frozen=True)
 class Plan:
     """A schedule with everything that is known about it.
@@ -61,7 +64,8 @@ def plan_schedule(
 
     Solvers count live bytes; an address layout may need more. Where it does, the solver is
     asked again with budgets that are smaller by the excess, in the time that is left or a
-    quarter of the limit. The bound of the first answer is kept, because only that one holds for
+    quarter of the limit, and in the whole limit where that ends far from the first answer. The
+    bound of the first answer is kept, because only that one holds for
     the budgets asked for.
 
     Parameters
@@ -145,7 +149,7 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
             return Plan(problem, _for_asked_budgets(first, result), schedule, simulation, arenas)
         for name in {*margin, *excess}:
             margin[name] = int(share * margin.get(name, 0)) + excess.get(name, 0)
-        result, share = _solve_with_margin(question, margin, attempt)
+        result, share = _solve_with_margin(question, first, margin, attempt)
         assert result.schedule is not None
         schedule = result.schedule
     raise NoScheduleError(
@@ -164,7 +168,7 @@ def _excess_bytes(problem: Problem, arenas: ArenaPlan) -> dict[str, int]:
 
 
 def _solve_with_margin(
-    question: _Question, margin: Mapping[str, int], attempt: int
+    question: _Question, first: SolveResult, margin: Mapping[str, int], attempt: int
 ) -> tuple[SolveResult, float]:
     """An answer for budgets that are smaller by the margin, or by the largest share that works."""
     problem, limits = question.problem, question.options.limits
@@ -184,6 +188,9 @@ def _solve_with_margin(
         except InvalidProblemError:  # some state is larger than the tightened budget
             result = None
         if result is not None and result.schedule is not None:
+            if again != limits and _is_far(result, first):
+                better = replace(question, start=result.schedule)
+                result = better.solve(tightened, limits, seed)
             return result, share
         share /= 2
         if share < 1 / 16:
@@ -192,6 +199,13 @@ def _solve_with_margin(
                 f" need about {dict(margin)} bytes more, and nothing was found with that margin."
                 " Raise the budgets by that much"
             )
+
+
+def _is_far(result: SolveResult, first: SolveResult) -> bool:
+    """Whether a little less memory seems to cost so much that time was too short."""
+    if result.value is None or first.value is None:
+        return False
+    return result.value > _FAR_RATIO * first.value
 
 
 def keep_everything(problem: Problem, device: str) -> tuple[Problem, Schedule]:
