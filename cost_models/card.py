@@ -8,14 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from tvm_xengine.cost_models.boosted_trees import BoostedTrees, held_out
+from tvm_xengine.cost_models.boosted_trees import (
+    BoostedTrees,
+    BoostedTreesPredictor,
+    held_out,
+)
 from tvm_xengine.cost_models.dataset import Dataset
 from tvm_xengine.cost_models.metrics import metrics_of, noise_floor
 
 
-def make_card(model: BoostedTrees, data: Dataset) -> dict[str, Any]:
+def make_card(model: BoostedTrees, data: Dataset, fitted: BoostedTreesPredictor) -> dict[str, Any]:
     """Data, errors on held-out families beside the noise floor, and ranges."""
-    rows, predicted, _ = held_out(model, data)
+    rows, typical_us, _ = held_out(model, data)
+    predicted = fitted.mean_us(typical_us)
     families = [data.families[row] for row in rows]
     ranges = np.quantile(data.time_us, (0, 0.01, 0.5, 0.99, 1))
     return {

@@ -54,6 +54,7 @@ def write_model(model: ModelFile, path: Path) -> None:
         "rate_limits": predictor.rate_limits,
         "disagreement_floor": predictor.disagreement_floor,
         "widths": predictor.widths,
+        "smearing": predictor.smearing,
         "most_threads": predictor.most_threads,
         "architectures": model.architectures,
         "sources": model.sources,
@@ -98,6 +99,7 @@ def read_model(path: Path) -> ModelFile:
             rate_limits=tuple(document["rate_limits"]),
             disagreement_floor=float(document["disagreement_floor"]),
             widths=tuple(document["widths"]),
+            smearing=tuple(document.get("smearing", (1.0, 1.0, 1.0))),
             most_threads=int(document["most_threads"]),
         )
         return ModelFile(

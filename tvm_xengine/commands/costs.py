@@ -138,7 +138,7 @@ def _train(request: CostsRequest, console: Console) -> dict[str, Any]:
     model = BoostedTrees(seed=request.seed)
     with console.status("learning, and holding out one family after the other"):
         predictor = model.fit(data)
-        card = make_card(model, data)
+        card = make_card(model, data, predictor)
     architectures = tuple(sorted({architecture_of(target) for target in set(data.targets)}))
     sources = tuple(sorted(set(data.sources)))
     write_model(ModelFile(predictor, architectures, sources, card), _required(request.output))
