@@ -24,7 +24,7 @@ from tvm_xengine.compiler import lower_step, make_problem, measured_costs, with_
 from tvm_xengine.cost_models.active import ActiveLimits, Costs
 from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.dataset import RANDOM, TIR, Dataset, DatasetFolder
+from tvm_xengine.cost_models.dataset import RANDOM, Dataset, DatasetFolder
 from tvm_xengine.cost_models.evaluate import SPLITS, hold_out
 from tvm_xengine.cost_models.feature_table import table_of
 from tvm_xengine.cost_models.features import kernel_features
@@ -37,7 +37,7 @@ from tvm_xengine.cost_models.measurements import (
 from tvm_xengine.cost_models.metrics import noise_floor
 from tvm_xengine.cost_models.model import Predictor
 from tvm_xengine.cost_models.predict import default_model, predict_costs
-from tvm_xengine.cost_models.transfer import evaluate_transfer
+from tvm_xengine.cost_models.transfer import evaluate_transfer, other_targets
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
@@ -112,14 +112,12 @@ def test_prediction_errors(data: Dataset, console: Console, split: str) -> None:
 
 
 def test_transfer_to_the_other_device(data: Dataset, console: Console) -> None:
-    """Generated kernels only: a library has kernels for one of the two targets."""
-    generated = data.take([row for row, source in enumerate(data.sources) if source == TIR])
-    for device in sorted(set(generated.devices)):
-        mine = np.array([name == device for name in generated.devices])
-        source, target = (generated.take(np.flatnonzero(rows)) for rows in (~mine, mine))
+    for name in sorted(set(data.targets)):
+        source, target = other_targets(data, name)
         if len(source) and len(target) >= 500:
             rows = evaluate_transfer(SKETCH, source, target, (20, 50, 100, 250))
-            print_metrics(console, f"to {target.targets[0]}", rows)
+            print_metrics(console, f"to {name}", rows)
+            assert rows["250 chosen"].median_error_ratio < rows["no measurement"].median_error_ratio
 
 
 def test_features_take_under_ten_milliseconds(console: Console) -> None:

@@ -42,6 +42,18 @@ def transfer(model: BoostedTrees, source: Dataset, few: Dataset) -> TransferredP
     return TransferredPredictor(model.fit_point(pooled.take(rows)))
 
 
+def other_targets(data: Dataset, target: str) -> tuple[Dataset, Dataset]:
+    """Kernels for all other targets, and those for this one from sources that the others have.
+
+    Targets and not fingerprints, because another version of the code generator is another
+    fingerprint, and no new device.
+    """
+    mine = np.array([name == target for name in data.targets])
+    known = {data.sources[row] for row in np.flatnonzero(~mine)}
+    rows = [int(row) for row in np.flatnonzero(mine) if data.sources[row] in known]
+    return data.take(np.flatnonzero(~mine)), data.take(rows)
+
+
 def evaluate_transfer(
     model: BoostedTrees, source: Dataset, target: Dataset, counts: Sequence[int]
 ) -> dict[str, Metrics]:

@@ -13,7 +13,7 @@ from tvm_xengine.cost_models.boosted_trees import BoostedTrees, family_folds
 from tvm_xengine.cost_models.evaluate import SPLITS, evaluate
 from tvm_xengine.cost_models.metrics import metrics_of, noise_floor
 from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
-from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer
+from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer, other_targets
 from tvm_xengine.errors import InvalidDatasetError
 
 QUICK = BoostedTrees(members=2, trees=80, learning_rate=0.2, depth=5)
@@ -192,3 +192,18 @@ def test_predictors_need_no_compiler():
         "sys.exit('tvm' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_another_version_of_the_code_generator_is_no_new_device(data):
+    halves = ["old"] * 300 + ["new"] * 300
+    both = replace(
+        data,
+        devices=tuple(halves),
+        targets=("here",) * 400 + ("there",) * 200,
+        sources=("tir",) * 350 + ("onednn",) * 50 + ("tir",) * 200,
+    )
+    source, target = other_targets(both, "here")
+    assert set(source.targets) == {"there"}
+    assert set(target.targets) == {"here"}
+    assert set(target.devices) == {"old", "new"}
+    assert set(target.sources) == {"tir"}  # nothing is known of the library on the other

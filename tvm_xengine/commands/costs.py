@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel
@@ -31,7 +30,7 @@ from tvm_xengine.compiler import LoweredStep, lower_step
 from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.card import make_card
-from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.dataset import DatasetFolder
 from tvm_xengine.cost_models.evaluate import hold_out
 from tvm_xengine.cost_models.measure import measure_kernels
 from tvm_xengine.cost_models.measurements import (
@@ -52,7 +51,7 @@ from tvm_xengine.cost_models.quantities import QUANTITIES
 from tvm_xengine.cost_models.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.cost_models.transfer import evaluate_transfer
+from tvm_xengine.cost_models.transfer import evaluate_transfer, other_targets
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.platform_file import read_platform
@@ -182,19 +181,19 @@ def _predict(request: CostsRequest, console: Console) -> dict[str, Any]:
 def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
     data = DatasetFolder(dataset_path(request)).load()
     document: dict[str, Any] = {}
-    for name in sorted(set(data.devices)):
-        source, target = _by_device(data, name)
+    for name in sorted(set(data.targets)):
+        source, target = other_targets(data, name)
         if not len(source) or len(target) < 2 * max(request.measurements):
             continue
         rows = evaluate_transfer(BoostedTrees(), source, target, request.measurements)
-        title = f"to {target.targets[0]}"
+        title = f"to {name}"
         print_metrics(console, title, rows)
         document[title] = _as_document(rows)
     if not document:
         raise InvalidDatasetError(
-            f"{request.dataset}: expected two devices with at least"
+            f"{request.dataset}: expected two targets with at least"
             f" {2 * max(request.measurements)} kernels each, found"
-            f" {dict(Counter(data.devices))}; collect more, or ask for fewer measurements"
+            f" {dict(Counter(data.targets))}; collect more, or ask for fewer measurements"
         )
     return document
 
@@ -274,12 +273,6 @@ def _generated(platform: Platform) -> Platform:
     return replace(
         platform, devices=tuple(replace(device, kernels=("tir",)) for device in platform.devices)
     )
-
-
-def _by_device(data: Dataset, device: str) -> tuple[Dataset, Dataset]:
-    """The kernels of all other devices, and those of this one."""
-    rows = np.array([name == device for name in data.devices])
-    return data.take(np.flatnonzero(~rows)), data.take(np.flatnonzero(rows))
 
 
 def _summary(card: Mapping[str, Any]) -> dict[str, Any]:
