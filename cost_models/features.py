@@ -86,8 +86,7 @@ def _names_in_slot(names: tuple[str, ...], slot: str) -> tuple[str, ...]:
 
 
 def _counters(lowered: _Lowered, work: float) -> dict[str, float]:
-    """What one call asks of the machine, as logarithms; `tvm_xengine.cost_models.machine_time`
-    adds them up."""
+    """What one call asks of the machine, as logarithms."""
     kernel, runs, bodies = lowered.kernel, lowered.runs, lowered.bodies
     missed = missed_bytes(runs, lowered.machine.caches_bytes)
     loops = {id(loop): (depth, run) for run in runs for depth, loop in enumerate(run.loops)}

@@ -2,19 +2,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.cost_models.synthetic import synthetic
 from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees, family_folds
-from tvm_xengine.cost_models.evaluate import SPLITS, evaluate
+from tvm_xengine.cost_models.evaluate import SPLITS, evaluate, hold_out
 from tvm_xengine.cost_models.metrics import metrics_of, noise_floor
+from tvm_xengine.cost_models.model import Prediction
 from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
 from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer, other_targets
 from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.report.costs import print_families, print_metrics
 
 QUICK = BoostedTrees(members=2, trees=80, learning_rate=0.2, depth=5)
 
@@ -207,3 +211,33 @@ def test_another_version_of_the_code_generator_is_no_new_device(data):
     assert set(target.targets) == {"here"}
     assert set(target.devices) == {"old", "new"}
     assert set(target.sources) == {"tir"}  # nothing is known of the library on the other
+
+
+@dataclass(frozen=True)
+class MeanRate:
+    """A model of somebody else's, as the README describes it."""
+
+    name: str = "mean rate"
+    us_per_work: float = 1.0
+
+    def fit(self, data):
+        return replace(self, us_per_work=float(np.median(data.time_us / data.table.work)))
+
+    def predict(self, table):
+        time_us = self.us_per_work * table.work
+        return Prediction(time_us, time_us / 2, time_us * 2)
+
+
+def test_a_model_of_ones_own_gets_the_tables(data):
+    done = []
+    found = hold_out(MeanRate(), data, "family", lambda *news: done.append(news))
+    assert done[-1] == (6, 6, "mean rate")
+    assert len(found.data) == len(data)
+    families = found.by_family()
+    assert set(families) == set(data.all_families())
+    assert sum(metrics.kernels for metrics in families.values()) == len(data)
+    assert found.by_source() == {}
+    console = Console(file=StringIO(), width=150)
+    print_metrics(console, "all", {"mean rate": found.metrics()})
+    print_families(console, "families", families)
+    assert console.file.getvalue().count("family") >= 7
