@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.solvers.chains import repeated_start
 from tests.strategies import problems
+from tvm_xengine.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import Problem
+from tvm_xengine.problem import OpCost, Problem
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.result import Limits, Objective, Status
@@ -20,9 +21,12 @@ from tvm_xengine.solvers.states.search import shortest_path
 
 pytestmark = pytest.mark.filterwarnings("error")
 
+SHARES = st.sampled_from((0.0, 0.1, 0.3, 0.6, 1.1))
+"""Below which share of a budget tensors are not counted at first: none, some, all."""
 
-def _same_as_exhaustive(problem: Problem, objective: Objective) -> None:
-    found = shortest_path(problem, objective)
+
+def _same_as_exhaustive(problem: Problem, objective: Objective, counted_share: float) -> None:
+    found = shortest_path(problem, objective, counted_share=counted_share)
     assume(found is not None)
     assert found is not None
     expected = solve_exhaustively(problem, objective=objective, limits=Limits(20.0))
@@ -37,21 +41,27 @@ def _same_as_exhaustive(problem: Problem, objective: Objective) -> None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(problem=problems(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)))
-def test_the_optimum_is_that_of_exhaustive_search(problem: Problem, objective: Objective) -> None:
-    _same_as_exhaustive(problem, objective)
+@given(
+    problem=problems(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)), share=SHARES
+)
+def test_the_optimum_is_that_of_exhaustive_search(
+    problem: Problem, objective: Objective, share: float
+) -> None:
+    _same_as_exhaustive(problem, objective, share)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(problem=problems(max_devices=3), data=st.data())
-def test_devices_with_room_for_everything(problem: Problem, data: st.DataObject) -> None:
+@given(problem=problems(max_devices=3), share=SHARES, data=st.data())
+def test_devices_with_room_for_everything(
+    problem: Problem, share: float, data: st.DataObject
+) -> None:
     platform = problem.platform
     names = [device.name for device in platform.devices]
     ample = data.draw(st.sets(st.sampled_from(names)))
     budgets = {d.name: 2**20 if d.name in ample else d.budget_bytes for d in platform.devices}
     links = tuple(Link(a, b, 2.0, 0.064, 31.25) for a in names for b in names if a != b)
     linked = replace(platform.with_budgets(budgets), links=links)
-    _same_as_exhaustive(replace(problem, platform=linked), Objective.COST)
+    _same_as_exhaustive(replace(problem, platform=linked), Objective.COST, share)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -63,6 +73,32 @@ def test_no_order_that_is_given_is_cheaper(problem: Problem) -> None:
     given_order = solve(problem, solver="tight", limits=Limits(10.0))
     if given_order.value is not None:
         assert found.bound <= given_order.value + 1e-6
+
+
+def test_a_result_made_elsewhere_comes_home_for_what_reads_it_there() -> None:
+    """Only `roomy` can update, only `tight` can read the result, which no run fetches home."""
+    tensors = (
+        Tensor("w", 256, Role.STATISTIC),
+        Tensor("new", 256, Role.INTERMEDIATE),
+        Tensor("y", 256, Role.INTERMEDIATE),
+    )
+    ops = (
+        Op("update", "update", ("w",), ("new",), (("new", "w"),), recomputable=False),
+        Op("read", "read", ("new",), ("y",), recomputable=False),
+    )
+    devices = (Device("tight", "llvm", 576), Device("roomy", "llvm", 4096))
+    names = ("tight", "roomy")
+    links = tuple(Link(a, b, 4.0, 0.064) for a in names for b in names if a != b)
+    problem = Problem(
+        OpGraph(tensors, ops, ("y",)),
+        Platform(devices, links, home="tight"),
+        {"update": {"roomy": OpCost(5.0)}, "read": {"tight": OpCost(3.0)}},
+        home={"w": "tight"},
+    )
+    found = shortest_path(problem, Objective.COST)
+    assert found is not None
+    assert found.bound == pytest.approx(24.0)
+    assert solve_exhaustively(problem).value == pytest.approx(24.0)
 
 
 def test_what_is_known_is_proven_without_a_schedule() -> None:

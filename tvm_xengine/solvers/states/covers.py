@@ -61,7 +61,7 @@ def make_covers(indexed: IndexedProblem, layout: Layout) -> Covers:
     """The moments that ask most of the tightest device, their covers and potentials."""
     rest = Rest(indexed)
     device, state, moments = _tightest(indexed, layout)
-    covers = [_minimal_covers(indexed, device, state, u) for u in moments]
+    covers = [_minimal_covers(indexed, layout, device, state, u) for u in moments]
     free = [
         key
         for j in state
@@ -98,7 +98,7 @@ def _tightest(indexed: IndexedProblem, layout: Layout) -> tuple[int, list[int], 
         excess = {
             u: over
             for u in range(indexed.op_count)
-            if indexed.can_run[u, d] and (over := _excess(indexed, d, state, u)) > 0
+            if indexed.can_run[u, d] and (over := _excess(indexed, layout, d, state, u)) > 0
         }
         share = max(excess.values(), default=0.0) / max(1.0, float(indexed.budget[d]))
         if share > best[0]:
@@ -113,25 +113,27 @@ def _large_state(indexed: IndexedProblem, layout: Layout, d: int) -> list[int]:
         for j in layout.by_size
         if indexed.home[j] == d and (layout.result_of[j] >= 0 or indexed.must_end_on[j] != NOWHERE)
     ]
-    least = _LARGE_SHARE * indexed.size[state[0]] if state else 0.0
-    return [j for j in state if indexed.size[j] > least][:_LARGE_STATE]
+    least = _LARGE_SHARE * layout.size[state[0]] if state else 0.0
+    return [j for j in state if layout.size[j] > least][:_LARGE_STATE]
 
 
-def _excess(indexed: IndexedProblem, d: int, state: list[int], u: int) -> int:
+def _excess(indexed: IndexedProblem, layout: Layout, d: int, state: list[int], u: int) -> int:
     """By how much the large state and what u touches exceed the budget of d."""
     touched = {*indexed.reads[u], *indexed.makes[u]}
     own = [j for j in touched if j not in state and indexed.update_of[j] < 0]
-    total = int(indexed.size[state].sum() + indexed.size[own].sum() + indexed.workspace[u, d])
+    total = int(layout.size[state].sum() + layout.size[own].sum() + indexed.workspace[u, d])
     return total - int(indexed.budget[d])
 
 
-def _minimal_covers(indexed: IndexedProblem, d: int, state: list[int], u: int) -> list[int]:
-    excess = _excess(indexed, d, state, u)
+def _minimal_covers(
+    indexed: IndexedProblem, layout: Layout, d: int, state: list[int], u: int
+) -> list[int]:
+    excess = _excess(indexed, layout, d, state, u)
     may_leave = [k for k, j in enumerate(state) if j not in indexed.reads[u]]
     covers: list[int] = []
     for count in range(1, len(may_leave) + 1):
         for chosen in combinations(may_leave, count):
-            sizes = [int(indexed.size[state[k]]) for k in chosen]
+            sizes = [int(layout.size[state[k]]) for k in chosen]
             if sum(sizes) >= excess and sum(sizes) - min(sizes) < excess:
                 covers.append(sum(1 << k for k in chosen))
     return covers

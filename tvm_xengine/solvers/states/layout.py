@@ -57,6 +57,9 @@ class Layout(NamedTuple):
         The tensors, largest first, shape (J,).
     descendants
         For each op the ops that depend on it, as bits, shape (n,).
+    may_save
+        Whether a tensor that leaves a device is to be saved on another one: where there is room
+        for everything, and what may read it runs, or no device that is as near; shape (D, J).
     may_wait
         Whether runs on devices with room for everything may wait until something reads them.
     """
@@ -81,6 +84,7 @@ class Layout(NamedTuple):
     floor: NDArray[np.float64]
     by_size: NDArray[np.int64]
     descendants: Words
+    may_save: NDArray[np.bool_]
     may_wait: bool
 
 
@@ -133,6 +137,7 @@ def lay_out(indexed: IndexedProblem) -> Layout:
         ),
         by_size=np.argsort(-indexed.size, kind="stable"),
         descendants=_descendants(indexed),
+        may_save=_may_save(indexed, is_roomy),
         may_wait=not (is_roomy[indexed.home] & (result_of >= 0)).any(),
     )
 
@@ -158,6 +163,33 @@ def _descendants(indexed: IndexedProblem) -> Words:
             for reader in indexed.consumers[j]:
                 below[i] |= 1 << reader | below[reader]
     return np.array(below, np.uint64)
+
+
+def _may_save(indexed: IndexedProblem, is_roomy: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    may = np.repeat(is_roomy[:, None], indexed.tensor_count, axis=1)
+    for j in range(indexed.tensor_count):
+        for r in np.flatnonzero(is_roomy).tolist():
+            may[r, j] = not any(
+                _replaces(indexed, j, int(other), r)
+                for other in np.flatnonzero(may[:, j])
+                if other != r
+            )
+    return may
+
+
+def _replaces(indexed: IndexedProblem, j: int, other: int, r: int) -> bool:
+    """Whether tensor j need not be on r since nothing there uses it and `other` is as near."""
+    copy, devices = indexed.copy_weight[:, :, j], np.arange(indexed.device_count)
+    updater = int(indexed.updated_by[j])
+    users = [*indexed.consumers[j], *([updater] if updater >= 0 else [])]
+    if indexed.must_end_on[j] == r or indexed.can_run[users, r].any():
+        return False
+    if indexed.must_end_on[j] == other or (updater >= 0 and indexed.can_run[updater, other]):
+        return False  # what is there may be overwritten
+    rest = devices[(devices != r) & (devices != other)]
+    return bool(
+        (copy[rest, other] <= copy[rest, r]).all() and (copy[other, rest] <= copy[r, rest]).all()
+    )
 
 
 def _run_and_return(indexed: IndexedProblem, i: int, d: int) -> float:

@@ -17,6 +17,14 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
 
+class Known(NamedTuple):
+    """What is known of some states before the search; see `Memory` for its fields."""
+
+    rows: Words
+    least: NDArray[np.float64]
+    table: NDArray[np.int32]
+
+
 class Memory(NamedTuple):
     """Everything the search remembers; sizes are fixed when it begins.
 
@@ -47,10 +55,26 @@ class Memory(NamedTuple):
     tie: NDArray[np.float64]
     state: NDArray[np.int32]
     counter: NDArray[np.int64]
+    known: Known
 
 
-def new_memory(capacity: int, width: int) -> Memory:
+def nothing_known(width: int) -> Known:
+    """For the first search, over rows of so many words."""
+    return Known(np.empty((1, width), np.uint64), np.empty(1), np.full(2, -1, np.int32))
+
+
+def known_after(m: Memory, value: float) -> Known:
+    """What a search teaches that found the optimum `value`: the rest from each state is at least
+    what the way to it leaves of that (Adaptive A*, Koenig and Likhachev, AAMAS 2005).
+    """
+    count = int(m.counter[COUNT])
+    least = np.maximum(m.least[:count], value - m.paid[:count])
+    return Known(m.rows[:count], least, m.table)
+
+
+def new_memory(capacity: int, known: Known) -> Memory:
     """Room for so many states; pages are only taken when they are touched."""
+    width = known.rows.shape[1]
     slots = 1 << (2 * capacity - 1).bit_length()
     return Memory(
         np.empty((capacity, width), np.uint64),
@@ -63,11 +87,12 @@ def new_memory(capacity: int, width: int) -> Memory:
         np.empty(2 * capacity),
         np.empty(2 * capacity, np.int32),
         np.array([0, 0, 0, -1, 0, _MOST_WAYS], np.int64),
+        known,
     )
 
 
 @inner
-def find(m: Memory, row: Words) -> int:
+def find(m: Memory | Known, row: Words) -> int:
     """Where `row` stands in the table, or the free place for it."""
     value = np.uint64(1469598103934665603)
     for k in range(row.size):

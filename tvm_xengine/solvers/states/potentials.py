@@ -20,11 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
+from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import coo_matrix
 
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
 
+_ROUNDING = 1e-7
+"""By how much a bound is lowered for the tolerances of the linear program."""
 _REPEATS = 8.0
 """No op runs and nothing is copied over one link more often than this, as far as rounding goes."""
 
@@ -88,26 +90,38 @@ class Rest:
         weights[[self.copy[key] for key in free]] = 0.0
         upper = np.full(len(weights), np.inf)
         upper[[self.run[key] for key in not_run if key in self.run]] = 0.0
-        row, device, tensor = self.there.T
-        right = self.lower.copy()
-        np.subtract.at(right, row, p.at_home[device, tensor])
-        right[: p.op_count] += 1.0
-        answer = linprog(
-            weights,
-            A_ub=-self.matrix,
-            b_ub=-right,
-            bounds=np.column_stack([np.zeros_like(upper), upper]),
-            method="highs-ds",
-        )
+        answer = self._solve(weights, np.zeros_like(upper), upper)
         needed, taken = np.zeros(p.op_count), np.zeros((p.device_count, p.tensor_count))
         if answer.status != 0:
             constant = np.inf if answer.status == 2 else 0.0
             return Potential(constant, needed, taken)
+        row, device, tensor = self.there.T
         dual = np.maximum(-answer.ineqlin.marginals, 0.0)
         reduced = np.minimum(weights - self.matrix.T @ dual, 0.0)
         constant = float(dual @ self.lower + _REPEATS * reduced[upper > 0.0].sum())
         np.add.at(taken, (device, tensor), dual[row])
         return Potential(constant, dual[: p.op_count], taken)
+
+    def least_with(self, device: int, op: int) -> float:
+        """What every schedule that runs `op` on `device` costs at least; infinite if none does."""
+        if (device, op) not in self.run:
+            return np.inf
+        lower = np.zeros_like(self.weights)
+        lower[self.run[device, op]] = 1.0
+        answer = self._solve(self.weights, lower, np.full_like(lower, np.inf))
+        if answer.status == 2:
+            return np.inf
+        return float(answer.fun) * (1.0 - _ROUNDING) if answer.status == 0 else 0.0
+
+    def _solve(
+        self, weights: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
+    ) -> OptimizeResult:
+        row, device, tensor = self.there.T
+        right = self.lower.copy()
+        np.subtract.at(right, row, self.p.at_home[device, tensor])
+        right[: self.p.op_count] += 1.0
+        bounds = np.column_stack([lower, upper])
+        return linprog(weights, A_ub=-self.matrix, b_ub=-right, bounds=bounds, method="highs-ds")
 
     def _write(self) -> None:
         p = self.p

@@ -13,6 +13,8 @@ from tvm_xengine.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
 from tvm_xengine.solvers.request import PROOF_RATIO
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.states.affordable import without_costly_runs
+from tvm_xengine.solvers.states.counted import Counted, counted_first, to_count, with_counted
 from tvm_xengine.solvers.states.covers import Covers, make_covers
 from tvm_xengine.solvers.states.estimate import new_scratch
 from tvm_xengine.solvers.states.layout import (
@@ -23,11 +25,22 @@ from tvm_xengine.solvers.states.layout import (
     is_within_reach,
     lay_out,
 )
-from tvm_xengine.solvers.states.memory import EXPANDED, GOAL, Memory, new_memory
-from tvm_xengine.solvers.states.shortest import EXHAUSTED, FOUND, FULL, Bench, advance, begin
+from tvm_xengine.solvers.states.memory import (
+    EXPANDED,
+    GOAL,
+    Memory,
+    known_after,
+    new_memory,
+    nothing_known,
+)
+from tvm_xengine.solvers.states.shortest import EXHAUSTED, FOUND, RUNNING, Bench, advance, begin
 
 _STATES = 3_000_000
 """States remembered at most, some 60 bytes each and as much again for the heap."""
+_COUNTED_SHARE = 0.01
+"""Tensors below this share of a budget are not counted before a schedule shows that they must."""
+_FACTOR = 16.0
+"""By how much more than what is missing is counted, from one time to the next."""
 _SLICE = 10_000
 """Ways to make room tried between two looks at the clock and the incumbent."""
 
@@ -63,6 +76,7 @@ def shortest_path(
     should_stop: Callable[[], bool] = lambda: False,
     on_bound: Callable[[float], None] = lambda _bound: None,
     capacity: int = _STATES,
+    counted_share: float = _COUNTED_SHARE,
 ) -> ShortestPath | None:
     """The cheapest schedule of all, or a bound when it is stopped; None where it does not apply.
 
@@ -75,32 +89,72 @@ def shortest_path(
         The value of the best schedule so far; only cheaper ones are looked for.
     should_stop, on_bound
         Asked, told after every slice.
+    capacity
+        States that may be remembered.
+    counted_share
+        Smaller tensors, as shares of a budget, are only counted once it shows that they must.
     """
     indexed = index_problem(problem, objective)
     if not is_within_reach(indexed):
         return None
     if not problem.state_fits:
         return ShortestPath(np.inf, None, True, 0)
-    layout = lay_out(indexed)
-    covers = make_covers(indexed, layout)
-    first = first_state(indexed)
-    memory = new_memory(capacity, len(first))
-    bench = _new_bench(indexed, layout, covers)
-    begin(layout, covers, memory, bench, first)
-    reached, answer, cut = np.zeros(1), 0, np.inf
-    while not should_stop():
-        best = known()
-        cut = np.inf if best is None else best - 0.5 * PROOF_RATIO * abs(best)
-        answer = advance(layout, covers, memory, bench, cut, _SLICE, reached)
-        on_bound(float(min(reached[0], cut)))
-        if answer in (EXHAUSTED, FOUND, FULL):
-            break
-    expanded = int(memory.counter[EXPANDED])
-    if answer == EXHAUSTED:
-        return ShortestPath(float(cut), None, True, expanded)
-    bound = float(min(reached[0], cut))
-    schedule = _schedule(indexed, layout, memory) if answer == FOUND else None
-    return ShortestPath(bound, schedule, answer == FOUND, expanded)
+    search = _Search(indexed, known, should_stop, on_bound, capacity)
+    counted, factor = counted_first(lay_out(indexed), counted_share), 1.0
+    while True:
+        answer = search.advance(counted)
+        if answer == EXHAUSTED:
+            return ShortestPath(search.bound, None, True, search.expanded)
+        if answer != FOUND:
+            return ShortestPath(search.bound, None, False, search.expanded)
+        schedule = _schedule(indexed, search.memory)
+        more = to_count(indexed, counted, schedule, factor)
+        if not more.any():
+            return ShortestPath(search.bound, schedule, True, search.expanded)
+        counted, factor = counted | more, _FACTOR * factor
+
+
+class _Search:
+    """A* again and again, with more and more sizes counted."""
+
+    def __init__(
+        self,
+        indexed: IndexedProblem,
+        known: Callable[[], float | None],
+        should_stop: Callable[[], bool],
+        on_bound: Callable[[float], None],
+        capacity: int,
+    ) -> None:
+        self._known, self._should_stop, self._on_bound = known, should_stop, on_bound
+        self._indexed, self._capacity = indexed, capacity
+        self._known_states = nothing_known(len(first_state(indexed)))
+        self.bound, self.expanded = 0.0, 0
+
+    def advance(self, counted: Counted) -> int:
+        """Search until something is shown or it is to stop; raises `bound` and `expanded`."""
+        self._indexed = without_costly_runs(self._indexed, self._cut())
+        layout = with_counted(lay_out(self._indexed), counted)
+        covers = make_covers(self._indexed, layout)
+        first = first_state(self._indexed)
+        bench = _new_bench(self._indexed, layout, covers)
+        self.memory = memory = new_memory(self._capacity, self._known_states)
+        begin(layout, covers, memory, bench, first)
+        reached, answer = np.zeros(1), RUNNING
+        while answer == RUNNING and not self._should_stop():
+            cut = self._cut()
+            answer = advance(layout, covers, memory, bench, cut, _SLICE, reached)
+            least = cut if answer == EXHAUSTED else min(reached[0], cut)
+            self.bound = max(self.bound, float(least))
+            self._on_bound(self.bound)
+        self.expanded += int(memory.counter[EXPANDED])
+        if answer == FOUND:
+            self._known_states = known_after(memory, float(memory.paid[memory.counter[GOAL]]))
+        return answer
+
+    def _cut(self) -> float:
+        """Only schedules that cost less are looked for."""
+        best = self._known()
+        return np.inf if best is None else best - 0.5 * PROOF_RATIO * abs(best)
 
 
 def _new_bench(indexed: IndexedProblem, layout: Layout, covers: Covers) -> Bench:
@@ -124,7 +178,7 @@ def _new_bench(indexed: IndexedProblem, layout: Layout, covers: Covers) -> Bench
     )
 
 
-def _schedule(indexed: IndexedProblem, layout: Layout, memory: Memory) -> Schedule:
+def _schedule(indexed: IndexedProblem, memory: Memory) -> Schedule:
     """The steps that lead to the goal, and the frees that follow from them."""
     path = [int(memory.counter[GOAL])]
     while (parent := int(memory.parent[path[-1]])) >= 0:

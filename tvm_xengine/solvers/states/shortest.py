@@ -243,7 +243,7 @@ def _may_copy(p: Layout, row: Words, b: Bench, j: int, d: int, is_needed: bool) 
     words = p.reads.shape[1]
     if has(row, d * words, j) or is_overwritten(p, row, d, j):
         return False
-    if is_needed and row[row.size - 1] & ~AT_THE_END != 0:
+    if is_needed and row[row.size - 1] & ~AT_THE_END != 0 and not _is_awaited_home(p, row, j, d):
         return False
     is_roomy, is_safe, is_elsewhere = False, False, False
     for a in range(p.is_tight.size):
@@ -265,6 +265,16 @@ def _may_copy(p: Layout, row: Words, b: Bench, j: int, d: int, is_needed: bool) 
     if not is_needed and (p.end[j] == d or (result >= 0 and p.end[result] == d)):
         return True
     return bool(p.is_tight[d] and not is_safe)
+
+
+@inner
+def _is_awaited_home(p: Layout, row: Words, j: int, d: int) -> bool:
+    """Whether what reads the result j of a waiting run at its home d asks for this copy."""
+    old, producer = p.update_of[j], p.producer[j]
+    if old < 0 or p.home[old] != d:
+        return False
+    is_awaited: bool = (row[row.size - 1] >> np.uint64(producer)) & ONE != 0
+    return is_awaited
 
 
 @inner
@@ -301,6 +311,8 @@ def _copy(
         return
     devices = p.is_tight.size
     unread = row[row.size - 1]
+    if _is_awaited_home(p, row, j, d):
+        unread &= ~(ONE << np.uint64(p.producer[j]))
     move = Move(state, (p.floor.size + j) * devices + d, -1, j, d, weight, units, unread)
     _make_way(p, c, m, b, move, key, cut)
 
@@ -459,7 +471,7 @@ def _next_choice(p: Layout, m: Memory, b: Bench, move: Move, k: int, choice: int
         return -1
     old = p.update_of[j]
     for r in range(max(0, choice - _SAVE), p.is_tight.size):
-        if r == d or p.is_tight[r] or has(row, r * words, j) or is_overwritten(p, row, r, j):
+        if r == d or not p.may_save[r, j] or has(row, r * words, j) or is_overwritten(p, row, r, j):
             continue
         if old >= 0 and p.home[old] == r:
             continue
@@ -482,9 +494,9 @@ def _take(
     """Open what the move leads to; outputs that no op reads may be kept for good or dropped."""
     words, d = p.reads.shape[1], move.device
     finals = 0
-    if move.op >= 0:
+    if move.op >= 0 and p.is_tight[d]:
         for j in range(p.end.size):
-            if p.is_final[j] and has(p.makes[move.op], 0, j):
+            if p.is_final[j] and p.size[j] > 0 and has(p.makes[move.op], 0, j):
                 is_new = True
                 for a in range(p.is_tight.size):
                     is_new = is_new and not has(m.rows[move.state], a * words, j)
@@ -515,6 +527,9 @@ def _open(
     state = m.table[slot]
     if state < 0:
         least = estimate(p, c, b.following, b.inner)
+        seen = m.known.table[find(m.known, b.following)]
+        if seen >= 0 and least != DEAD_END:
+            least = max(least, m.known.least[seen])
         if least == DEAD_END or paid + least >= cut or m.counter[COUNT] >= m.paid.size:
             return
         state = m.counter[COUNT]
