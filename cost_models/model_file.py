@@ -18,7 +18,7 @@ from tvm_xengine.cost_models.dataset import TIR
 from tvm_xengine.cost_models.feature_table import FEATURE_SET
 from tvm_xengine.errors import InvalidDatasetError
 
-SCHEMA = 2
+SCHEMA = 3
 _DOCUMENT = "model.json"
 
 
@@ -99,7 +99,7 @@ def read_model(path: Path) -> ModelFile:
             rate_limits=tuple(document["rate_limits"]),
             disagreement_floor=float(document["disagreement_floor"]),
             widths=tuple(document["widths"]),
-            smearing=tuple(document.get("smearing", (1.0, 1.0, 1.0))),
+            smearing=tuple(document["smearing"]),
             most_threads=int(document["most_threads"]),
         )
         return ModelFile(
