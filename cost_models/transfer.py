@@ -15,6 +15,9 @@ from tvm_xengine.cost_models.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.model import Prediction, Predictor
 
 _IS_NEW = "is_new_device"
+_MOST_CANDIDATES = 2000
+_FARTHEST = 3.0
+"""Distance from the mean, in standard deviations, that counts."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,10 @@ def evaluate_transfer(
     judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
     pool, test = target.take(np.flatnonzero(~judged)), target.take(np.flatnonzero(judged))
     known = model.fit_point(source)
-    expected_us, disagreement = known.times_us(pool.table)
     rng = np.random.default_rng(model.seed)
     rows = {"no measurement": _judge(known, test)}
     for count in counts:
-        chosen = choose_kernels(pool.table, expected_us, disagreement, count)
+        chosen = choose_kernels(pool.table, count, model.seed)
         drawn = rng.choice(len(pool), size=min(count, len(pool)), replace=False)
         rows[f"{count} chosen"] = _judge(transfer(model, source, pool.take(chosen)), test)
         rows[f"{count} at random"] = _judge(transfer(model, source, pool.take(drawn)), test)
@@ -82,30 +84,38 @@ def _judge(predictor: Predictor, test: Dataset) -> Metrics:
     return metrics_of(test.time_us, answer.time_us, test.families, interval)
 
 
-def choose_kernels(
-    table: FeatureTable,
-    predicted_us: NDArray[np.float64],
-    disagreement: NDArray[np.float64],
-    count: int,
-) -> list[int]:
-    """Rows to measure on a new device: those that matter, are uncertain, and differ.
+def choose_kernels(table: FeatureTable, count: int, seed: int = 0) -> list[int]:
+    """Rows to measure on a new device, so that every kernel has one like it among them.
 
-    Starts with the row of the largest predicted time times disagreement and then adds the row
-    with the largest product of that weight and the distance to the nearest chosen row (a
-    weighted farthest-first traversal; Gonzalez, TCS 1985).
+    Adds the row that lessens the sum of all distances to the nearest chosen row most (facility
+    location, greedily; Nemhauser, Wolsey and Fisher, Mathematical Programming 1978). Rows that
+    differ most from all others were worse than rows drawn at random: they stand for nothing but
+    themselves. Of large tables a part is looked at, drawn at random.
     """
-    spread = table.values.std(axis=0)
-    points = (table.values - table.values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    importance = np.sqrt(np.log1p(predicted_us)) * (disagreement + disagreement.mean() + 1e-9)
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(len(table), size=min(_MOST_CANDIDATES, len(table)), replace=False))
+    distance = _distances(table.values[rows])
+    nearest = np.full(len(rows), distance.max(initial=0.0) + 1.0)
     chosen: list[int] = []
-    distance = np.ones(len(table))
-    for _ in range(min(count, len(table))):
-        row = int(np.argmax(importance * distance))
-        chosen.append(row)
-        nearest = np.linalg.norm(points - points[row], axis=1)
-        distance = nearest if len(chosen) == 1 else np.minimum(distance, nearest)
-        distance[chosen] = 0.0
-    return chosen
+    for _ in range(min(count, len(rows))):
+        gain = np.maximum(nearest[:, None] - distance, 0.0).sum(axis=0)
+        gain[chosen] = -1.0
+        best = int(np.argmax(gain))
+        chosen.append(best)
+        nearest = np.minimum(nearest, distance[best])
+    return [int(rows[place]) for place in chosen]
+
+
+def _distances(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Between all pairs of rows, (rows, rows), each column in units of its spread."""
+    spread = values.std(axis=0)
+    moving = spread > 0
+    points = (values[:, moving] - values[:, moving].mean(axis=0)) / spread[moving]
+    points = np.clip(points, -_FARTHEST, _FARTHEST)
+    squares = (points**2).sum(axis=1)
+    return np.asarray(
+        np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * points @ points.T, 0.0))
+    )
 
 
 def _pool(source: Dataset, few: Dataset) -> Dataset:
