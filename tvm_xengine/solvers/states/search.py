@@ -14,12 +14,11 @@ from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
 from tvm_xengine.solvers.request import PROOF_RATIO
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.states.affordable import without_costly_runs
+from tvm_xengine.solvers.states.bench import new_bench
 from tvm_xengine.solvers.states.counted import Counted, counted_first, to_count, with_counted
-from tvm_xengine.solvers.states.covers import Covers, make_covers
-from tvm_xengine.solvers.states.estimate import new_scratch
+from tvm_xengine.solvers.states.covers import make_covers
 from tvm_xengine.solvers.states.layout import (
     WORD,
-    Layout,
     Words,
     first_state,
     is_within_reach,
@@ -33,7 +32,7 @@ from tvm_xengine.solvers.states.memory import (
     new_memory,
     nothing_known,
 )
-from tvm_xengine.solvers.states.shortest import EXHAUSTED, FOUND, RUNNING, Bench, advance, begin
+from tvm_xengine.solvers.states.shortest import EXHAUSTED, FOUND, RUNNING, advance, begin
 
 _STATES = 3_000_000
 """States remembered at most, some 60 bytes each and as much again for the heap."""
@@ -136,7 +135,7 @@ class _Search:
         layout = with_counted(lay_out(self._indexed), counted)
         covers = make_covers(self._indexed, layout)
         first = first_state(self._indexed)
-        bench = _new_bench(self._indexed, layout, covers)
+        bench = new_bench(layout, covers, len(first))
         self.memory = memory = new_memory(self._capacity, self._known_states)
         begin(layout, covers, memory, bench, first)
         reached, answer = np.zeros(1), RUNNING
@@ -155,27 +154,6 @@ class _Search:
         """Only schedules that cost less are looked for."""
         best = self._known()
         return np.inf if best is None else best - 0.5 * PROOF_RATIO * abs(best)
-
-
-def _new_bench(indexed: IndexedProblem, layout: Layout, covers: Covers) -> Bench:
-    ops, tensors, words = indexed.op_count, indexed.tensor_count, layout.reads.shape[1]
-    row = indexed.device_count * (words + 1) + 2
-    return Bench(
-        new_scratch(layout, covers),
-        new_scratch(layout, covers),
-        np.zeros(ops, np.bool_),
-        np.zeros(words, np.uint64),
-        np.zeros(ops, np.bool_),
-        np.zeros(words, np.uint64),
-        np.zeros(row, np.uint64),
-        np.zeros(row, np.uint64),
-        np.zeros(tensors, np.int64),
-        np.zeros(tensors, np.int64),
-        np.zeros(tensors + 1, np.int64),
-        np.zeros(tensors),
-        np.zeros(tensors, np.int64),
-        np.zeros(tensors, np.int64),
-    )
 
 
 def _schedule(indexed: IndexedProblem, memory: Memory) -> Schedule:
