@@ -42,6 +42,7 @@ def blocks_to_loops(*, vectors: bool) -> list[tvm.transform.Pass]:
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
+        ExpandTranscendentals(),
         tirx.transform.NarrowDataType(32),
         s_tir.transform.LoopPartition(),
         tirx.transform.VectorizeLoop(vectors),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import tvm
 from tvm import relax
 
 from tvm_xengine.training.batch_norms import running_statistics
@@ -24,6 +25,9 @@ LONG = frozenset(
     f"relax.{name}"
     for name in (
         *("exp", "log", "power", "rsqrt", "erf", "square", "cumsum", "log_add_exp"),
+        # Of these LLVM has none in float16, and TVM 0.27 no prelu of bfloat16.
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tan"),
+        "nn.prelu",
         # TVM 0.27 cannot legalise reductions of (position, bfloat16) pairs.
         *(f"nn.max_pool{rank}d" for rank in (1, 2, 3)),
         *("mean", "sum", "prod", "variance", "std"),
@@ -101,6 +105,8 @@ class _Caster:
     def cast(self, value: relax.Expr, dtype: str) -> relax.Expr:
         if "float" not in dtype_of(value) or dtype_of(value) == dtype or value in self._fixed:
             return value
+        if isinstance(value, tvm.ir.GenericConst) and not value.ty.ndim:
+            return relax.const(float(value.value.numpy()), dtype)
         key = (value, dtype)
         if key not in self._casts:
             name = f"{value.name}_{dtype}" if isinstance(value, relax.Var) else "constant"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.training.kernels.accumulate import summed
+from tvm_xengine.training.kernels.accumulate import sum_dtype, summed
 
 Formula = Callable[..., Expr]
 
@@ -57,8 +57,11 @@ def _summed(formula: Formula, tensors: Sequence[te.Tensor], shape: tuple[int, ..
 
     def gradient(*i: Var) -> Expr:
         at = [over[a] if a in over else i[a - offset] for a in range(len(full))]
-        return formula(*(read(tensor, at) for tensor in tensors))
+        # Numbers in a formula have float32, and would make more of a shorter type.
+        wide = (read(tensor, at).astype(sum_dtype(tensor.dtype)) for tensor in tensors)
+        return formula(*wide)
 
+    dtype = tensors[0].dtype
     if not over:
-        return te.compute(shape, gradient, name="gradient")
-    return summed(shape, gradient, list(over.values()), tensors[0].dtype, "gradient")
+        return te.compute(shape, lambda *i: gradient(*i).astype(dtype), name="gradient")
+    return summed(shape, gradient, list(over.values()), dtype, "gradient")

@@ -1,0 +1,82 @@
+"""Each function has the gradient that it has in PyTorch, computed in a short type in an arena."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.training.autograd import exported
+from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.platform import Device, Platform
+from tvm_xengine.problem import OpCost
+from tvm_xengine.training.build import build_step_by_recipe
+from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
+from tvm_xengine.training.precision import MixedPrecision
+from tvm_xengine.training.recipe import Recipe
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{name: getattr(F, name) for name in ("celu", "elu", "gelu", "hardsigmoid", "hardswish")},
+    **{name: getattr(F, name) for name in ("logsigmoid", "mish", "relu6", "selu", "silu")},
+    **{name: getattr(F, name) for name in ("softplus", "softsign", "tanhshrink")},
+    **{name: getattr(torch, name) for name in ("atan", "cos", "exp", "sigmoid", "sin", "tanh")},
+    "clamp": lambda x: torch.clamp(x, -0.5, 0.5),
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "glu": lambda x: F.glu(torch.cat([x, x * 0.5], 1), 1),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "minimum": lambda x: torch.minimum(x, x * 0.3) / 2.5,
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.25])),
+    "used twice": lambda x: torch.tanh(x) + x,
+    "masked": lambda x: (
+        (x @ x.T).masked_fill(torch.ones(6, 6).triu(1).bool(), float("-inf")).softmax(-1)
+    ),
+}
+
+LEAST_GRADIENT = 0.01
+"""Smaller ones are differences of larger terms, which PyTorch has not right in short types either."""
+
+
+class Functions(nn.Module):
+    """Every function of products, which are short, times weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterDict(
+            {name.replace(" ", "_"): torch.randn(6) for name in FUNCTIONS}
+        )
+        self.register_buffer("factor", torch.randn(5, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = x @ self.factor
+        pairs = zip(FUNCTIONS.values(), self.weights.values(), strict=True)
+        return torch.cat([function(made * weight) for function, weight in pairs], 1)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float16", 0.01), ("bfloat16", 0.06)])
+def test_gradients_are_those_of_pytorch(dtype: str, most: float) -> None:
+    torch.manual_seed(0)
+    module, x = Functions(), torch.randn(6, 5)
+    expected = module(x)
+    target = torch.randn(expected.shape)
+    F.mse_loss(expected, target).backward()
+
+    recipe = Recipe(loss=MEAN_SQUARED_ERROR, precision=MixedPrecision(dtype))
+    training = build_step_by_recipe(exported(module, x), recipe)
+    platform = Platform((Device("cpu", "llvm -mcpu=native -opt-level=1"),))
+    lowered = lower_step(training.mod, platform)
+    costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
+    problem = make_problem(lowered, platform, lambda _: costs)
+    executable = build_step(lowered, plan_keep_everything(problem, "cpu"))
+    executable.write(training.initial_state)
+    batch = dict(zip(training.batch_names, (x.numpy(), target.numpy()), strict=True))
+    executable.step({**batch, "lr": np.float32(0)})
+
+    state = executable.read_state()
+    errors = {}
+    for name, weight in module.weights.items():
+        wanted = weight.grad.numpy()
+        error = np.abs(state[f"weights_{name}_velocity"] - wanted).max()
+        errors[name] = float(error / max(np.abs(wanted).max(), LEAST_GRADIENT))
+    assert {name: error for name, error in errors.items() if not error < most} == {}
