@@ -37,7 +37,7 @@ from tvm_xengine.cost_models.measurements import (
 from tvm_xengine.cost_models.metrics import noise_floor
 from tvm_xengine.cost_models.model import Predictor
 from tvm_xengine.cost_models.predict import default_model, predict_costs
-from tvm_xengine.cost_models.transfer import evaluate_transfer, other_targets
+from tvm_xengine.cost_models.transfer import evaluate_transfer, other_devices
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
@@ -113,7 +113,7 @@ def test_prediction_errors(data: Dataset, console: Console, split: str) -> None:
 
 def test_transfer_to_the_other_device(data: Dataset, console: Console) -> None:
     for name in sorted(set(data.targets)):
-        source, target = other_targets(data, name)
+        source, target = other_devices(data, name)
         if len(source) and len(target) >= 500:
             rows = evaluate_transfer(SKETCH, source, target, (20, 50, 100, 250))
             print_metrics(console, f"to {name}", rows)

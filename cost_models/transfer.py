@@ -45,13 +45,19 @@ def transfer(model: BoostedTrees, source: Dataset, few: Dataset) -> TransferredP
     return TransferredPredictor(model.fit_point(pooled.take(rows)))
 
 
-def other_targets(data: Dataset, target: str) -> tuple[Dataset, Dataset]:
-    """Kernels for all other targets, and those for this one from sources that the others have.
+def device_names(data: Dataset) -> tuple[str, ...]:
+    """What tells the devices of `data` apart, for each row: the target, or the fingerprint where
+    all have one target.
 
-    Targets and not fingerprints, because another version of the code generator is another
-    fingerprint, and no new device.
+    Targets are asked first, because another version of the code generator is another fingerprint,
+    and no new device.
     """
-    mine = np.array([name == target for name in data.targets])
+    return data.targets if len(set(data.targets)) > 1 else data.devices
+
+
+def other_devices(data: Dataset, name: str) -> tuple[Dataset, Dataset]:
+    """Kernels of all other devices, and those of this one from sources that the others have."""
+    mine = np.array([each == name for each in device_names(data)])
     known = {data.sources[row] for row in np.flatnonzero(~mine)}
     rows = [int(row) for row in np.flatnonzero(mine) if data.sources[row] in known]
     return data.take(np.flatnonzero(~mine)), data.take(rows)

@@ -16,7 +16,7 @@ from tvm_xengine.cost_models.evaluate import SPLITS, evaluate, hold_out
 from tvm_xengine.cost_models.metrics import metrics_of, noise_floor
 from tvm_xengine.cost_models.model import Prediction
 from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
-from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer, other_targets
+from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer, other_devices
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.report.costs import print_families, print_metrics
 
@@ -204,7 +204,7 @@ def test_another_version_of_the_code_generator_is_no_new_device(data):
         targets=("here",) * 400 + ("there",) * 200,
         sources=("tir",) * 350 + ("onednn",) * 50 + ("tir",) * 200,
     )
-    source, target = other_targets(both, "here")
+    source, target = other_devices(both, "here")
     assert set(source.targets) == {"there"}
     assert set(target.targets) == {"here"}
     assert set(target.devices) == {"old", "new"}

@@ -51,7 +51,7 @@ from tvm_xengine.cost_models.quantities import QUANTITIES
 from tvm_xengine.cost_models.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.cost_models.transfer import evaluate_transfer, other_targets
+from tvm_xengine.cost_models.transfer import device_names, evaluate_transfer, other_devices
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.platform_file import read_platform
@@ -181,8 +181,8 @@ def _predict(request: CostsRequest, console: Console) -> dict[str, Any]:
 def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
     data = DatasetFolder(dataset_path(request)).load()
     document: dict[str, Any] = {}
-    for name in sorted(set(data.targets)):
-        source, target = other_targets(data, name)
+    for name in sorted(set(device_names(data))):
+        source, target = other_devices(data, name)
         if not len(source) or len(target) < 2 * max(request.measurements):
             continue
         rows = evaluate_transfer(BoostedTrees(), source, target, request.measurements)
@@ -191,9 +191,9 @@ def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
         document[title] = _as_document(rows)
     if not document:
         raise InvalidDatasetError(
-            f"{request.dataset}: expected two targets with at least"
+            f"{request.dataset}: expected two devices with at least"
             f" {2 * max(request.measurements)} kernels each, found"
-            f" {dict(Counter(data.targets))}; collect more, or ask for fewer measurements"
+            f" {dict(Counter(device_names(data)))}; collect more, or ask for fewer measurements"
         )
     return document
 
