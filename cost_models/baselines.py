@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
-from scipy.spatial import cKDTree
 
 from tvm_xengine.cost_models.dataset import Dataset
 from tvm_xengine.cost_models.feature_table import FeatureTable
 from tvm_xengine.cost_models.model import Prediction, point_prediction, spread_of
 
 _LANE_BYTES = 4.0
+_QUERIES_AT_ONCE = 512
+_MOST_LEFT_OUT = 1000
 
 
 @dataclass(frozen=True)
@@ -85,23 +86,23 @@ class NearestNeighbours:
     name: str = "nearest neighbours"
 
     def fit(self, data: Dataset) -> NearestNeighboursPredictor:
-        """Remember everything; the interval is that of leaving one kernel out."""
+        """Remember everything; the interval is that of leaving one kernel out, for some drawn."""
         mean, scale = _scale(data.table.values)
-        tree = cKDTree((data.table.values - mean) / scale)
+        points = (data.table.values - mean) / scale
         rates = np.log(data.time_us / data.table.work)
-        _, near = tree.query(tree.data, k=min(self.neighbours + 1, len(data)))
-        left_out = rates[np.atleast_2d(near.T).T[:, 1:]].mean(axis=1) if len(data) > 1 else rates
-        spread = float(np.quantile(np.abs(left_out - rates), 0.8))
-        return NearestNeighboursPredictor(
-            tree, rates, mean, scale, min(self.neighbours, len(data)), spread
-        )
+        count = max(1, min(self.neighbours, len(data) - 1))
+        rng = np.random.default_rng(0)
+        drawn = rng.choice(len(data), size=min(_MOST_LEFT_OUT, len(data)), replace=False)
+        near = _nearest(points, points[drawn], count, drawn if len(data) > 1 else None)
+        spread = float(np.quantile(np.abs(rates[near].mean(axis=1) - rates[drawn]), 0.8))
+        return NearestNeighboursPredictor(points, rates, mean, scale, count, spread)
 
 
 @dataclass(frozen=True)
 class NearestNeighboursPredictor:
-    """A fitted `NearestNeighbours`."""
+    """A fitted `NearestNeighbours`; `points` are features in units of their spread."""
 
-    tree: cKDTree
+    points: NDArray[np.float64]
     rates: NDArray[np.float64]
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
@@ -110,10 +111,30 @@ class NearestNeighboursPredictor:
 
     def predict(self, table: FeatureTable) -> Prediction:
         """The mean rate of the neighbours, times the work."""
-        _, near = self.tree.query(
-            (table.values - self.mean) / self.scale, k=[*range(1, self.neighbours + 1)]
-        )
+        near = _nearest(self.points, (table.values - self.mean) / self.scale, self.neighbours)
         return point_prediction(table.work * np.exp(self.rates[near].mean(axis=1)), self.spread)
+
+
+def _nearest(
+    points: NDArray[np.float64],
+    queries: NDArray[np.float64],
+    count: int,
+    themselves: NDArray[np.int_] | None = None,
+) -> NDArray[np.int_]:
+    """Rows of the points nearest to each query, (queries, count), leaving out `themselves`.
+
+    By all distances, since no search tree helps in hundreds of dimensions.
+    """
+    squares = (points**2).sum(axis=1)
+    found = []
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        part = slice(start, start + _QUERIES_AT_ONCE)
+        # The square of the query is the same for all points.
+        distance = squares - 2 * queries[part] @ points.T
+        if themselves is not None:
+            np.put_along_axis(distance, themselves[part, None], np.inf, axis=1)
+        found.append(np.argpartition(distance, count - 1, axis=1)[:, :count])
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)
