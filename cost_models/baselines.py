@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from tvm_xengine.cost_models.dataset import Dataset
 from tvm_xengine.cost_models.feature_table import FeatureTable
@@ -29,6 +28,8 @@ class Roofline:
 
     def fit(self, data: Dataset) -> RooflinePredictor:
         """Least squares of the logarithms."""
+        from scipy.optimize import least_squares  # loads slowly, and who predicts does not fit
+
         log_time = np.log(data.time_us)
 
         def residuals(log_parameters: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm_xengine.cost_models
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
@@ -16,8 +17,10 @@ from tvm_xengine.cost_models.baselines import RooflinePredictor
 from tvm_xengine.cost_models.feature_table import table_of
 from tvm_xengine.cost_models.features import kernel_features
 from tvm_xengine.cost_models.model import Predictor
-from tvm_xengine.cost_models.model_file import ModelFile, read_model
 from tvm_xengine.problem import CostSource, OpCost
+
+if TYPE_CHECKING:
+    from tvm_xengine.cost_models.model_file import ModelFile
 
 TYPICAL_ROOFLINE = RooflinePredictor(
     flops_per_us=2500.0,
@@ -78,6 +81,8 @@ def knows(model: ModelFile, kernel: DeviceKernel) -> bool:
 
 def default_model() -> ModelFile | None:
     """The model that comes with the package; None in a checkout that has none."""
+    from tvm_xengine.cost_models.model_file import read_model  # its trees' library loads slowly
+
     return read_model(SHIPPED_MODEL) if SHIPPED_MODEL.exists() else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -10,12 +9,13 @@ from rich.console import Console
 
 from tvm_xengine.commands.options import parse
 from tvm_xengine.errors import XEngineError
+from tvm_xengine.thread_pools import share_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 when it succeeded, 2 when its input was refused, 130 on Ctrl-C."""
     request = parse(arguments)
-    _let_tvm_use_all_cores()
+    share_cores()
     console = Console()
     errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     try:
@@ -54,19 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print("tvm-xengine: interrupted; what was measured is kept")
         return 130
     return 0
-
-
-def _let_tvm_use_all_cores() -> None:
-    """Set up the thread pools of TVM and of libraries, which read the environment when loaded.
-
-    By default TVM's takes half of the cores and ties its threads to them, the main thread included,
-    which solvers' processes would inherit. Threads of libraries by default spin for a while when
-    their kernel has ended, on the cores that the next kernel of TVM's threads needs.
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    os.environ.setdefault("TVM_NUM_THREADS", str(cores or 1))
-    os.environ.setdefault("TVM_BIND_THREADS", "0")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 if __name__ == "__main__":

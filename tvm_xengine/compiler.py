@@ -35,6 +35,7 @@ from tvm_xengine.runtime.storage import runtime_device
 from tvm_xengine.schedule import Compute
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.result import Objective, SolveResult, Status
+from tvm_xengine.thread_pools import share_cores
 from tvm_xengine.training.step import TRAIN_STEP
 from tvm_xengine.tuning.schedules import TunedSchedules
 
@@ -80,6 +81,8 @@ def lower_step(
 ) -> LoweredStep:
     """A function of `mod` as kernel calls, every kernel prepared for every device.
 
+    The thread pools that kernels may run on are set up first (``share_cores``).
+
     Parameters
     ----------
     tuned
@@ -92,6 +95,7 @@ def lower_step(
     InvalidPlatformError
         If a device names kernel sources that nobody knows, or only such as are missing here.
     """
+    share_cores()
     prepared = PreparedKernels(platform, tuned)
     devices = [device.name for device in platform.computing]
     lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)

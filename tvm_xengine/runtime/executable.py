@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import tvm
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
 from tvm_xengine.graph import Role
@@ -76,8 +76,8 @@ class StepExecutable:
         values = {role.value for role in roles}
         return tuple(name for name, role in self.interface.roles.items() if role in values)
 
-    def write(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Copy inputs (batch, hyper, state) into their place in the arenas.
+    def write(self, arrays: Mapping[str, ArrayLike]) -> None:
+        """Copy inputs (batch, hyper, state) into their place in the arenas, as numbers or arrays.
 
         Raises
         ------
@@ -88,9 +88,10 @@ class StepExecutable:
             if name not in self._tensors:
                 raise ValueError(f"expected one of {sorted(self._tensors)}, got {name!r}")
             view = self.interface.inputs[name]
-            if tuple(array.shape) != view.shape:
-                raise ValueError(f"{name} must have shape {view.shape}, got {tuple(array.shape)}")
-            self._tensors[name].copyfrom(np.asarray(array, dtype=view.dtype, order="C"))
+            values = np.asarray(array, dtype=view.dtype, order="C")
+            if values.shape != view.shape:
+                raise ValueError(f"{name} must have shape {view.shape}, got {values.shape}")
+            self._tensors[name].copyfrom(values)
 
     def read_state(self) -> dict[str, NDArray[np.generic]]:
         """A copy of every persistent tensor."""
@@ -118,7 +119,7 @@ class StepExecutable:
         for wait in self._wait:
             wait()
 
-    def step(self, batch: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    def step(self, batch: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
         """Write a batch (and hyper parameters), run the step, and return its results."""
         self.write(batch)
         self.run()
