@@ -10,13 +10,15 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, get_constant
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.initialise import initialised
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
+from tvm_xengine.frontends.onnx_constants import fold_constants
+from tvm_xengine.frontends.onnx_converters import CONVERTERS
 from tvm_xengine.frontends.onnx_rewrites import (
     bind_batch,
     materialise_filled_weights,
@@ -58,6 +60,7 @@ def import_model(
         )
     bind_batch(name, prepared, batch_size)
     materialise_filled_weights(graph)
+    fold_constants(prepared)
     set_norm_modes(graph, train=train_norms)
     values = _values(graph)
     importer = _Importer()
@@ -70,7 +73,7 @@ def import_model(
         raise UnsupportedModelError(
             f"{name}: {importer.place} cannot be imported: {_first_line(error)}"
         ) from error
-    trainable = {one for one, value in values.items() if value.dtype.kind == "f" and value.ndim}
+    trainable = {one for one, value in values.items() if _is_parameter(value)}
     model_with_values = assemble(name, mod, values, trainable)
     if initialise_seed is None:
         return model_with_values
@@ -103,6 +106,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.bb = NamingBlockBuilder()
         self.place = "the graph"
 
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Nothing: `_unknown_nodes` has looked, which knows our converters, too."""
+
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, object], opset: int
     ) -> relax.Expr:
@@ -110,10 +116,29 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         node = str(custom["name"]) if isinstance(custom, dict) else ""
         self.bb.layer = _layer(node, op_name)
         self.place = f"{op_name} (in {self.bb.layer})"
-        value = super()._convert_operator(op_name, inputs, attrs, opset)
+        if op_name in CONVERTERS:
+            value = self._converted(op_name, inputs, attrs)
+        else:
+            value = super()._convert_operator(op_name, inputs, attrs, opset)
         if isinstance(value, relax.Tuple):
             return relax.Tuple([self._bound(field) for field in value.fields])
         return self._bound(value)
+
+    def _converted(
+        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, object]
+    ) -> relax.Expr:
+        """By our converter; what the file says is no parameter is a constant to it."""
+        known = [
+            self._nodes,
+            {k: v for k, v in self._params.items() if not _is_parameter(v[1].numpy())},
+        ]
+        read = [None if one is None else get_constant(one, known) for one in inputs]
+        value = CONVERTERS[op_name](self.bb, read, attrs)
+        custom = attrs["tvm_custom"]
+        count = custom["num_outputs"] if isinstance(custom, dict) else 1
+        if isinstance(value, relax.Tuple):
+            return value.fields[0] if count == 1 else relax.Tuple(value.fields[:count])
+        return value
 
     def _bound(self, value: relax.Expr) -> relax.Expr:
         if isinstance(value, relax.Call | relax.TupleGetItem):
@@ -121,10 +146,14 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return value
 
 
+def _is_parameter(value: Array) -> bool:
+    return value.dtype.kind == "f" and value.ndim > 0
+
+
 def _unknown_nodes(graph: onnx.GraphProto) -> list[str]:
     """The nodes that have no importer: operator and layer of each."""
     known = {name for name, convert in _get_convert_map().items() if convert is not None}
-    known |= {"Constant", "If"}
+    known |= {"Constant", "If", *CONVERTERS}
     return [
         f"{node.op_type} (in {_layer(node.name or node.output[0], node.op_type)})"
         for node in graph.node
