@@ -22,8 +22,8 @@ from tvm_xengine.solvers.search.decoder import (
     copied,
     decode,
     keep_everything,
+    schedule_left_in,
     static_of,
-    steps_left_in,
     workspace_of,
 )
 from tvm_xengine.solvers.search.driver import search
@@ -46,11 +46,13 @@ def test_the_decoder_counts_as_the_referee_does(objective, problem, seed):
     x.keep[changed] = rng.integers(0, 8, changed.sum())
     x.push[changed] = rng.integers(0, 1 << arrays.n_devices, changed.sum()) & x.keep[changed]
     x.level[:] = rng.integers(1, 4, len(x.level))
+    ahead = rng.random(arrays.n_ops) < 0.3
+    x.ahead[ahead] = rng.integers(0, arrays.n_tensors * arrays.n_devices, ahead.sum())
     work = workspace_of(arrays)
     value, excess = decode(static_of(arrays, objective), x, work)
     if not np.isfinite(value):
         return
-    schedule = with_frees(problem, arrays.steps(*steps_left_in(work)))
+    schedule = schedule_left_in(arrays, work)
     simulation = simulate(problem, schedule, enforce_budgets=False)
     fits = all(
         simulation.peak_bytes[device.name] <= device.budget_bytes

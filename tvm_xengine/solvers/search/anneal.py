@@ -72,6 +72,7 @@ def _remember(to: Decisions, x: Decisions) -> None:
         to.position[i] = x.position[i]
         to.device[i] = x.device[i]
         to.redevice[i] = x.redevice[i]
+        to.ahead[i] = x.ahead[i]
     for gap in range(len(x.keep)):
         to.keep[gap] = x.keep[gap]
         to.push[gap] = x.push[gap]

@@ -16,9 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.schedule import Schedule, with_frees
 from tvm_xengine.solvers.compiled import entry, inlined, inner
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Floats, Ints, cheapest_routes
+from tvm_xengine.solvers.search.arrays import (
+    END_ANYWHERE,
+    END_NOWHERE,
+    Arrays,
+    Floats,
+    Ints,
+    cheapest_routes,
+)
 
 EVERYWHERE = 255
 """Value of `Decisions.keep` under which a tensor stays wherever it is."""
@@ -38,7 +46,7 @@ class Static(NamedTuple):
         For each op and one past the last: where its reads, outputs and touches start in
         `read`, `made` and `touch`; whether it is recomputable.
     tensor
-        For each tensor: bytes, producer, home, and the state that it replaces.
+        For each tensor: bytes, producer, home, the state that it replaces, and the op that updates it.
     run
         Price, time and workspace of each op on each device, shape (ops, devices).
     link
@@ -78,6 +86,10 @@ class Decisions(NamedTuple):
         and dropped from those not in the mask `keep`. What is brought back for the sake of
         another op is dropped again, until it was brought back `level` times.
         Gap k < touches begins after touch k; gap touches + t before tensor t's first touch.
+    ahead
+        For each op what is brought back right after its first run, ahead of the op that needs it:
+        tensor x devices + device, or -1. So a tensor can be made once more before what it is made
+        from is overwritten, and can leave room on the device where it waited.
     """
 
     order: Ints
@@ -87,6 +99,7 @@ class Decisions(NamedTuple):
     keep: Ints
     push: Ints
     level: Ints
+    ahead: Ints
 
 
 class Work(NamedTuple):
@@ -153,6 +166,7 @@ def static_of(arrays: Arrays, objective: Objective) -> Static:
             producer=arrays.producer,
             home=arrays.home,
             state_of=arrays.state_of,
+            updater=arrays.updater,
         ),
         run=_records(price=price, us=arrays.compute_us, workspace=arrays.workspace_bytes),
         link=_records(
@@ -194,6 +208,7 @@ def keep_everything(arrays: Arrays, device: Ints) -> Decisions:
         keep=np.full(gaps, EVERYWHERE),
         push=np.zeros(gaps, dtype=np.int64),
         level=np.ones(gaps, dtype=np.int64),
+        ahead=np.full(arrays.n_ops, -1),
     )
 
 
@@ -302,6 +317,8 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
         state = g.tensor[g.made[k]].state_of
         if state >= 0 and not _copy_along(g, w, g.made[k], d, g.tensor[state].home):
             return False
+    if x.ahead[i] >= 0 and not _bring_ahead(g, x, w, x.ahead[i]):
+        return False
     for k in range(w.counted[TRANSIENTS]):
         t = w.transient[k].tensor
         if w.tensor[t].returned < x.level[w.tensor[t].gap]:
@@ -313,6 +330,20 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
         if changed and not _open_gap(g, x, w, g.touch[k], k):
             return False
     return True
+
+
+@inner
+def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
+    """Bring a tensor back before it is needed, unless it is there, not yet made, or lost."""
+    t, d = what // len(g.device), what % len(g.device)
+    if ((w.tensor[t].on | w.tensor[t].overwritten) >> d) & 1:
+        return True
+    i = g.tensor[t].producer
+    if i >= 0 and x.position[i] > w.counted[PLACE]:
+        return True
+    if w.tensor[t].on == 0 and not (i >= 0 and g.op[i].recomputable):
+        return True
+    return _bring(g, x, w, t, d)
 
 
 @inner
@@ -499,10 +530,21 @@ def _deliver(g: Static, x: Decisions, w: Work) -> bool:
     for k in range(len(g.end)):
         t, d = g.end[k].tensor, g.end[k].device
         if d < 0:
-            d = w.tensor[t].made_last_on
-        if d >= 0:
-            w.stay[w.stay_of[t, d]].end = w.counted[STEPS]
+            d = _survivor(g, w, t)
+        w.stay[w.stay_of[t, d]].end = w.counted[STEPS]
     return True
+
+
+@inner
+def _survivor(g: Static, w: Work, t: int) -> int:
+    """Device on which a result stays that may be anywhere: where it was made last, if it is held there."""
+    last = w.tensor[t].made_last_on
+    if last < 0 or not (w.tensor[t].on >> last) & 1:
+        for d in range(len(g.device)):
+            if (w.tensor[t].on >> d) & 1:
+                last = d
+        w.tensor[t].made_last_on = last
+    return int(last)
 
 
 @inner
@@ -646,11 +688,18 @@ def _memory_ready(w: Work, d: int, room: int, after: float) -> float:
     return after
 
 
-def steps_left_in(w: Work) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """(kinds, rows) of the last decode, as `Arrays.steps` takes them."""
+def schedule_left_in(arrays: Arrays, w: Work) -> Schedule:
+    """The schedule of the last decode."""
+    graph, devices = arrays.problem.graph, arrays.problem.platform.devices
     step = w.step[: int(w.counted[STEPS])]
-    rows = np.stack([step["item"], step["src"], step["dst"]], axis=1)
-    return step["kind"].tolist(), [(a, b, c) for a, b, c in rows.tolist()]
+    rows = np.stack([step["item"], step["src"], step["dst"]], axis=1).tolist()
+    steps = arrays.steps(step["kind"].tolist(), [(a, b, c) for a, b, c in rows])
+    survivors = {
+        graph.bases[t].name: devices[int(w.tensor["made_last_on"][t])].name
+        for t in np.flatnonzero(arrays.end_device == END_ANYWHERE).tolist()
+        if w.tensor["made_last_on"][t] >= 0
+    }
+    return with_frees(arrays.problem, steps, survivors=survivors)
 
 
 def copied(x: Decisions) -> Decisions:

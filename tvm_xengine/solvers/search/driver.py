@@ -9,7 +9,7 @@ import numpy as np
 
 from tvm_xengine.platform import UNLIMITED_BYTES
 from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Schedule, with_frees
+from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.greedy import accepted, greedy_schedule
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.search.anneal import (
@@ -32,8 +32,8 @@ from tvm_xengine.solvers.search.decoder import (
     decode,
     drop_in_long_gaps,
     keep_everything,
+    schedule_left_in,
     static_of,
-    steps_left_in,
     workspace_of,
 )
 from tvm_xengine.solvers.search.encode import decisions_of
@@ -143,7 +143,7 @@ class _Search:
         self.status[LEAST_EXCESS] = excess
         self.status[BEST] = value if excess == 0.0 else np.inf
         left = evaluations if evaluations is not None else 2**62
-        longest = int(np.clip(20 * len(x.keep), 4000, 40000))
+        longest = int(np.clip(20 * len(x.keep), 400, 40000))
         self.speed = self._evaluations_per_s(x)
         n_round = 0
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
@@ -161,6 +161,8 @@ class _Search:
             status[MOST_PENALTY] = _MOST_PENALTY[0 if found else n_round % 3]
             status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
             _assign(x, best)
+            if n_round % 2:
+                left -= self._shake(x, best, 1 + n_round % 8)
             left -= self._round(status, x, best, min(left, length), deadline)
             n_round += 1
         self._accept(best, self.status)
@@ -197,18 +199,7 @@ class _Search:
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
             count = min(left, max(1, int(self.speed * _CHUNK_S)))
             before, began = status[BEST], time.perf_counter()
-            anneal(
-                self.static,
-                self.surroundings,
-                x,
-                best,
-                self.work,
-                self.chance,
-                status,
-                cooling,
-                count,
-                self.places,
-            )
+            self._anneal(status, x, best, cooling, count)
             self.speed = count / max(1e-6, time.perf_counter() - began)
             left -= count
             if status[BEST] < before and self.on_improvement is not None:
@@ -216,6 +207,31 @@ class _Search:
             if self.guide is not None and self.guide.has_hint and status is self.status:
                 break  # what the relaxation suggests is worth more than the rest of the round
         return length - left
+
+    def _shake(self, x: Decisions, best: Decisions, changes: int) -> int:
+        """Change `x` at random whatever comes of it, so that a round begins somewhere else."""
+        status = self.status.copy()
+        status[[VALUE, EXCESS]] = decode(self.static, x, self.work)
+        status[TEMPERATURE] = np.inf
+        self._anneal(status, x, best, cooling=1.0, count=changes)
+        self.status[[BEST, LEAST_EXCESS]] = status[[BEST, LEAST_EXCESS]]
+        return changes
+
+    def _anneal(
+        self, status: Floats, x: Decisions, best: Decisions, cooling: float, count: int
+    ) -> None:
+        anneal(
+            self.static,
+            self.surroundings,
+            x,
+            best,
+            self.work,
+            self.chance,
+            status,
+            cooling,
+            count,
+            self.places,
+        )
 
     def _evaluations_per_s(self, x: Decisions) -> float:
         began = time.perf_counter()
@@ -266,8 +282,7 @@ class _Search:
         if not status[BEST] < self.best_value:
             return
         decode(self.static, best, self.apart)
-        steps = self.arrays.steps(*steps_left_in(self.apart))
-        schedule = with_frees(self.problem, steps)
+        schedule = schedule_left_in(self.arrays, self.apart)
         simulation = accepted(self.problem, schedule)
         if simulation is not None:
             self._take(self.objective.of(simulation), schedule)

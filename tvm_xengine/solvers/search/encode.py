@@ -9,7 +9,7 @@ import numpy as np
 
 from tvm_xengine.residency import Instance, trace_residency
 from tvm_xengine.schedule import Compute, Schedule, Transfer
-from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays
+from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Ints
 from tvm_xengine.solvers.search.decoder import NEVER, Decisions, keep_everything
 
 
@@ -56,7 +56,44 @@ def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
         ends.append(served_from[len(schedule.steps)] if delivered else None)
         for (begin, gap), end in zip(own, ends, strict=True):
             _decide(x, gap, begin, end, _Stays(tuple(stays[t]), schedule, index))
+    _bring_ahead(x, arrays, schedule, residency.instances, np.array(list(first_step.values())))
     return x
+
+
+def _bring_ahead(
+    x: Decisions, arrays: Arrays, schedule: Schedule, stays: Iterable[Instance], first_step: Ints
+) -> None:
+    """Note what is brought back ahead of the op that needs it, one tensor for each op.
+
+    That is what the next op does nothing with, and what leaves another device before something
+    that the op before has touched goes there. `first_step` has the step of each first run, in
+    their order.
+    """
+    graph, index = arrays.problem.graph, arrays.problem.platform.index
+    position = {tensor.name: t for t, tensor in enumerate(graph.bases)}
+    used: dict[tuple[str, str], list[int]] = {}
+    for step_index, step in enumerate(schedule.steps):
+        match step:
+            case Compute(op, device):
+                for name in graph.reads[op]:
+                    used.setdefault((name, device), []).append(step_index)
+            case Transfer(tensor, src, _):
+                used.setdefault((tensor, src), []).append(step_index)
+    for stay in stays:
+        place = int(np.searchsorted(first_step, stay.start))
+        if not 0 < place < len(first_step) or stay.start == first_step[place]:
+            continue
+        t, before = position[stay.tensor], x.order[place - 1]
+        touched = arrays.touch_tensor[arrays.touch_ptr[before] : arrays.touch_ptr[before + 1]]
+        uses = used.get((stay.tensor, stay.device), [])
+        is_at_once = any(stay.start < at <= first_step[place] for at in uses)
+        later = schedule.steps[stay.start + 1 : first_step[place]]
+        makes_way = any(
+            isinstance(step, Transfer) and position[step.tensor] in touched for step in later
+        )
+        is_ahead = makes_way or (not is_at_once and stay.end > first_step[place])
+        if is_ahead and t not in touched:
+            x.ahead[before] = t * arrays.n_devices + index[stay.device]
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from tvm_xengine.solvers.search.decoder import (
     copied,
     decode,
     keep_everything,
+    schedule_left_in,
     static_of,
-    steps_left_in,
     workspace_of,
 )
 from tvm_xengine.solvers.search.encode import decisions_of
@@ -250,8 +250,7 @@ class Guide:
         else:
             return exact
         if excess == 0.0:
-            steps = arrays.steps(*steps_left_in(self._work))
-            self._on_schedule(with_frees(arrays.problem, steps))
+            self._on_schedule(schedule_left_in(arrays, self._work))
         self._hints.append(decisions)
         if exact is not None:
             return exact

@@ -22,7 +22,7 @@ from tvm_xengine.solvers.search.decoder import (
     Work,
 )
 
-_KEEP, _PUSH, _LEVEL, _DEVICE, _REDEVICE, _ORDER = range(6)
+_KEEP, _PUSH, _LEVEL, _DEVICE, _REDEVICE, _ORDER, _AHEAD = range(7)
 _MOST_LEVEL = 3
 _MOST_FOLLOWERS = 12
 
@@ -77,6 +77,8 @@ def _set(x: Decisions, c: Chance, what: int, index: int, value: int) -> None:
         old, x.device[index] = x.device[index], value
     elif what == _REDEVICE:
         old, x.redevice[index] = x.redevice[index], value
+    elif what == _AHEAD:
+        old, x.ahead[index] = x.ahead[index], value
     else:
         old = index
         _shift(x, index, value)
@@ -115,6 +117,8 @@ def take_back(x: Decisions, c: Chance) -> None:
             x.device[index] = old
         elif what == _REDEVICE:
             x.redevice[index] = old
+        elif what == _AHEAD:
+            x.ahead[index] = old
         else:
             _shift(x, index, old)
 
@@ -132,8 +136,10 @@ def propose(
     dice = below(c, 100)
     if places and dice < 15:
         _place(g, n, x, c)
-    elif dice < 22:
+    elif dice < 20:
         _reorder(n, x, c)
+    elif dice < 22:
+        _ahead(g, n, x, w, c)
     elif exceeds:
         if dice < 75:
             _evict(g, n, x, w, c)
@@ -212,7 +218,8 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
         k = below(c, w.counted[STAYS])
         stay = w.stay[k]
         can_leave = len(g.device) > 1 or _can_remake(g, stay.tensor)
-        if stay.device == d and stay.start < step < stay.end and can_leave:
+        began = stay.start < step or (step == 0 and g.tensor[stay.tensor].home == d)
+        if stay.device == d and began and step < stay.end and can_leave:
             size = g.tensor[stay.tensor].size
             if size > 0 and (best < 0 or size > g.tensor[w.stay[best].tensor].size):
                 known = best >= 0
@@ -233,13 +240,101 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     is_moved = below(c, 2) == 0 or not _can_remake(g, t)
     if other != d and is_moved and g.link[d, other].hop >= 0:
         _write(n, x, c, gap, 1 << other, 1 << other, 1)
+        dice = below(c, 8)
+        if dice < 2:
+            _make_way_here(x, w, c, step, len(g.device))
+        elif dice < 3:
+            after = _next_touch(g, n, x, t, w.step[step].place)
+            _set(x, c, _AHEAD, x.order[after - 1], t * len(g.device) + d)
         return
     left = 0
     if x.keep[gap] != EVERYWHERE and below(c, 2) == 0:
         left = x.keep[gap] & ~(1 << d)
     _write(n, x, c, gap, left, 0, 1)
+    place = w.step[step].place
     if below(c, 3) == 0 and g.tensor[t].producer >= 0:
-        _hold_reads(g, n, x, c, g.tensor[t].producer, w.step[step].place)
+        _hold_reads(g, n, x, c, g.tensor[t].producer, place)
+    after = _next_touch(g, n, x, t, place)
+    if below(c, 2) == 0 and _last_chance(g, x, t, place, after) >= 0:
+        _bring_back_between(g, x, c, t, d, place, after)
+
+
+@inner
+def _ahead(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None:
+    """Bring back earlier what the last decode brings back, or only when it is needed again."""
+    if below(c, 2) == 0:
+        start = below(c, len(x.order))
+        for k in range(len(x.order)):
+            i = x.order[(start + k) % len(x.order)]
+            if x.ahead[i] >= 0:
+                _set(x, c, _AHEAD, i, -1)
+                return
+    for _ in range(30):
+        step = w.step[below(c, max(1, w.counted[STEPS]))]
+        t, d = step.item, step.dst
+        if step.kind == 0:
+            if x.position[step.item] == step.place:
+                continue
+            k = below(c, g.op[step.item + 1].made_at - g.op[step.item].made_at)
+            t, d = g.made[g.op[step.item].made_at + k], step.src
+        since = 0
+        for k in range(n.touch_at[t], n.touch_at[t + 1]):
+            at = x.position[g.touch_op[n.touch[k]]]
+            if since <= at < step.place:
+                since = at + 1
+        _bring_back_between(g, x, c, t, d, since, step.place)
+        return
+
+
+@inner
+def _bring_back_between(
+    g: Static, x: Decisions, c: Chance, t: int, d: int, since: int, place: int
+) -> None:
+    """Have t on d after one of the ops from `since` on and before the op at `place`."""
+    if since < place:
+        to = _last_chance(g, x, t, since, place)
+        if to < 0 or below(c, 2) == 0:
+            to = since + below(c, place - since)
+        _set(x, c, _AHEAD, x.order[to], t * len(g.device) + d)
+
+
+@inner
+def _last_chance(g: Static, x: Decisions, t: int, since: int, place: int) -> int:
+    """Place before something that t is made from is overwritten, from `since` on; -1 if it is not."""
+    i = g.tensor[t].producer
+    to = place
+    if i >= 0:
+        for k in range(g.op[i].read_at, g.op[i + 1].read_at):
+            update = g.tensor[g.read[k]].updater
+            if update >= 0 and since < x.position[update] < to:
+                to = x.position[update]
+    return to - 1 if to < place else -1
+
+
+@inner
+def _next_touch(g: Static, n: Surroundings, x: Decisions, t: int, place: int) -> int:
+    """Place of the first op after `place` that touches t; one past the last if there is none."""
+    after = len(x.order)
+    for k in range(n.touch_at[t], n.touch_at[t + 1]):
+        at = x.position[g.touch_op[n.touch[k]]]
+        if place < at < after:
+            after = at
+    return after
+
+
+@inner
+def _make_way_here(x: Decisions, w: Work, c: Chance, step: int, devices: int) -> None:
+    """What returns to the device of a step for its op returns one op earlier.
+
+    So it leaves the device where it waited before something else goes there.
+    """
+    place, d = w.step[step].place, w.step[step].src
+    s = step - 1
+    while place > 0 and s >= 0 and w.step[s].place == place:
+        if w.step[s].kind == 1 and w.step[s].dst == d:
+            _set(x, c, _AHEAD, x.order[place - 1], w.step[s].item * devices + d)
+            return
+        s -= 1
 
 
 @inner
@@ -319,8 +414,9 @@ def _exchange(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
 @inner
 def _any_gap(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
     """Any decision for any gap."""
-    gap = below(c, len(g.touch))
-    if len(g.device) == 1 and not _can_remake(g, g.touch[gap]):
+    gap = below(c, len(x.keep))
+    t = g.touch[gap] if gap < len(g.touch) else gap - len(g.touch)
+    if len(g.device) == 1 and not _can_remake(g, t):
         return
     dice = below(c, 4)
     if dice == 0:

@@ -1,0 +1,83 @@
+"""What is brought back ahead of the op that needs it, and what stays when the step ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tvm_xengine.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.platform import Device, Link, Platform
+from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.simulate import simulate
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.search.arrays import arrays_of
+from tvm_xengine.solvers.search.decoder import decode, static_of, workspace_of
+from tvm_xengine.solvers.search.driver import search
+from tvm_xengine.solvers.search.encode import decisions_of
+
+
+def repeated_before_an_update() -> Problem:
+    """A weight is updated between two uses of what is made from it, with no room in between."""
+    graph = OpGraph(
+        tensors=(
+            Tensor("weight", 4, Role.PARAMETER),
+            Tensor("weight'", 4),
+            Tensor("large", 8),
+            *(Tensor(name, 1) for name in ("small", "gradient", "out")),
+        ),
+        ops=(
+            Op("make", "k", ("weight",), ("large",)),
+            Op("shrink", "k", ("large",), ("small",)),
+            Op("work", "k", ("small",), ("gradient",)),
+            Op(
+                "update", "k", ("gradient", "weight"), ("weight'",), (("weight'", "weight"),), False
+            ),
+            Op("use", "k", ("large", "weight'"), ("out",)),
+        ),
+        outputs=("out",),
+    )
+    costs = {op.name: {"d0": OpCost(1.0, 6 if op.name == "work" else 0)} for op in graph.ops}
+    platform = Platform((Device("d0", "llvm", 14),), alignment_bytes=1)
+    return Problem(graph, platform, costs, home={"weight": "d0"})
+
+
+def two_change_places() -> Problem:
+    """What waits on the other device must be back before what waits here goes there."""
+    graph = OpGraph(
+        tensors=(
+            Tensor("state", 2, Role.OPTIMIZER_STATE),
+            Tensor("state'", 2),
+            Tensor("batch", 2, Role.BATCH),
+            Tensor("out", 2),
+            Tensor("unread", 4),
+        ),
+        ops=(
+            Op("first", "k", ("batch",), ("out",)),
+            Op("update", "k", ("state",), ("state'", "unread"), (("state'", "state"),), False),
+        ),
+        outputs=("out",),
+    )
+    costs = {"first": {"d0": OpCost(1.0, 1)}, "update": {"d0": OpCost(1.0)}}
+    devices = (Device("d0", "llvm", 6), Device("d1", None, 2))
+    links = (Link("d0", "d1", 1.0, 1.0), Link("d1", "d0", 1.0, 1.0))
+    platform = Platform(devices, links, home="d0", alignment_bytes=1)
+    return Problem(graph, platform, costs, home={"state": "d0", "batch": "d0"})
+
+
+@pytest.mark.parametrize("make", [repeated_before_an_update, two_change_places])
+def test_the_optimum_is_found_and_survives_the_way_through_decisions(
+    make: Callable[[], Problem],
+) -> None:
+    problem = make()
+    exact = solve_exhaustively(problem)
+    assert exact.schedule is not None
+    found = search(problem, evaluations=4000)
+    assert found is not None
+    assert simulate(problem, found).cost_us == exact.value
+    arrays = arrays_of(problem)
+    x = decisions_of(arrays, exact.schedule)
+    value, excess = decode(static_of(arrays, Objective.COST), x, workspace_of(arrays))
+    assert (value, excess) == (exact.value, 0.0)
+    assert (x.ahead >= 0).any()
