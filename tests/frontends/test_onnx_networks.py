@@ -9,6 +9,7 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
+from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 from tests.training.running import ReferenceRun
@@ -87,6 +88,13 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
         ),
         (2, 3, 7),
         18,
+    ),
+    "padding that keeps the extent": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, (3, 2), dilation=(2, 1), padding="same"), nn.MaxPool2d(3, 2, 1)
+        ),
+        (2, 3, 7, 6),
+        17,
     ),
     "lstm": (lambda: _Last(nn.LSTM(4, 6, batch_first=True)), (2, 5, 4), 15),
     "lstm, both ways, no biases": (
@@ -168,6 +176,36 @@ def test_gradients_are_those_of_autograd(name: str, tmp_path: pathlib.Path) -> N
     sizes = [sum(float((g**2).sum()) for g in all_.values()) for all_ in (found, wanted)]
     assert sizes[0] == pytest.approx(sizes[1], rel=1e-4)
     assert given.keys() == run.state.keys()
+
+
+@pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER"])
+def test_pools_are_padded_as_onnx_pads_them(kind: str, tmp_path: pathlib.Path) -> None:
+    make = onnx.helper.make_node
+    window = {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": kind}
+    nodes = [
+        make("Conv", ["x", "w"], ["made"], strides=[2, 3], auto_pad=kind),
+        # The reference drops the last row of this pool with SAME_LOWER.
+        make("MaxPool" if kind == "SAME_UPPER" else "AveragePool", ["made"], ["pooled"], **window),
+        make("AveragePool", ["pooled"], ["y"], **window),
+    ]
+    w = np.random.default_rng(0).standard_normal((3, 2, 4, 4)).astype("float32")
+    x = np.random.default_rng(1).standard_normal((2, 2, 11, 13)).astype("float32")
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "pools",
+        [info("x", onnx.TensorProto.FLOAT, x.shape)],
+        [info("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 13)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=9)
+    onnx.save(model, tmp_path / "pools.onnx")
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    imported = from_onnx(tmp_path / "pools.onnx")
+    recipe = Recipe(loss=MEAN_SQUARED_ERROR)
+    run = ReferenceRun(build_step_by_recipe(imported, recipe))
+    assert run(x, expected)["loss"] == pytest.approx(0.0, abs=1e-10)
 
 
 def test_what_a_layer_cannot_is_refused_by_name(tmp_path: pathlib.Path) -> None:

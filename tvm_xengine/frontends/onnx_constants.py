@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, shape_inference
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tvm_xengine.frontends.model import Array
+from tvm_xengine.frontends.onnx_shapes import known_shapes
 
 _DRAWN = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
@@ -29,7 +30,7 @@ def fold_constants(model: onnx.ModelProto) -> None:
     constants = _constants(model.graph)
     while True:
         before = len(constants), len(model.graph.node)
-        shapes = _shapes(model)
+        shapes = known_shapes(model)
         nodes = [
             _folded(model, node, constants, shapes)
             for outer in model.graph.node
@@ -52,17 +53,6 @@ def _constants(graph: onnx.GraphProto) -> dict[str, Array]:
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-    return known
-
-
-def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """The shapes that are known as numbers, by tensor."""
-    graph = shape_inference.infer_shapes(model, data_prop=True).graph
-    known = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for value in [*graph.input, *graph.value_info, *graph.output]:
-        kind = value.type.tensor_type
-        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
-            known[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
     return known
 
 

@@ -23,6 +23,7 @@ from tvm_xengine.frontends.onnx_rewrites import (
     bind_batch,
     materialise_filled_weights,
     set_norm_modes,
+    write_padding,
 )
 
 
@@ -61,6 +62,7 @@ def import_model(
     bind_batch(name, prepared, batch_size)
     materialise_filled_weights(graph)
     fold_constants(prepared)
+    write_padding(prepared)
     set_norm_modes(graph, train=train_norms)
     values = _values(graph)
     importer = _Importer()

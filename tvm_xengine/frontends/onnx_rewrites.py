@@ -7,6 +7,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.onnx_shapes import known_shapes
 
 
 def materialise_filled_weights(graph: onnx.GraphProto) -> None:
@@ -85,6 +86,36 @@ def _rebatch_reshape(
         shape[0] = batch_size
         node.input[1] = f"{node.output[0]}_shape"
         graph.initializer.append(numpy_helper.from_array(shape, node.input[1]))
+
+
+def write_padding(model: onnx.ModelProto) -> None:
+    """Give convolutions and pools in numbers the padding that keeps the extent over the stride.
+
+    As ONNX's operator Conv defines ``auto_pad``: an odd element lies behind the image with
+    SAME_UPPER, before it with SAME_LOWER.
+    """
+    shapes = known_shapes(model)
+    for node in model.graph.node:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        kind = attributes.pop("auto_pad", b"NOTSET")
+        if node.op_type not in ("Conv", "MaxPool", "AveragePool") or not kind.startswith(b"SAME"):
+            continue
+        if node.input[0] not in shapes:
+            continue
+        space = shapes[node.input[0]][2:]
+        kernel = attributes.get("kernel_shape") or shapes[node.input[1]][2:]
+        strides = attributes.get("strides") or [1] * len(space)
+        dilations = attributes.get("dilations") or [1] * len(space)
+        sums = [
+            max(0, (-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent)
+            for extent, size, stride, dilation in zip(
+                space, kernel, strides, dilations, strict=True
+            )
+        ]
+        less, more = [total // 2 for total in sums], [total - total // 2 for total in sums]
+        attributes["pads"] = less + more if kind == b"SAME_UPPER" else more + less
+        del node.attribute[:]
+        node.attribute.extend(helper.make_attribute(n, value) for n, value in attributes.items())
 
 
 def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:

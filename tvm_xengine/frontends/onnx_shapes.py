@@ -1,0 +1,17 @@
+"""What ONNX infers about the shapes of a graph."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import shape_inference
+
+
+def known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shapes that are known as numbers, by tensor."""
+    graph = shape_inference.infer_shapes(model, data_prop=True).graph
+    known = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in [*graph.input, *graph.value_info, *graph.output]:
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            known[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
+    return known
