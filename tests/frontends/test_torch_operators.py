@@ -29,6 +29,34 @@ OPERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ..
         lambda x: x.masked_fill(torch.ones(5, 5).triu(1).bool(), float("-inf")).softmax(-1),
         (2, 5, 5),
     ),
+    "products": (lambda x: x.prod(2) + x.prod(1, keepdim=True).sum(2) + x.prod(), (2, 3, 4)),
+    "adaptive maxima, all alike": (lambda x: F.adaptive_max_pool2d(x, (4, 3)), (2, 3, 9, 6)),
+    "adaptive maxima, uneven": (lambda x: F.adaptive_max_pool2d(x, (3, 5)), (2, 3, 7, 8)),
+    "adaptive maxima, fewer than asked for": (lambda x: F.adaptive_max_pool2d(x, 7), (2, 3, 4, 9)),
+    "adaptive maxima of one image": (lambda x: F.adaptive_max_pool2d(x, 2), (3, 4, 9)),
+    "adaptive maxima of lines": (lambda x: F.adaptive_max_pool1d(x, 3), (2, 3, 10)),
+    "adaptive maxima of volumes": (lambda x: F.adaptive_max_pool3d(x, (2, 3, 2)), (2, 2, 5, 6, 7)),
+    "sums at places": (
+        lambda x: x.scatter_add(2, torch.tensor([[[0, 1, 1]] * 4] * 2), x[:, :, 2:5].square()),
+        (2, 4, 9),
+    ),
+    "windows as columns": (
+        lambda x: F.unfold(x, (2, 3), dilation=(2, 1), padding=1, stride=2).cos(),
+        (2, 3, 7, 8),
+    ),
+    "columns at windows": (
+        lambda x: F.fold(x, (8, 7), (2, 3), dilation=2, padding=(0, 1), stride=2).cos(),
+        (2, 12, 9),
+    ),
+    "windows along an axis": (lambda x: x.unfold(1, 3, 2).cos(), (2, 8, 3)),
+    "fewer keys than queries": (
+        lambda x: F.scaled_dot_product_attention(
+            x, x[:, ::2], x[:, 1::2], is_causal=True, enable_gqa=True
+        ),
+        (2, 4, 5, 3),
+    ),
+    "layer norm without weights": (lambda x: F.layer_norm(x, (3, 4)), (2, 5, 3, 4)),
+    "hypotenuses and powers of two": (lambda x: torch.hypot(x, x.exp2()), (2, 5)),
     "minus infinity in a tensor": (
         lambda x: torch.maximum(x, torch.full((4, 5), float("-inf"))),
         (2, 4, 5),

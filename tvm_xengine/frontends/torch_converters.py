@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod, sqrt
+from math import log, prod, sqrt
 
 import numpy as np
 from tvm import relax
@@ -152,7 +152,10 @@ def attention(
     """softmax(q k^T * scale + mask) v over the last two axes."""
     if enable_gqa:
         copies = static_shape(query.ty)[-3] // static_shape(key.ty)[-3]
-        key, value = (relax.op.repeat(x, copies, len(static_shape(x.ty)) - 3) for x in (key, value))
+        key, value = (
+            builder.emit(relax.op.repeat(x, copies, len(static_shape(x.ty)) - 3))
+            for x in (key, value)
+        )
     *outer, rows, width = static_shape(query.ty)
     columns = static_shape(key.ty)[-2]
     rank = len(outer) + 2
@@ -214,6 +217,39 @@ def amin(
     return builder.emit(relax.op.min(x, list(dim) or None, keepdims=keepdim))
 
 
+def product(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: int | None = None,
+    keepdim: bool = False,
+) -> relax.Expr:
+    """Product along an axis, or of all elements."""
+    return builder.emit(relax.op.prod(x, None if dim is None else [dim], keepdims=keepdim))
+
+
+def scatter_add(
+    builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: relax.Expr, source: relax.Expr
+) -> relax.Expr:
+    """x with the leading part of `source`, shaped like `index`, added at its places."""
+    shape = static_shape(index.ty)
+    if shape != static_shape(source.ty):
+        axes = list(range(len(shape)))
+        source = builder.emit(relax.op.strided_slice(source, axes, [0] * len(axes), list(shape)))
+    axis = dim % len(shape)
+    return builder.emit(relax.op.scatter_elements(x, index, source, axis, "add"))
+
+
+def hypot(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """sqrt(x^2 + y^2)."""
+    squares = relax.op.add(relax.op.multiply(x, x), relax.op.multiply(y, y))
+    return builder.emit(relax.op.sqrt(squares))
+
+
+def exp2(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """2^x."""
+    return builder.emit(relax.op.exp(relax.op.multiply(x, _scalar(log(2), x))))
+
+
 def max_dim(
     builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool
 ) -> list[relax.Expr]:
@@ -247,6 +283,23 @@ def rms_norm(
     scale = _filled(tail, 1, x) if weight is None else weight
     smallest = float(np.finfo(str(x.ty.dtype)).eps) if epsilon is None else epsilon
     return builder.emit(relax.op.nn.rms_norm(x, scale, axes, smallest))
+
+
+def layer_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    normalized_shape: Sequence[int],
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    epsilon: float,
+    _: bool,
+) -> relax.Expr:
+    """Normalised over the trailing axes, with or without weight and bias."""
+    tail = tuple(int(extent) for extent in normalized_shape)
+    scale = _filled(tail, 1, x) if weight is None else weight
+    shift = _filled(tail, 0, x) if bias is None else bias
+    axes = list(range(-len(tail), 0))
+    return builder.emit(relax.op.nn.layer_norm(x, scale, shift, axes, epsilon))
 
 
 def instance_norm(
@@ -515,19 +568,25 @@ CONVERTERS: dict[str, Converter] = {
     "conv_transpose3d.input": conv_transpose,
     "dropout.default": dropout,
     "elu.default": elu,
+    "exp2.default": exp2,
     "hardsigmoid.default": hardsigmoid,
     "hardswish.default": hardswish,
     "hardtanh.default": hardtanh,
+    "hypot.default": hypot,
     "instance_norm.default": instance_norm,
+    "layer_norm.default": layer_norm,
     "linear.default": linear,
     "matmul.default": matmul,
     "max.dim": max_dim,
     "min.dim": min_dim,
     "mm.default": matmul,
     "native_dropout.default": native_dropout,
+    "prod.default": lambda builder, x, _: product(builder, x),
+    "prod.dim_int": lambda builder, x, dim, keepdim, _: product(builder, x, dim, keepdim),
     "relu6.default": relu6,
     "rms_norm.default": rms_norm,
     "scaled_dot_product_attention.default": attention,
+    "scatter_add.default": scatter_add,
     "select.int": select,
     "std.correction": std,
     **{f"_upsample_nearest_exact{rank}d.vec": upsample_nearest_exact for rank in (1, 2, 3)},
