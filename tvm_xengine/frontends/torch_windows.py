@@ -18,10 +18,10 @@ _MAX_POOL = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 def adaptive_max_pool(
     builder: relax.BlockBuilder, x: relax.Expr, output_size: Sequence[int]
 ) -> list[relax.Expr]:
-    """Only the maxima, without places, of windows from floor(k * n / m) to ceil((k + 1) * n / m) of n elements.
+    """The maxima, without their places, of m windows over n elements.
 
-    Where all windows are equally long and far apart, it is one pooling; else every axis is taken
-    apart by itself.
+    Window k goes from floor(k * n / m) to ceil((k + 1) * n / m). Where all are equally long and
+    far apart, it is one pooling; else every axis is taken apart by itself.
     """
     rank = len(output_size)
     space = static_shape(x.ty)[-rank:]
