@@ -47,7 +47,7 @@ def test_the_decoder_counts_as_the_referee_does(objective, problem, seed):
     x.push[changed] = rng.integers(0, 1 << arrays.n_devices, changed.sum()) & x.keep[changed]
     x.level[:] = rng.integers(1, 4, len(x.level))
     ahead = rng.random(arrays.n_ops) < 0.3
-    x.ahead[ahead] = rng.integers(0, arrays.n_tensors * arrays.n_devices, ahead.sum())
+    x.ahead[ahead] = rng.integers(0, 2 * arrays.n_tensors * arrays.n_devices, ahead.sum())
     work = workspace_of(arrays)
     value, excess = decode(static_of(arrays, objective), x, work)
     if not np.isfinite(value):

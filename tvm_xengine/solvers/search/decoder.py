@@ -87,9 +87,9 @@ class Decisions(NamedTuple):
         another op is dropped again, until it was brought back `level` times.
         Gap k < touches begins after touch k; gap touches + t before tensor t's first touch.
     ahead
-        For each op what is brought back right after its first run, ahead of the op that needs it:
-        tensor x devices + device, or -1. So a tensor can be made once more before what it is made
-        from is overwritten, and can leave room on the device where it waited.
+        For each op a tensor that is brought somewhere right after its first run, as `moved` says,
+        or -1. So a tensor can be made once more before what it is made from is overwritten, and
+        can leave in the middle of a gap or return before the op that needs it.
     """
 
     order: Ints
@@ -332,18 +332,29 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
     return True
 
 
+@inlined
+def moved(t: int, d: int, devices: int, is_alone: bool) -> int:
+    """Value of `Decisions.ahead`: tensor t comes to device d, and stays nowhere else if alone."""
+    return 2 * (t * devices + d) + (1 if is_alone else 0)
+
+
 @inner
 def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
-    """Bring a tensor back before it is needed, unless it is there, not yet made, or lost."""
-    t, d = what // len(g.device), what % len(g.device)
-    if ((w.tensor[t].on | w.tensor[t].overwritten) >> d) & 1:
+    """Bring a tensor somewhere, unless it is not yet made, lost, or overwritten there."""
+    t, d = what // 2 // len(g.device), what // 2 % len(g.device)
+    if (w.tensor[t].overwritten >> d) & 1:
         return True
     i = g.tensor[t].producer
     if i >= 0 and x.position[i] > w.counted[PLACE]:
         return True
     if w.tensor[t].on == 0 and not (i >= 0 and g.op[i].recomputable):
         return True
-    return _bring(g, x, w, t, d)
+    if not (w.tensor[t].on >> d) & 1 and not _bring(g, x, w, t, d):
+        return False
+    if what % 2:
+        w.tensor[t].on = 1 << d
+        w.tensor[t].returned = NEVER  # it is not for another op that it came
+    return True
 
 
 @inner

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 
 import numpy as np
 
@@ -51,6 +52,10 @@ _LONGEST_HELD = (1, 4, 16, 32, 64, 128)
 """Lengths of the longest gaps, in ops, through which frugal starts hold tensors."""
 _FOLLOWED = ((0.01, 10.0), (0.03, 1.0))
 """Temperatures and first penalties of the rounds from what a relaxation suggests."""
+_AFRESH = ((0.3, 10.0), (0.1, 10.0), (0.03, 10.0), (0.01, 1.0))
+"""Temperatures and first penalties of the rounds from a start of their own."""
+_PATIENCE = 6
+"""After so many rounds without an improvement a new start is made."""
 _CHUNK_S = 0.05
 _LEAST_ROUNDS = 3
 """Rounds are made so short that the time limit allows for this many."""
@@ -120,12 +125,13 @@ class _Search:
         self.surroundings = surroundings_of(self.arrays)
         self.work = workspace_of(self.arrays)
         self.apart = workspace_of(self.arrays)
+        self.random = np.random.default_rng(seed)
         self.chance = chance(seed, 8 * len(self.arrays.touch_tensor) + 64)
         price = self.arrays.op_price(objective)[self.arrays.needed_ops]
         self.places = int(np.isfinite(price).any(axis=0).sum()) > 1
         self.cheapest = float(price.min(axis=1).sum())
         self.status = np.zeros(9)
-        self.status[SCALE] = max(self.cheapest, 1e-9)
+        self.status[SCALE] = self.cheapest or self._mean_copy_price() or 1.0
 
     def run(
         self, limits: Limits, evaluations: int | None, start: Schedule | None
@@ -145,7 +151,8 @@ class _Search:
         left = evaluations if evaluations is not None else 2**62
         longest = int(np.clip(20 * len(x.keep), 400, 40000))
         self.speed = self._evaluations_per_s(x)
-        n_round = 0
+        n_round, since_improved = 0, 0
+        starts = cycle(list(self._plain_starts(is_frugal=True)))
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
             length = longest
             if evaluations is None:
@@ -153,33 +160,50 @@ class _Search:
                 length = int(np.clip(affordable, 500, longest))
             hint = self.guide.next_hint() if self.guide is not None else None
             if hint is not None:
-                left -= self._follow(hint, best, min(left, length), deadline)
+                left -= self._follow(hint, best, _FOLLOWED, min(left, length), deadline)
                 continue
-            status = self.status
+            if since_improved >= _PATIENCE:
+                most = min(left, len(_AFRESH) * length)
+                changes = int(self.random.integers(len(x.order)))
+                left -= self._follow(next(starts), best, _AFRESH, most, deadline, changes)
+                since_improved = 0
+                continue
+            status, before = self.status, self.status[[BEST, LEAST_EXCESS]]
             found = status[LEAST_EXCESS] == 0.0
             status[PENALTY] = 1.0 if found else 10.0
             status[MOST_PENALTY] = _MOST_PENALTY[0 if found else n_round % 3]
             status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
             _assign(x, best)
             if n_round % 2:
-                left -= self._shake(x, best, 1 + n_round % 8)
+                left -= self._shake(x, 1 + n_round % 8)
             left -= self._round(status, x, best, min(left, length), deadline)
             n_round += 1
+            is_better = (status[[BEST, LEAST_EXCESS]] < before).any()
+            since_improved = 0 if is_better else since_improved + 1
         self._accept(best, self.status)
         return self.best_schedule
 
-    def _follow(self, hint: Decisions, best: Decisions, most: int, deadline: float) -> int:
-        """Anneal from `hint`, by itself, and take over into `best` what is better there."""
-        status, x, own = self.status.copy(), copied(hint), copied(hint)
+    def _follow(
+        self,
+        start: Decisions,
+        best: Decisions,
+        rounds: Sequence[tuple[float, float]],
+        most: int,
+        deadline: float,
+        changes: int = 0,
+    ) -> int:
+        """Anneal from `start` after so many `changes`; take over into `best` what is better there."""
+        x = copied(start)
+        done = self._shake(x, changes)
+        status, own = self.status.copy(), copied(x)
         value, excess = decode(self.static, x, self.work)
         status[LEAST_EXCESS] = excess
         status[BEST] = value if excess == 0.0 else np.inf
-        done = 0
-        for heat, penalty in _FOLLOWED:
+        for heat, penalty in rounds:
             status[PENALTY], status[MOST_PENALTY] = penalty, _MOST_PENALTY[0]
             status[TEMPERATURE] = heat / len(x.order)
             _assign(x, own)
-            done += self._round(status, x, own, most // len(_FOLLOWED), deadline)
+            done += self._round(status, x, own, most // len(rounds), deadline)
         is_better = status[LEAST_EXCESS] < self.status[LEAST_EXCESS] or (
             status[LEAST_EXCESS] == 0.0 and status[BEST] < self.status[BEST]
         )
@@ -208,13 +232,17 @@ class _Search:
                 break  # what the relaxation suggests is worth more than the rest of the round
         return length - left
 
-    def _shake(self, x: Decisions, best: Decisions, changes: int) -> int:
-        """Change `x` at random whatever comes of it, so that a round begins somewhere else."""
+    def _mean_copy_price(self) -> float:
+        fixed, per_byte = self.arrays.copy_price(self.objective)
+        price = (fixed + per_byte * self.arrays.size_bytes.mean())[np.isfinite(fixed)]
+        return float(price.mean()) if price.size else 0.0
+
+    def _shake(self, x: Decisions, changes: int) -> int:
+        """Change `x` at random whatever comes of it; returns how many decisions were evaluated."""
         status = self.status.copy()
         status[[VALUE, EXCESS]] = decode(self.static, x, self.work)
         status[TEMPERATURE] = np.inf
-        self._anneal(status, x, best, cooling=1.0, count=changes)
-        self.status[[BEST, LEAST_EXCESS]] = status[[BEST, LEAST_EXCESS]]
+        self._anneal(status, x, copied(x), cooling=1.0, count=changes)
         return changes
 
     def _anneal(
@@ -261,13 +289,17 @@ class _Search:
                 if lax is not None:
                     yield decisions_of(self.arrays, lax)
                     break
+        yield from self._plain_starts(is_frugal=schedule is None)
+
+    def _plain_starts(self, *, is_frugal: bool) -> Iterator[Decisions]:
+        """All is kept, on the cheapest or on one device, and, if frugal, much is dropped."""
         price = self.arrays.op_price(self.objective)
         cheapest = price.argmin(axis=1)
         computing = np.flatnonzero(np.isfinite(price).any(axis=0))
         single = [np.where(np.isfinite(price[:, d]), d, cheapest) for d in computing]
         for device in (cheapest, *single):
             yield keep_everything(self.arrays, device)
-            if schedule is None:
+            if is_frugal:
                 for longest in _LONGEST_HELD:
                     yield drop_in_long_gaps(self.arrays, device, longest)
 

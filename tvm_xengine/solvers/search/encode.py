@@ -10,7 +10,7 @@ import numpy as np
 from tvm_xengine.residency import Instance, trace_residency
 from tvm_xengine.schedule import Compute, Schedule, Transfer
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Ints
-from tvm_xengine.solvers.search.decoder import NEVER, Decisions, keep_everything
+from tvm_xengine.solvers.search.decoder import NEVER, Decisions, keep_everything, moved
 
 
 def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
@@ -54,8 +54,9 @@ def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
         ends: list[int | None] = [served_from[step_index] for step_index, _ in own[1:]]
         delivered = arrays.end_device[t] != END_NOWHERE
         ends.append(served_from[len(schedule.steps)] if delivered else None)
-        for (begin, gap), end in zip(own, ends, strict=True):
-            _decide(x, gap, begin, end, _Stays(tuple(stays[t]), schedule, index))
+        before = [begin for begin, _ in (own[0], *own[:-1])]
+        for (begin, gap), end, since in zip(own, ends, before, strict=True):
+            _decide(x, gap, since, begin, end, _Stays(tuple(stays[t]), schedule, index))
     _bring_ahead(x, arrays, schedule, residency.instances, np.array(list(first_step.values())))
     return x
 
@@ -93,7 +94,7 @@ def _bring_ahead(
         )
         is_ahead = makes_way or (not is_at_once and stay.end > first_step[place])
         if is_ahead and t not in touched:
-            x.ahead[before] = t * arrays.n_devices + index[stay.device]
+            x.ahead[before] = moved(t, index[stay.device], arrays.n_devices, False)
 
 
 @dataclass(frozen=True)
@@ -122,19 +123,21 @@ def _served_from(first_step: dict[int, int], steps: int) -> dict[int, int]:
     return result
 
 
-def _decide(x: Decisions, gap: int, begin: int, end: int | None, stays: _Stays) -> None:
+def _decide(x: Decisions, gap: int, since: int, begin: int, end: int | None, stays: _Stays) -> None:
     """Set the decision of a gap from step `begin` until something is done for its end.
 
-    An `end` of None means that no op must touch the tensor after the gap.
+    An `end` of None means that no op must touch the tensor after the gap. The gap before began
+    at step `since`; what was held in it and is not any more is dropped when this gap begins.
     """
-    held = [stay for stay in stays.all if stay.start <= begin < stay.end]
+    known = [stay for stay in stays.all if stay.start <= begin and stay.end >= since]
+    held = [stay for stay in known if stay.end > begin]
     later = [stay for stay in stays.all if stay.start > begin]
     if end is None:
         if not later:
             return
         end = max(stay.start for stay in later)
     kept = [stay for stay in held if stay.end >= end]
-    if kept and len(kept) == len(held):
+    if kept and len(kept) == len(known):
         return
     at_begin = {stay.device for stay in held}
     before = [stay for stay in later if stay.start < end]

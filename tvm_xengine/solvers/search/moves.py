@@ -20,6 +20,7 @@ from tvm_xengine.solvers.search.decoder import (
     Records,
     Static,
     Work,
+    moved,
 )
 
 _KEEP, _PUSH, _LEVEL, _DEVICE, _REDEVICE, _ORDER, _AHEAD = range(7)
@@ -239,13 +240,18 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     other = below(c, len(g.device))
     is_moved = below(c, 2) == 0 or not _can_remake(g, t)
     if other != d and is_moved and g.link[d, other].hop >= 0:
+        place = w.step[step].place
+        dice = below(c, 16)
+        if dice == 0:
+            since = _last_touch(g, n, x, t, place) + 1
+            _move_between(g, x, c, t, other, since, place, True)
+            return
         _write(n, x, c, gap, 1 << other, 1 << other, 1)
-        dice = below(c, 8)
-        if dice < 2:
+        if dice < 4:
             _make_way_here(x, w, c, step, len(g.device))
-        elif dice < 3:
-            after = _next_touch(g, n, x, t, w.step[step].place)
-            _set(x, c, _AHEAD, x.order[after - 1], t * len(g.device) + d)
+        elif dice < 6:
+            after = _next_touch(g, n, x, t, place)
+            _set(x, c, _AHEAD, x.order[after - 1], moved(t, d, len(g.device), False))
         return
     left = 0
     if x.keep[gap] != EVERYWHERE and below(c, 2) == 0:
@@ -256,7 +262,7 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
         _hold_reads(g, n, x, c, g.tensor[t].producer, place)
     after = _next_touch(g, n, x, t, place)
     if below(c, 2) == 0 and _last_chance(g, x, t, place, after) >= 0:
-        _bring_back_between(g, x, c, t, d, place, after)
+        _move_between(g, x, c, t, d, place, after, False)
 
 
 @inner
@@ -277,25 +283,21 @@ def _ahead(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
                 continue
             k = below(c, g.op[step.item + 1].made_at - g.op[step.item].made_at)
             t, d = g.made[g.op[step.item].made_at + k], step.src
-        since = 0
-        for k in range(n.touch_at[t], n.touch_at[t + 1]):
-            at = x.position[g.touch_op[n.touch[k]]]
-            if since <= at < step.place:
-                since = at + 1
-        _bring_back_between(g, x, c, t, d, since, step.place)
+        since = _last_touch(g, n, x, t, step.place) + 1
+        _move_between(g, x, c, t, d, since, step.place, False)
         return
 
 
 @inner
-def _bring_back_between(
-    g: Static, x: Decisions, c: Chance, t: int, d: int, since: int, place: int
+def _move_between(
+    g: Static, x: Decisions, c: Chance, t: int, d: int, since: int, place: int, is_alone: bool
 ) -> None:
     """Have t on d after one of the ops from `since` on and before the op at `place`."""
     if since < place:
         to = _last_chance(g, x, t, since, place)
         if to < 0 or below(c, 2) == 0:
             to = since + below(c, place - since)
-        _set(x, c, _AHEAD, x.order[to], t * len(g.device) + d)
+        _set(x, c, _AHEAD, x.order[to], moved(t, d, len(g.device), is_alone))
 
 
 @inner
@@ -323,6 +325,17 @@ def _next_touch(g: Static, n: Surroundings, x: Decisions, t: int, place: int) ->
 
 
 @inner
+def _last_touch(g: Static, n: Surroundings, x: Decisions, t: int, place: int) -> int:
+    """Place of the last op before `place` that touches t; -1 if there is none."""
+    before = -1
+    for k in range(n.touch_at[t], n.touch_at[t + 1]):
+        at = x.position[g.touch_op[n.touch[k]]]
+        if before < at < place:
+            before = at
+    return before
+
+
+@inner
 def _make_way_here(x: Decisions, w: Work, c: Chance, step: int, devices: int) -> None:
     """What returns to the device of a step for its op returns one op earlier.
 
@@ -332,7 +345,7 @@ def _make_way_here(x: Decisions, w: Work, c: Chance, step: int, devices: int) ->
     s = step - 1
     while place > 0 and s >= 0 and w.step[s].place == place:
         if w.step[s].kind == 1 and w.step[s].dst == d:
-            _set(x, c, _AHEAD, x.order[place - 1], w.step[s].item * devices + d)
+            _set(x, c, _AHEAD, x.order[place - 1], moved(w.step[s].item, d, devices, False))
             return
         s -= 1
 
