@@ -20,6 +20,7 @@ MAX_TIGHTENINGS = 10
 
 
 _FAR_RATIO = 1.1
+"""A second plan that costs so many times the first is too far off: it gets the whole time limit."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ def plan_schedule(
     Solvers count live bytes; an address layout may need more. Where it does, the solver is
     asked again with budgets that are smaller by the excess, in the time that is left or a
     quarter of the limit, and in the whole limit where that ends far from the first answer. The
-    bound of the first answer is kept, because only that one holds for
-    the budgets asked for.
+    bound of the first answer is kept, because only that one holds for the budgets asked for.
 
     Parameters
     ----------
