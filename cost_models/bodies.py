@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tvm_xengine.cost_models.accesses import Access
-from tvm_xengine.cost_models.expressions import Loop
+from tvm_xengine.cost_models.expressions import Loop, Ops
 from tvm_xengine.cost_models.machine import Machine
 from tvm_xengine.cost_models.statements import Statement
 
@@ -155,7 +155,7 @@ def _memory_instructions(access: Access, is_automatic: bool, machine: Machine) -
     return _instructions(access, is_automatic, machine)
 
 
-def _arithmetic(ops: Counter[str], machine: Machine) -> float:
+def _arithmetic(ops: Ops, machine: Machine) -> float:
     fused = min(ops["add"], ops["multiply"]) if machine.has_fma else 0
     return ops["add"] + ops["multiply"] - fused + ops["compare"] + ops["select"] + ops["cast"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +15,9 @@ OP_CLASSES = (
 )
 """What is counted: ``gather`` is an index that is loaded, ``root`` a square root, ``call`` every
 intrinsic that is not cheap, ``integer_divide`` one by no power of two."""
+
+Ops = dict[str, int]
+"""How many operations of each class."""
 
 _CLASS_OF: dict[type, str] = {
     tirx.Add: "add",
@@ -56,6 +58,12 @@ _CHEAP_CALLS = {
     "sqrt": "root",
     "likely": "",
 }
+
+
+def no_ops() -> Ops:
+    """None of any class."""
+    return dict.fromkeys(OP_CLASSES, 0)
+
 
 Places = list[int]
 """An integer at the origin of the loops, and then for each loop after one iteration of it and in
@@ -137,7 +145,7 @@ def identity(var: ir.Var) -> int:
 OnLoad = Callable[[ir.TensorLoad], None]
 
 
-def visit_value(expr: ir.Expr, scope: Scope, ops: Counter[str], on_load: OnLoad) -> None:
+def visit_value(expr: ir.Expr, scope: Scope, ops: Ops, on_load: OnLoad) -> None:
     """Count the operations of a value into `ops`; indices do not belong to it."""
     kind = type(expr)
     if kind in _CLASS_OF:
@@ -176,7 +184,7 @@ def visit_value(expr: ir.Expr, scope: Scope, ops: Counter[str], on_load: OnLoad)
         visit_value(child, scope, ops, on_load)
 
 
-def places_of(expr: ir.Expr, scope: Scope, ops: Counter[str]) -> int | Places:
+def places_of(expr: ir.Expr, scope: Scope, ops: Ops) -> int | Places:
     """How an index moves with the loops; an integer when it does not, or cannot be read."""
     kind = type(expr)
     if kind is tirx.IntImm:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,7 @@ import numpy as np
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.cost_models.accesses import Access
 from tvm_xengine.cost_models.bodies import Body, bodies_of
-from tvm_xengine.cost_models.expressions import OP_CLASSES, Loop
+from tvm_xengine.cost_models.expressions import OP_CLASSES, Loop, Ops
 from tvm_xengine.cost_models.feature_table import BODY_SLOTS, PLAIN_SLOT, KernelFeatures
 from tvm_xengine.cost_models.library_features import library_cycles, library_features
 from tvm_xengine.cost_models.machine import Machine, machine_of
@@ -212,9 +211,7 @@ def _body_part(
     loops = body.loops if body else ()
     loads = [load for s in statements for load in s.loads]
     stores = [s.store for s in statements]
-    ops: Counter[str] = Counter()
-    for s in statements:
-        ops.update(s.ops)
+    ops = {name: sum(s.ops[name] for s in statements) for name in OP_CLASSES}
     depths = [len(loops) - 1 - place for place in range(_INNER_LOOPS)]
     mine = [run for run in runs if body is not None and run.loops is body.loops]
     found = footprints(mine, [0, *(max(0, depth) for depth in depths)])
@@ -274,8 +271,8 @@ def _is_plain(body: Body) -> bool:
     return all(s.store.lanes == 1 for s in body.statements)
 
 
-def _arithmetic(ops: Counter[str]) -> int:
-    return sum(count for name, count in ops.items() if name in _ARITHMETIC)
+def _arithmetic(ops: Ops) -> int:
+    return sum(ops[name] for name in _ARITHMETIC)
 
 
 def _reduced(statement: Statement) -> float:

@@ -16,6 +16,7 @@ from tvm_xengine.codegen.targets import is_gpu, thread_count, vector_bytes
 from tvm_xengine.cost_models.baselines import RooflinePredictor
 from tvm_xengine.cost_models.feature_table import table_of
 from tvm_xengine.cost_models.features import kernel_features
+from tvm_xengine.cost_models.garbage import collection_paused
 from tvm_xengine.cost_models.model import Predictor
 from tvm_xengine.problem import CostSource, OpCost
 
@@ -91,7 +92,9 @@ def _predict(
 ) -> dict[str, OpCost]:
     if not kernels:
         return {}
-    answer = predictor.predict(table_of([kernel_features(kernel) for kernel in kernels]))
+    with collection_paused():
+        features = [kernel_features(kernel) for kernel in kernels]
+    answer = predictor.predict(table_of(features))
     rows = zip(kernels, answer.time_us, answer.lo_us, answer.hi_us, strict=True)
     return {
         kernel.symbol: OpCost(float(time), lo_us=float(lo), hi_us=float(hi), source=source)

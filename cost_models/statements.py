@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,10 +11,12 @@ from tvm import ir, tirx
 from tvm_xengine.cost_models.accesses import Access, Tensor
 from tvm_xengine.cost_models.expressions import (
     Loop,
+    Ops,
     Places,
     Scope,
     identity,
     largest_value,
+    no_ops,
     places_of,
     visit_value,
 )
@@ -44,7 +45,7 @@ class Statement(NamedTuple):
     weight: float
     store: Access
     loads: tuple[Access, ...]
-    ops: Counter[str]
+    ops: Ops
     guards: int
 
 
@@ -105,7 +106,7 @@ class _Walk:
             place += 1
 
     def _add(self, store: tirx.BufferStore, scope: Scope) -> None:
-        ops: Counter[str] = Counter()
+        ops = no_ops()
         loads: list[Access] = []
 
         def on_load(load: ir.TensorLoad) -> None:
@@ -120,9 +121,7 @@ class _Walk:
             )
         )
 
-    def _access(
-        self, buffer: ir.Var, indices: Sequence[ir.Expr], scope: Scope, ops: Counter[str]
-    ) -> Access:
+    def _access(self, buffer: ir.Var, indices: Sequence[ir.Expr], scope: Scope, ops: Ops) -> Access:
         tensor, element_bytes, own_lanes = self._tensor(buffer)
         index, lanes, lane_stride = indices[-1], own_lanes, 1
         kind = type(index)
@@ -139,9 +138,10 @@ class _Walk:
             place = [place]
         # Unrolled statements touch the same places again and again.
         key = (tensor.number, element_bytes, lanes, lane_stride, *place)
-        if key not in scope.accesses:
+        access = scope.accesses.get(key)
+        if access is None:
             strides_bytes, spans_bytes = _moves_bytes(place, scope.loops, element_bytes * own_lanes)
-            scope.accesses[key] = Access(
+            access = scope.accesses[key] = Access(
                 tensor,
                 element_bytes,
                 lanes,
@@ -150,18 +150,19 @@ class _Walk:
                 strides_bytes,
                 spans_bytes,
             )
-        return scope.accesses[key]
+        return access
 
     def _tensor(self, buffer: ir.Var) -> tuple[Tensor, int, int]:
         """The tensor with its bytes and lanes of an element."""
         name = identity(buffer)
-        if name not in self._tensors:
+        found = self._tensors.get(name)
+        if found is None:
             element_bytes, lanes = _element(str(buffer.ty.dtype.dtype))
             extents = [int(e) if isinstance(e, tirx.IntImm) else 1 for e in buffer.ty.shape]
             size_bytes = math.prod(extents) * element_bytes * lanes
             tensor = Tensor(len(self._tensors), size_bytes)
-            self._tensors[name] = (tensor, element_bytes, lanes)
-        return self._tensors[name]
+            found = self._tensors[name] = (tensor, element_bytes, lanes)
+        return found
 
 
 def _moves_bytes(

@@ -8,6 +8,7 @@ from io import StringIO
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy.spatial import cKDTree
 
 from tests.cost_models.synthetic import synthetic
 from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
@@ -209,6 +210,27 @@ def test_another_version_of_the_code_generator_is_no_new_device(data):
     assert set(target.targets) == {"here"}
     assert set(target.devices) == {"old", "new"}
     assert set(target.sources) == {"tir"}  # nothing is known of the library on the other
+
+
+def test_neighbours_are_those_that_a_search_tree_finds(data):
+    values = np.random.default_rng(0).standard_normal((len(data), 40))
+    names = tuple(f"feature{k}" for k in range(40))
+    table = replace(data.table, names=names, values=values)
+    known, unknown = np.arange(450), np.arange(450, 600)
+    learned = replace(data, table=table).take(known)
+    found_us = NearestNeighbours().fit(learned).predict(table.take(unknown)).time_us
+    mean, scale = values[known].mean(axis=0), values[known].std(axis=0)
+    _, near = cKDTree((values[known] - mean) / scale).query((values[unknown] - mean) / scale, k=3)
+    rates = np.log(learned.time_us / learned.table.work)[near].mean(axis=1)
+    np.testing.assert_allclose(found_us, table.work[unknown] * np.exp(rates))
+
+
+def test_the_interval_of_neighbours_leaves_the_kernel_itself_out():
+    """Of two kernels each is predicted by the other."""
+    two = synthetic(2)
+    rates = np.log(two.time_us / two.table.work)
+    fitted = NearestNeighbours().fit(two)
+    assert fitted.spread == pytest.approx(abs(rates[0] - rates[1]))
 
 
 @dataclass(frozen=True)
