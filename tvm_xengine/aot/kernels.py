@@ -8,7 +8,8 @@ from enum import Enum
 from functools import partial
 
 import tvm
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV, ScheduleError
 from tvm.target import Target
 
@@ -157,8 +158,34 @@ def _sum_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
     if not outer < len(loops) == len(axes):
         return
     readers = sch.get_consumers(block)
-    if outer and len(readers) == 1 and not is_reduction(sch, readers[0]):
+    if outer and len(readers) == 1 and _reads_everywhere(sch, readers[0]):
         with contextlib.suppress(ScheduleError):
             sch.reverse_compute_at(readers[0], loops[outer - 1])
     with contextlib.suppress(ScheduleError):
         sch.decompose_reduction(block, loops[outer])
+
+
+def _reads_everywhere(sch: s_tir.Schedule, reader: SBlockRV) -> bool:
+    """Whether a block is no sum, and reads at all of its positions what it reads at some.
+
+    A padding does not: the positions where it reads nothing would be left out of the loops of what
+    it reads.
+    """
+    if is_reduction(sch, reader):
+        return False
+    conditions: list[ir.Expr] = []
+
+    def visit_call(call: ir.Call) -> None:
+        if isinstance(call.op, ir.Op) and call.op.name == "prim.if_then_else":
+            conditions.append(call.args[0])
+
+    body = sch.get(reader).body
+    tvm_ffi.structural_walk(body, (ir.Call, visit_call))
+    tvm_ffi.structural_walk(body, (tirx.Select, lambda node: conditions.append(node.condition)))
+    return all(_depends_on_data(condition) for condition in conditions)
+
+
+def _depends_on_data(condition: ir.Expr) -> bool:
+    loads: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(condition, (ir.TensorLoad, loads.append))
+    return bool(loads)
