@@ -20,9 +20,10 @@ from tvm.target.codegen import llvm_version_major
 
 from tvm_xengine.codegen.compile import compile_kernels, module_groups
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
-from tvm_xengine.codegen.targets import device_of, usable_cores
+from tvm_xengine.codegen.targets import device_of
 from tvm_xengine.codegen.version import code_version, digest
 from tvm_xengine.errors import CompilationError
+from tvm_xengine.thread_pools import usable_cores
 
 _logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from tvm.target import Target
 from tvm.target import codegen as llvm
 
 from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.thread_pools import usable_cores
 
 TargetDescription = str | Mapping[str, str | int]
 
@@ -143,13 +143,6 @@ def _core_count(value: object) -> int:
     if isinstance(value, int) and value >= 1:
         return value
     raise InvalidPlatformError(f"num-cores must be a number >= 1 or native, got {value!r}")
-
-
-def usable_cores() -> int:
-    """Number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _native_cpu() -> dict[str, object]:

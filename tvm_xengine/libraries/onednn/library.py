@@ -22,6 +22,7 @@ from tvm_xengine.libraries.onednn.descriptors import (
     PrimitiveDesc,
 )
 from tvm_xengine.libraries.onednn.enumerators import BINARY_ADD, ELTWISE_RELU, QUERY_IMPLEMENTATION
+from tvm_xengine.libraries.onednn.idle_threads import let_threads_sleep
 
 DISTRIBUTION = "onednn-cpu-gomp"
 """The package on PyPI that carries the library."""
@@ -64,6 +65,7 @@ class OnednnLibrary:
             self._dll = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise LibraryError(f"oneDNN cannot be loaded: {error}") from error
+        let_threads_sleep(self._dll)
         self._dll.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self._dll.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
         self.engine = Engine(self._create("engine", ctypes.c_int(_CPU), ctypes.c_size_t(0)))
