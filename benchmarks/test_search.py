@@ -17,8 +17,11 @@ from tests.solvers.networks import residual, single, transformer, unet
 from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.search.arrays import arrays_of
-from tvm_xengine.solvers.search.decoder import decode, keep_everything, static_of, workspace_of
+from tvm_xengine.solvers.search.decisions import keep_everything
+from tvm_xengine.solvers.search.decoder import decode
 from tvm_xengine.solvers.search.driver import search
+from tvm_xengine.solvers.search.static import static_of
+from tvm_xengine.solvers.search.work import workspace_of
 
 pytestmark = pytest.mark.slow
 

@@ -17,19 +17,14 @@ from tvm_xengine.solvers.result import Limits, Objective, Status
 from tvm_xengine.solvers.search.anneal import EXCESS, VALUE, anneal
 from tvm_xengine.solvers.search.arrays import arrays_of
 from tvm_xengine.solvers.search.blocks import surroundings_of
-from tvm_xengine.solvers.search.decoder import (
-    EVERYWHERE,
-    copied,
-    decode,
-    keep_everything,
-    schedule_left_in,
-    static_of,
-    workspace_of,
-)
+from tvm_xengine.solvers.search.chance import chance
+from tvm_xengine.solvers.search.decisions import EVERYWHERE, copied, keep_everything
+from tvm_xengine.solvers.search.decoder import decode
 from tvm_xengine.solvers.search.driver import search
 from tvm_xengine.solvers.search.encode import decisions_of
 from tvm_xengine.solvers.search.lean import in_lean_order
-from tvm_xengine.solvers.search.moves import chance
+from tvm_xengine.solvers.search.static import static_of
+from tvm_xengine.solvers.search.work import schedule_left_in, workspace_of
 
 
 @pytest.mark.parametrize("objective", Objective)

@@ -14,9 +14,11 @@ from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import arrays_of
-from tvm_xengine.solvers.search.decoder import decode, static_of, workspace_of
+from tvm_xengine.solvers.search.decoder import decode
 from tvm_xengine.solvers.search.driver import search
 from tvm_xengine.solvers.search.encode import decisions_of
+from tvm_xengine.solvers.search.static import static_of
+from tvm_xengine.solvers.search.work import workspace_of
 
 
 def repeated_before_an_update() -> Problem:

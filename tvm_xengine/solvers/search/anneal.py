@@ -7,8 +7,12 @@ import numpy as np
 from tvm_xengine.solvers.compiled import entry, inner
 from tvm_xengine.solvers.search.arrays import Floats
 from tvm_xengine.solvers.search.blocks import Surroundings
-from tvm_xengine.solvers.search.decoder import Decisions, Static, Work, decode
-from tvm_xengine.solvers.search.moves import Chance, below, propose, take_back
+from tvm_xengine.solvers.search.chance import Chance, below, take_back
+from tvm_xengine.solvers.search.decisions import Decisions
+from tvm_xengine.solvers.search.decoder import decode
+from tvm_xengine.solvers.search.moves import propose
+from tvm_xengine.solvers.search.static import Static
+from tvm_xengine.solvers.search.work import Work
 
 VALUE, EXCESS, BEST, LEAST_EXCESS, SCALE, PENALTY, MOST_PENALTY, FEASIBLE_SHARE, TEMPERATURE = (
     range(9)

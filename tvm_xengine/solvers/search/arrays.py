@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from tvm_xengine.solvers.working_set import fits
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Records = NDArray[Any]
 
 END_NOWHERE = -2
 """`Arrays.end_device` of a tensor that need not exist when the step ends."""

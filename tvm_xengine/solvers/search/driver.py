@@ -27,19 +27,18 @@ from tvm_xengine.solvers.search.anneal import (
 )
 from tvm_xengine.solvers.search.arrays import Arrays, Floats, arrays_of
 from tvm_xengine.solvers.search.blocks import surroundings_of
-from tvm_xengine.solvers.search.decoder import (
+from tvm_xengine.solvers.search.chance import chance
+from tvm_xengine.solvers.search.decisions import (
     Decisions,
     copied,
-    decode,
     drop_in_long_gaps,
     keep_everything,
-    schedule_left_in,
-    static_of,
-    workspace_of,
 )
+from tvm_xengine.solvers.search.decoder import decode
 from tvm_xengine.solvers.search.encode import decisions_of
 from tvm_xengine.solvers.search.guide import Guide
-from tvm_xengine.solvers.search.moves import chance
+from tvm_xengine.solvers.search.static import static_of
+from tvm_xengine.solvers.search.work import schedule_left_in, workspace_of
 
 _HOT = (0.03, 0.1, 0.01, 0.3)
 """Temperatures at which rounds start, in turn, as multiples of the mean price of an op."""

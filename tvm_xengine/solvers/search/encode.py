@@ -10,7 +10,7 @@ import numpy as np
 from tvm_xengine.residency import Instance, trace_residency
 from tvm_xengine.schedule import Compute, Schedule, Transfer
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Ints
-from tvm_xengine.solvers.search.decoder import NEVER, Decisions, keep_everything, moved
+from tvm_xengine.solvers.search.decisions import NEVER, Decisions, keep_everything, moved
 
 
 def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:

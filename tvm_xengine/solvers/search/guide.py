@@ -19,20 +19,17 @@ from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import MomentModel, values_of
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import Arrays, Floats, arrays_of
-from tvm_xengine.solvers.search.decoder import (
+from tvm_xengine.solvers.search.decisions import (
     EVERYWHERE,
     NEVER,
-    STEPS,
     Decisions,
-    Work,
     copied,
-    decode,
     keep_everything,
-    schedule_left_in,
-    static_of,
-    workspace_of,
 )
+from tvm_xengine.solvers.search.decoder import decode
 from tvm_xengine.solvers.search.encode import decisions_of
+from tvm_xengine.solvers.search.static import static_of
+from tvm_xengine.solvers.search.work import STEPS, Work, schedule_left_in, workspace_of
 
 _logger = logging.getLogger(__name__)
 
