@@ -18,7 +18,7 @@ from tvm_xengine.cost_models.dataset import TIR
 from tvm_xengine.cost_models.feature_table import FEATURE_SET
 from tvm_xengine.errors import InvalidDatasetError
 
-SCHEMA = 3
+SCHEMA = 4
 _DOCUMENT = "model.json"
 
 
