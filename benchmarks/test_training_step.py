@@ -1,8 +1,9 @@
 """How long does a training step take, against PyTorch in the same run?
 
 Forward, loss, backward and the optimizer's update, on the threads of ``TVM_NUM_THREADS`` and
-``OMP_NUM_THREADS`` (set both). The steps run in turns; what counts is the fastest, by the wall clock
-with several threads and by CPU time with one. Run with ``-s`` to see the rows; `-k` chooses.
+``OMP_NUM_THREADS`` (set both; one by default). The steps run in turns; what counts is the fastest, by
+the wall clock with several threads, for which other processes must leave them the cores (``chrt -r 1``),
+and by CPU time with one. Run with ``-s`` to see the rows; `-k` chooses.
 """
 
 from __future__ import annotations
