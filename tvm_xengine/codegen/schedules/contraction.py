@@ -135,6 +135,8 @@ def _with_finish(
     index = reads[0].indices
     if not _covers(store.indices, axes) or not _covers(index, axes):
         return None
+    if size(axes) != size((*contraction.batch, *contraction.rows, *contraction.columns)):
+        return None  # it takes a part of C only
     if not all(tvm_ffi.structural_equal(read.indices, index) for read in reads):
         return None
     at = {
