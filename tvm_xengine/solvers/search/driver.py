@@ -53,6 +53,8 @@ _FOLLOWED = ((0.01, 10.0), (0.03, 1.0))
 """Temperatures and first penalties of the rounds from what a relaxation suggests."""
 _AFRESH = ((0.3, 10.0), (0.1, 10.0), (0.03, 10.0), (0.01, 1.0))
 """Temperatures and first penalties of the rounds from a start of their own."""
+_MOST_SHAKEN = 8
+"""Random changes with which a round begins; a new start gets up to one for each op more."""
 _PATIENCE = 6
 """After so many rounds without an improvement a new start is made."""
 _CHUNK_S = 0.05
@@ -163,7 +165,7 @@ class _Search:
                 continue
             if since_improved >= _PATIENCE:
                 most = min(left, len(_AFRESH) * length)
-                changes = int(self.random.integers(len(x.order)))
+                changes = int(self.random.integers(len(x.order) + _MOST_SHAKEN))
                 left -= self._follow(next(starts), best, _AFRESH, most, deadline, changes)
                 since_improved = 0
                 continue
@@ -174,7 +176,7 @@ class _Search:
             status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
             _assign(x, best)
             if n_round % 2:
-                left -= self._shake(x, 1 + n_round % 8)
+                left -= self._shake(x, 1 + n_round % _MOST_SHAKEN)
             left -= self._round(status, x, best, min(left, length), deadline)
             n_round += 1
             is_better = (status[[BEST, LEAST_EXCESS]] < before).any()
