@@ -36,7 +36,7 @@ _LARGEST_RATIO = 2.0
 """Held-out kernels that are further off say nothing of the mean of others."""
 
 _MOST_BINS = 64
-"""Of values of a feature; 256 take twice the time and are no better."""
+"""Of values of a feature; 256 take twice the time."""
 
 _LEAST_RESIDUALS = 50
 _LEAST_COLUMNS = 20
