@@ -132,7 +132,8 @@ class _Search:
         self.places = int(np.isfinite(price).any(axis=0).sum()) > 1
         self.cheapest = float(price.min(axis=1).sum())
         self.status = np.zeros(9)
-        self.status[SCALE] = self.cheapest or self._mean_copy_price() or 1.0
+        self.scale = self.cheapest or self._mean_copy_price() or 1.0
+        self.status[SCALE] = self.scale
 
     def run(
         self, limits: Limits, evaluations: int | None, start: Schedule | None
@@ -173,6 +174,8 @@ class _Search:
             found = status[LEAST_EXCESS] == 0.0
             status[PENALTY] = 1.0 if found else 10.0
             status[MOST_PENALTY] = _MOST_PENALTY[0 if found else n_round % 3]
+            # Until the budgets hold, most rounds do not ask what anything costs.
+            status[SCALE] = np.inf if not found and n_round % 4 else self.scale
             status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
             _assign(x, best)
             if n_round % 2:
@@ -197,6 +200,7 @@ class _Search:
         x = copied(start)
         done = self._shake(x, changes)
         status, own = self.status.copy(), copied(x)
+        status[SCALE] = self.scale
         value, excess = decode(self.static, x, self.work)
         status[LEAST_EXCESS] = excess
         status[BEST] = value if excess == 0.0 else np.inf
