@@ -20,7 +20,7 @@ from tvm_xengine.solvers.solve import solve
 
 pytestmark = [pytest.mark.slow, pytest.mark.oracle]
 
-_EVALUATIONS = 100_000
+_EVALUATIONS = 300_000
 
 
 def oracle(examples: int) -> settings:
