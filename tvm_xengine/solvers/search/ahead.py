@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.search.blocks import Surroundings
-from tvm_xengine.solvers.search.chance import (
-    AHEAD,
-    Chance,
-    below,
-    change,
-)
+from tvm_xengine.solvers.search.chance import AHEAD, Chance, below, change
 from tvm_xengine.solvers.search.decisions import Decisions, moved
+from tvm_xengine.solvers.search.gaps import any_return, begin_of, gap_at
 from tvm_xengine.solvers.search.static import Static
-from tvm_xengine.solvers.search.work import STEPS, Work
+from tvm_xengine.solvers.search.work import Work
 
 
 @inner
@@ -26,16 +22,11 @@ def bring_ahead(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) ->
                 change(x, c, AHEAD, i, -1)
                 return
     for _ in range(30):
-        step = w.step[below(c, max(1, w.counted[STEPS]))]
-        t, d = step.item, step.dst
-        if step.kind == 0:
-            if x.position[step.item] == step.place:
-                continue
-            k = below(c, g.op[step.item + 1].made_at - g.op[step.item].made_at)
-            t, d = g.made[g.op[step.item].made_at + k], step.src
-        since = last_touch(g, n, x, t, step.place) + 1
-        move_between(g, x, c, t, d, since, step.place, False)
-        return
+        t, d, place = any_return(g, x, w, c)
+        if t >= 0:
+            since = begin_of(g, x, gap_at(g, n, x, t, place))
+            move_between(g, x, c, t, d, since, place, False)
+            return
 
 
 @inner
@@ -61,28 +52,6 @@ def last_chance(g: Static, x: Decisions, t: int, since: int, place: int) -> int:
             if update >= 0 and since < x.position[update] < to:
                 to = x.position[update]
     return to - 1 if to < place else -1
-
-
-@inner
-def last_touch(g: Static, n: Surroundings, x: Decisions, t: int, place: int) -> int:
-    """Place of the last op before `place` that touches t; -1 if there is none."""
-    before = -1
-    for k in range(n.touch_at[t], n.touch_at[t + 1]):
-        at = x.position[g.touch_op[n.touch[k]]]
-        if before < at < place:
-            before = at
-    return before
-
-
-@inner
-def next_touch(g: Static, n: Surroundings, x: Decisions, t: int, place: int) -> int:
-    """Place of the first op after `place` that touches t; one past the last if there is none."""
-    after = len(x.order)
-    for k in range(n.touch_at[t], n.touch_at[t + 1]):
-        at = x.position[g.touch_op[n.touch[k]]]
-        if place < at < after:
-            after = at
-    return after
 
 
 @inner

@@ -56,6 +56,18 @@ def change(x: Decisions, c: Chance, what: int, index: int, value: int) -> None:
     k = c.logged[0]
     if k == len(c.log):
         return
+    old = _put(x, what, index, value)
+    if what == ORDER:
+        index = value
+    if what == ORDER or old != value:
+        c.log[k].what, c.log[k].index, c.log[k].old = what, index, old
+        c.logged[0] = k + 1
+
+
+@inner
+def _put(x: Decisions, what: int, index: int, value: int) -> int:
+    """Make one decision; returns what it was, for the order the place that the op had."""
+    old = index
     if what == KEEP:
         old, x.keep[index] = x.keep[index], value
     elif what == PUSH:
@@ -69,12 +81,8 @@ def change(x: Decisions, c: Chance, what: int, index: int, value: int) -> None:
     elif what == AHEAD:
         old, x.ahead[index] = x.ahead[index], value
     else:
-        old = index
         _shift(x, index, value)
-        index = value
-    if what == ORDER or old != value:
-        c.log[k].what, c.log[k].index, c.log[k].old = what, index, old
-        c.logged[0] = k + 1
+    return old
 
 
 @inner
@@ -95,18 +103,4 @@ def take_back(x: Decisions, c: Chance) -> None:
     while c.logged[0] > 0:
         c.logged[0] -= 1
         k = c.logged[0]
-        what, index, old = c.log[k].what, c.log[k].index, c.log[k].old
-        if what == KEEP:
-            x.keep[index] = old
-        elif what == PUSH:
-            x.push[index] = old
-        elif what == LEVEL:
-            x.level[index] = old
-        elif what == DEVICE:
-            x.device[index] = old
-        elif what == REDEVICE:
-            x.redevice[index] = old
-        elif what == AHEAD:
-            x.ahead[index] = old
-        else:
-            _shift(x, index, old)
+        _put(x, c.log[k].what, c.log[k].index, c.log[k].old)

@@ -154,7 +154,7 @@ class _Search:
         longest = int(np.clip(20 * len(x.keep), 400, 40000))
         self.speed = self._evaluations_per_s(x)
         n_round, since_improved = 0, 0
-        starts = cycle(list(self._plain_starts(is_frugal=True)))
+        starts = cycle(self._plain_starts(is_frugal=True))
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
             length = longest
             if evaluations is None:
@@ -198,7 +198,7 @@ class _Search:
     ) -> int:
         """Anneal from `start` after so many `changes`; take over into `best` what is better there."""
         x = copied(start)
-        done = self._shake(x, changes)
+        done = self._shake(x, changes) if changes else 0
         status, own = self.status.copy(), copied(x)
         status[SCALE] = self.scale
         value, excess = decode(self.static, x, self.work)

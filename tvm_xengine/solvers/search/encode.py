@@ -141,8 +141,8 @@ def _decide(x: Decisions, gap: int, since: int, begin: int, end: int | None, sta
         return
     at_begin = {stay.device for stay in held}
     before = [stay for stay in later if stay.start < end]
-    moved = [s for s in before if stays.is_copied(s) and s.device not in at_begin]
-    pushed = {stay.device for stay in moved} if held else set()
+    copied = [s for s in before if stays.is_copied(s) and s.device not in at_begin]
+    pushed = {stay.device for stay in copied} if held else set()
     x.push[gap] = stays.mask(pushed)
     x.keep[gap] = stays.mask(pushed | {stay.device for stay in kept})
     returned = [stay for stay in before if stay.device not in pushed]

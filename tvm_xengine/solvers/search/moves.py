@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inner
-from tvm_xengine.solvers.search.ahead import (
-    bring_ahead,
-    last_chance,
-    last_touch,
-    make_way_here,
-    move_between,
-    next_touch,
-)
+from tvm_xengine.solvers.search.ahead import bring_ahead, last_chance, make_way_here, move_between
 from tvm_xengine.solvers.search.blocks import Surroundings
 from tvm_xengine.solvers.search.chance import AHEAD, KEEP, LEVEL, PUSH, Chance, below, change
 from tvm_xengine.solvers.search.decisions import EVERYWHERE, NEVER, Decisions, moved
+from tvm_xengine.solvers.search.gaps import any_return, begin_of, gap_at, next_touch
 from tvm_xengine.solvers.search.reorder import reorder, run_elsewhere
 from tvm_xengine.solvers.search.static import Static
 from tvm_xengine.solvers.search.work import HOT, STAYS, STEPS, Work
@@ -60,19 +54,6 @@ def propose(
         _exchange(g, n, x, c)
     else:
         _any_gap(g, n, x, c)
-
-
-@inner
-def gap_at(g: Static, n: Surroundings, x: Decisions, t: int, place: int) -> int:
-    """The gap of tensor t while the op at `place` is served; -1 before t is made."""
-    gap = len(g.touch) + t if g.tensor[t].producer < 0 else -1
-    latest = -1
-    for k in range(n.touch_at[t], n.touch_at[t + 1]):
-        at = x.position[g.touch_op[n.touch[k]]]
-        if latest < at < place:
-            latest = at
-            gap = n.touch[k]
-    return gap
 
 
 @inner
@@ -127,7 +108,8 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     if best < 0:
         return
     t = w.stay[best].tensor
-    gap = gap_at(g, n, x, t, w.step[step].place)
+    place = w.step[step].place
+    gap = gap_at(g, n, x, t, place)
     if gap < 0:
         return
     if not (x.keep[gap] >> d) & 1:  # it is back for the sake of another op
@@ -137,11 +119,9 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     other = below(c, len(g.device))
     is_moved = below(c, 2) == 0 or not _can_remake(g, t)
     if other != d and is_moved and g.link[d, other].hop >= 0:
-        place = w.step[step].place
         dice = below(c, 16)
         if dice == 0:
-            since = last_touch(g, n, x, t, place) + 1
-            move_between(g, x, c, t, other, since, place, True)
+            move_between(g, x, c, t, other, begin_of(g, x, gap), place, True)
             return
         _write(n, x, c, gap, 1 << other, 1 << other, 1)
         if dice < 4:
@@ -154,7 +134,6 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
     if x.keep[gap] != EVERYWHERE and below(c, 2) == 0:
         left = x.keep[gap] & ~(1 << d)
     _write(n, x, c, gap, left, 0, 1)
-    place = w.step[step].place
     if below(c, 3) == 0 and g.tensor[t].producer >= 0:
         _hold_reads(g, n, x, c, g.tensor[t].producer, place)
     after = next_touch(g, n, x, t, place)
@@ -192,12 +171,9 @@ def _restore(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> No
     """Hold what is recomputed or copied in the last decode, or hold it from an earlier return on."""
     gap = -1
     for _ in range(30):
-        step = w.step[below(c, max(1, w.counted[STEPS]))]
-        if step.kind == 1:
-            gap = gap_at(g, n, x, step.item, step.place)
-        elif x.position[step.item] != step.place:
-            k = below(c, g.op[step.item + 1].made_at - g.op[step.item].made_at)
-            gap = gap_at(g, n, x, g.made[g.op[step.item].made_at + k], step.place)
+        t, _, place = any_return(g, x, w, c)
+        if t >= 0:
+            gap = gap_at(g, n, x, t, place)
         if gap >= 0 and (x.keep[gap] != EVERYWHERE or x.push[gap] != 0):
             break
         gap = -1
