@@ -26,9 +26,10 @@ def random_network(seed: int, batch_size: int) -> ForwardModel:
     rng = np.random.default_rng(seed)
     kinds: tuple[Callable[[_Random], relax.Expr], ...] = (
         *(_images, _hourglass, _vectors, _tokens),
-        *(_late_stages, _each_channel, _wide_vectors, _large_tensors),
+        *(_late_stages, _each_channel, _wide_vectors, _large_tensors, _curves),
     )
-    body = kinds[int(rng.choice(len(kinds), p=(0.25, 0.1, 0.05, 0.15, 0.1, 0.15, 0.1, 0.1)))]
+    shares = (0.2, 0.1, 0.05, 0.15, 0.1, 0.15, 0.05, 0.1, 0.1)
+    body = kinds[int(rng.choice(len(kinds), p=shares))]
     return build_network(
         f"random{seed}", seed, lambda layers: body(_Random(layers, rng, batch_size))
     )
@@ -240,6 +241,55 @@ def _large_tensors(r: _Random) -> relax.Expr:
         )
     x = r.layers.batch_norm(r.name("norm"), x)
     return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
+
+
+def _curves(r: _Random) -> relax.Expr:
+    """Elementwise functions of every kind, on small tensors and large ones, gates among them."""
+    channels = 8 * r.between(1, 48)
+    elements = 1 << r.between(9, 21)
+    if r.happens(0.6):
+        extent = min(64, max(1, int(sqrt(elements / (r.batch_size * channels)))))
+        x: relax.Expr = r.layers.input("x", (r.batch_size, channels, extent, extent))
+    else:
+        length = min(256, max(1, elements // (r.batch_size * channels)))
+        x = r.layers.input("x", (r.batch_size, channels, length))
+    for _ in range(r.between(2, 4)):
+        x = r.layers.batch_norm(r.name("norm"), x) if r.happens(0.7) else x
+        x = _curve(r, x)
+        if r.happens(0.3):
+            x = _gated(r, x)
+    axes = list(range(2, len(static_shape(x.ty))))
+    return r.layers.linear("head", r.layers.emit("mean", relax.op.mean(x, axes)), r.between(2, 100))
+
+
+def _curve(r: _Random, x: relax.Expr) -> relax.Expr:
+    """One elementwise function, of x alone or added to x."""
+    op, nn = relax.op, relax.op.nn
+    one = relax.const(1.0, "float32")
+    curves: tuple[Callable[[relax.Expr], relax.Expr], ...] = (
+        *(nn.silu, op.sigmoid, op.tanh, nn.gelu, nn.gelu_tanh, nn.relu, nn.softplus, nn.selu),
+        *(nn.leakyrelu, op.exp, op.erf, op.sin, op.cos, op.square, op.abs, op.atan),
+        lambda y: op.multiply(y, op.clip(op.add(y, one), 0.0, 1.0)),
+        lambda y: op.rsqrt(op.add(op.square(y), one)),
+        lambda y: op.log(op.add(op.square(y), one)),
+        lambda y: op.divide(y, op.add(op.abs(y), one)),
+    )
+    # Those that networks are made of come more often.
+    curve = curves[r.between(0, 7) if r.happens(0.6) else r.between(0, len(curves) - 1)]
+    y = r.layers.emit(r.name("curve"), curve(x))
+    return r.layers.add(r.name("sum"), x, y) if r.happens(0.25) else y
+
+
+def _gated(r: _Random, x: relax.Expr) -> relax.Expr:
+    """Each channel times what a small network makes of all of them, or times another curve."""
+    if r.happens(0.5):
+        return r.layers.emit(r.name("gated"), relax.op.multiply(x, _curve(r, x)))
+    batch, channels, *places = static_shape(x.ty)
+    mean = r.layers.emit(r.name("mean"), relax.op.mean(x, list(range(2, 2 + len(places)))))
+    hidden = _activation(r, r.layers.linear(r.name("narrow"), mean, max(4, channels // 4)))
+    gate = relax.op.sigmoid(r.layers.linear(r.name("gate"), hidden, channels))
+    shape = (batch, channels, *(1 for _ in places))
+    return r.layers.emit(r.name("gated"), relax.op.multiply(x, relax.op.reshape(gate, shape)))
 
 
 def _light(r: _Random, x: relax.Expr) -> relax.Expr:

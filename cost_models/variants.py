@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_xengine.cost_models.dataset import RANDOM
-from tvm_xengine.cost_models.designs import DESIGNS, build_design
+from tvm_xengine.cost_models.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.random_network import random_network
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tvm_xengine.cost_models.dataset import RANDOM
-from tvm_xengine.cost_models.designs import DESIGNS, build_design
+from tvm_xengine.cost_models.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.random_network import random_network
 from tvm_xengine.cost_models.variants import variants
 from tvm_xengine.errors import UnsupportedModelError
