@@ -91,16 +91,56 @@ class RpcTimer:
 
 def _connect(address: str) -> rpc.RPCSession:
     server, _, key = address.partition("/")
-    host, _, port = server.rpartition(":")
+    host, _, port_text = server.rpartition(":")
+    if not host or not port_text.isdecimal() or not 0 < int(port_text) < 1 << 16:
+        raise MeasurementError(
+            f"expected host:port of a TVM RPC server, or host:port/key of a tracker, found {address!r}"
+        )
+    port = int(port_text)
+    role, start = (
+        ("tracker", "python -m tvm.exec.rpc_tracker")
+        if key
+        else ("server", "python -m tvm.exec.rpc_server")
+    )
     try:
         # TVM itself would try for a minute.
-        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
-        if key:
-            tracker = rpc.connect_tracker(host, int(port))
-            return tracker.request(key, session_timeout=_SESSION_TIMEOUT_S)
-        return rpc.connect(host, int(port))
-    except (RuntimeError, OSError, ValueError) as error:
+        socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
         raise MeasurementError(
-            f"expected a TVM RPC server at host:port, or a tracker at host:port/key; {address!r}:"
-            f" {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            f"expected a TVM RPC {role} at {server}, found {_why_nobody_answers(error)}; start one there"
+            f" with {start} --host 0.0.0.0 --port {port}, or name the address of one that runs"
         ) from error
+    try:
+        return _board_of(host, port, key) if key else rpc.connect(host, port)
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()
+        raise MeasurementError(
+            f"expected a TVM RPC {role} of version {tvm.__version__} at {server}, found something that"
+            f" answers otherwise ({reason[-1] if reason else type(error).__name__}); name the port"
+            f" that {start} printed when it started"
+        ) from error
+
+
+def _board_of(host: str, port: int, key: str) -> rpc.RPCSession:
+    """A board that the tracker lends; waits while others use all of them."""
+    tracker = rpc.connect_tracker(host, port)
+    keys = {entry["key"].partition(":")[2] for entry in tracker.summary()["server_info"]}
+    if key not in keys:
+        found = f"boards of {', '.join(sorted(keys))}" if keys else "no boards"
+        raise MeasurementError(
+            f"expected boards of key {key} at the TVM RPC tracker {host}:{port}, found {found}; start"
+            f" a server on each with python -m tvm.exec.rpc_server --tracker {host}:{port} --key {key}"
+        )
+    return tracker.request(key, session_timeout=_SESSION_TIMEOUT_S)
+
+
+def _why_nobody_answers(error: OSError) -> str:
+    match error:
+        case ConnectionRefusedError():
+            return "no program that listens on this port"
+        case socket.gaierror():
+            return "no machine of this name"
+        case TimeoutError():
+            return f"no answer in {_CONNECT_TIMEOUT_S} s"
+        case _:
+            return f"no way there ({error.strerror or error})"
