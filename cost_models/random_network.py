@@ -8,70 +8,48 @@ from math import sqrt
 import numpy as np
 from tvm import relax
 
+from tvm_xengine.cost_models.random_elementwise import curve, gated, light
+from tvm_xengine.cost_models.random_layers import (
+    LARGEST_IMAGE,
+    RandomLayers,
+    activation,
+    clipped,
+    convolution,
+    inverted_block,
+    plain_block,
+    residual_block,
+)
 from tvm_xengine.frontends.model import ForwardModel, static_shape
-from tvm_xengine.frontends.zoo.layers import Layers, build_network
+from tvm_xengine.frontends.zoo.layers import build_network
 
-_WIDTHS = (3, 5, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_COMMON_EXTENTS = (4, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 _MANY_CHANNELS = (96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 _LARGEST_WEIGHT = 1 << 25
 """Elements of the weights of a random fully connected layer."""
-
-_LARGEST_IMAGE = 1 << 18
-"""Elements of an activation behind which the random network narrows."""
 
 
 def random_network(seed: int, batch_size: int) -> ForwardModel:
     """A network of random layers; equal arguments give equal networks."""
     rng = np.random.default_rng(seed)
-    kinds: tuple[Callable[[_Random], relax.Expr], ...] = (
+    kinds: tuple[Callable[[RandomLayers], relax.Expr], ...] = (
         *(_images, _hourglass, _vectors, _tokens),
         *(_late_stages, _each_channel, _wide_vectors, _large_tensors, _curves),
     )
     shares = (0.2, 0.1, 0.05, 0.15, 0.1, 0.15, 0.05, 0.1, 0.1)
     body = kinds[int(rng.choice(len(kinds), p=shares))]
     return build_network(
-        f"random{seed}", seed, lambda layers: body(_Random(layers, rng, batch_size))
+        f"random{seed}", seed, lambda layers: body(RandomLayers(layers, rng, batch_size))
     )
 
 
-class _Random:
-    """Layers, dice, and numbers for names."""
-
-    def __init__(self, layers: Layers, rng: np.random.Generator, batch_size: int) -> None:
-        self.layers = layers
-        self.rng = rng
-        self.batch_size = batch_size
-        self._names = 0
-
-    def name(self, kind: str) -> str:
-        self._names += 1
-        return f"{kind}{self._names}"
-
-    def happens(self, probability: float) -> bool:
-        return bool(self.rng.random() < probability)
-
-    def between(self, low: int, high: int) -> int:
-        """Both included."""
-        return int(self.rng.integers(low, high + 1))
-
-    def width(self) -> int:
-        return int(self.rng.choice(_WIDTHS))
-
-    def extent(self) -> int:
-        """Of an image: mostly one that designers choose."""
-        return int(self.rng.choice(_COMMON_EXTENTS)) if self.happens(0.7) else self.between(4, 64)
-
-
-def _images(r: _Random) -> relax.Expr:
+def _images(r: RandomLayers) -> relax.Expr:
     height = r.extent()
     width = height if r.happens(0.6) else r.extent()
     x: relax.Expr = r.layers.input("x", (r.batch_size, r.between(1, 4), height, width))
     if r.happens(0.4):
-        x = _convolution(r, x, channels=r.width())
+        x = convolution(r, x, channels=r.width())
     for _ in range(r.between(2, 5)):
         block = r.rng.choice(3, p=(0.6, 0.25, 0.15))
-        x = (_plain_block, _residual_block, _inverted_block)[int(block)](r, x)
+        x = (plain_block, residual_block, inverted_block)[int(block)](r, x)
         if r.happens(0.3) and min(static_shape(x.ty)[2:]) >= 4:
             x = r.layers.max_pool(r.name("pool"), x, r.between(2, 3), stride=2)
         if r.happens(0.15):
@@ -82,67 +60,30 @@ def _images(r: _Random) -> relax.Expr:
     return r.layers.linear("head", x, r.between(2, 100))
 
 
-def _plain_block(r: _Random, x: relax.Expr) -> relax.Expr:
-    x = _convolution(r, x, channels=r.width())
-    if r.happens(0.5):
-        x = r.layers.batch_norm(r.name("norm"), x)
-    return _activation(r, x)
-
-
-def _residual_block(r: _Random, x: relax.Expr) -> relax.Expr:
-    """Two convolutions and the way around them, with a norm and ReLU or without."""
-    channels = static_shape(x.ty)[1]
-    y = _convolution(r, x, channels=channels, keeps_size=True)
-    y = r.layers.relu(r.name("relu"), r.layers.batch_norm(r.name("norm"), y))
-    y = _convolution(r, y, channels=channels, keeps_size=True)
-    y = r.layers.batch_norm(r.name("norm"), y)
-    x = r.layers.add(r.name("sum"), x, y)
-    return r.layers.relu(r.name("relu"), x) if r.happens(0.7) else x
-
-
-def _inverted_block(r: _Random, x: relax.Expr) -> relax.Expr:
-    """Wide, each channel by itself, narrow."""
-    channels = min(64, static_shape(x.ty)[1])
-    hidden = channels * r.between(2, 6)
-    y = _clipped(r, r.layers.conv(r.name("expand"), x, hidden, 1, bias=False))
-    y = r.layers.conv(
-        r.name("depthwise"), y, hidden, 3, stride=r.between(1, 2), padding=1, groups=hidden
-    )
-    y = r.layers.conv(r.name("project"), _clipped(r, y), channels, 1, bias=False)
-    y = r.layers.batch_norm(r.name("norm"), y)
-    return r.layers.add(r.name("sum"), x, y) if static_shape(x.ty) == static_shape(y.ty) else y
-
-
-def _clipped(r: _Random, x: relax.Expr) -> relax.Expr:
-    return r.layers.emit(
-        r.name("relu6"), relax.op.clip(r.layers.batch_norm(r.name("norm"), x), 0.0, 6.0)
-    )
-
-
-def _hourglass(r: _Random) -> relax.Expr:
+def _hourglass(r: RandomLayers) -> relax.Expr:
     """Down, up again, and what was before beside it, as in a U-Net."""
     extent = 4 * r.between(1, 10)
     x: relax.Expr = r.layers.input("x", (r.batch_size, r.between(1, 4), extent, extent))
     levels = []
     for _ in range(r.between(1, 2)):
-        x = _activation(r, _convolution(r, x, channels=r.width(), keeps_size=True))
+        x = activation(r, convolution(r, x, channels=r.width(), keeps_size=True))
         levels.append(x)
         x = r.layers.max_pool(r.name("pool"), x, 2)
-    x = _plain_block(r, _convolution(r, x, channels=r.width(), keeps_size=True))
+    x = plain_block(r, convolution(r, x, channels=r.width(), keeps_size=True))
     if static_shape(x.ty)[2] != static_shape(levels[-1].ty)[2] // 2:
         return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
     while levels:
         before = levels.pop()
         x = r.layers.conv_transpose(r.name("up"), x, static_shape(before.ty)[1], 2)
         x = r.layers.concat(r.name("concat"), [before, x], axis=1)
-        x = _convolution(r, x, channels=r.width(), keeps_size=True)
+        x = convolution(r, x, channels=r.width(), keeps_size=True)
         x = r.layers.relu(r.name("relu"), r.layers.batch_norm(r.name("norm"), x))
     if r.happens(0.5):
         return r.layers.conv("head", x, r.between(2, 200), 1)  # a class for every pixel
     return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
 
 
-def _late_stages(r: _Random) -> relax.Expr:
+def _late_stages(r: RandomLayers) -> relax.Expr:
     """Many channels on few pixels, where weights are most of what is read."""
     extent = r.between(1, 10) if r.happens(0.6) else r.between(1, 3)
     x: relax.Expr = r.layers.input(
@@ -153,11 +94,11 @@ def _late_stages(r: _Random) -> relax.Expr:
         channels = static_shape(x.ty)[1]
         if r.happens(0.3):
             hidden = int(r.rng.choice(_MANY_CHANNELS))
-            x = _activation(r, _convolution(r, x, channels=hidden, keeps_size=True))
+            x = activation(r, convolution(r, x, channels=hidden, keeps_size=True))
             x = r.layers.conv(r.name("back"), x, channels, 1)
         else:
             channels = int(r.rng.choice(_MANY_CHANNELS))
-            x = _convolution(r, x, channels=channels, keeps_size=True)
+            x = convolution(r, x, channels=channels, keeps_size=True)
         if r.happens(0.3) and extent >= 2:
             halved = int(r.rng.choice(_MANY_CHANNELS))
             x = r.layers.conv(r.name("halve"), x, halved, 3, stride=2, padding=1)
@@ -165,16 +106,16 @@ def _late_stages(r: _Random) -> relax.Expr:
             x = r.layers.batch_norm(r.name("norm"), x)
         if static_shape(x.ty) == static_shape(before.ty) and r.happens(0.7):
             x = r.layers.add(r.name("sum"), x, before)
-        x = _activation(r, x)
+        x = activation(r, x)
     x = r.layers.global_avg_pool("mean", x) if r.happens(0.7) else r.layers.flatten("flat", x)
     return r.layers.linear("head", x, r.between(2, 100))
 
 
-def _each_channel(r: _Random) -> relax.Expr:
+def _each_channel(r: RandomLayers) -> relax.Expr:
     """Convolutions of single channels or small groups of them, and 1x1 between."""
     extent = r.extent()
     channels = 8 * r.between(1, 48)
-    while channels > 16 and r.batch_size * channels * extent**2 > 4 * _LARGEST_IMAGE:
+    while channels > 16 and r.batch_size * channels * extent**2 > 4 * LARGEST_IMAGE:
         channels //= 2
     channels -= channels % 8
     x: relax.Expr = r.layers.input("x", (r.batch_size, channels, extent, extent))
@@ -193,7 +134,7 @@ def _each_channel(r: _Random) -> relax.Expr:
         )
         if r.happens(0.8):
             x = r.layers.batch_norm(r.name("norm"), x)
-        x = _clipped(r, x) if r.happens(0.3) else _activation(r, x)
+        x = clipped(r, x) if r.happens(0.3) else activation(r, x)
         if r.happens(0.2):
             x = r.layers.dropout(r.name("dropout"), x, 0.2)
         if r.happens(0.5):
@@ -203,7 +144,7 @@ def _each_channel(r: _Random) -> relax.Expr:
     return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
 
 
-def _wide_vectors(r: _Random) -> relax.Expr:
+def _wide_vectors(r: RandomLayers) -> relax.Expr:
     """Fully connected layers whose weights are larger than the caches, some than all of them."""
     widths = (768, 1000, 1024, 1536, 2048, 3072, 4096, 5000, 6144, 8192)
     width = int(r.rng.choice(widths))
@@ -212,13 +153,13 @@ def _wide_vectors(r: _Random) -> relax.Expr:
         suited = [each for each in widths if each * width <= _LARGEST_WEIGHT]
         width = int(r.rng.choice(suited))
         x = r.layers.linear(r.name("fc"), x, width, bias=r.happens(0.8))
-        x = _activation(r, x)
+        x = activation(r, x)
         if r.happens(0.4):
             x = r.layers.dropout(r.name("dropout"), x, 0.5)
     return r.layers.linear("head", x, r.between(2, 1000))
 
 
-def _large_tensors(r: _Random) -> relax.Expr:
+def _large_tensors(r: RandomLayers) -> relax.Expr:
     """Little arithmetic on activations larger than the caches, of round sizes or odd ones."""
     batch = r.batch_size
     elements = 1 << r.between(19, 23)
@@ -228,7 +169,7 @@ def _large_tensors(r: _Random) -> relax.Expr:
     x: relax.Expr = r.layers.input("x", (batch, channels, extent, extent))
     x = r.layers.batch_norm(r.name("norm"), x)
     for _ in range(r.between(1, 3)):
-        y = _light(r, x)
+        y = light(r, x)
         x = r.layers.add(r.name("sum"), x, y) if r.happens(0.5) else y
         if r.happens(0.6):
             x = r.layers.relu(r.name("relu"), x)
@@ -243,7 +184,7 @@ def _large_tensors(r: _Random) -> relax.Expr:
     return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
 
 
-def _curves(r: _Random) -> relax.Expr:
+def _curves(r: RandomLayers) -> relax.Expr:
     """Elementwise functions of every kind, on small tensors and large ones, gates among them."""
     channels = 8 * r.between(1, 48)
     elements = 1 << r.between(9, 21)
@@ -255,111 +196,26 @@ def _curves(r: _Random) -> relax.Expr:
         x = r.layers.input("x", (r.batch_size, channels, length))
     for _ in range(r.between(2, 4)):
         x = r.layers.batch_norm(r.name("norm"), x) if r.happens(0.7) else x
-        x = _curve(r, x)
+        x = curve(r, x)
         if r.happens(0.3):
-            x = _gated(r, x)
+            x = gated(r, x)
     axes = list(range(2, len(static_shape(x.ty))))
     return r.layers.linear("head", r.layers.emit("mean", relax.op.mean(x, axes)), r.between(2, 100))
 
 
-def _curve(r: _Random, x: relax.Expr) -> relax.Expr:
-    """One elementwise function, of x alone or added to x."""
-    op, nn = relax.op, relax.op.nn
-    one = relax.const(1.0, "float32")
-    curves: tuple[Callable[[relax.Expr], relax.Expr], ...] = (
-        *(nn.silu, op.sigmoid, op.tanh, nn.gelu, nn.gelu_tanh, nn.relu, nn.softplus, nn.selu),
-        *(nn.leakyrelu, op.exp, op.erf, op.sin, op.cos, op.square, op.abs, op.atan),
-        lambda y: op.multiply(y, op.clip(op.add(y, one), 0.0, 1.0)),
-        lambda y: op.rsqrt(op.add(op.square(y), one)),
-        lambda y: op.log(op.add(op.square(y), one)),
-        lambda y: op.divide(y, op.add(op.abs(y), one)),
-    )
-    # Those that networks are made of come more often.
-    curve = curves[r.between(0, 7) if r.happens(0.6) else r.between(0, len(curves) - 1)]
-    y = r.layers.emit(r.name("curve"), curve(x))
-    return r.layers.add(r.name("sum"), x, y) if r.happens(0.25) else y
-
-
-def _gated(r: _Random, x: relax.Expr) -> relax.Expr:
-    """Each channel times what a small network makes of all of them, or times another curve."""
-    if r.happens(0.5):
-        return r.layers.emit(r.name("gated"), relax.op.multiply(x, _curve(r, x)))
-    batch, channels, *places = static_shape(x.ty)
-    mean = r.layers.emit(r.name("mean"), relax.op.mean(x, list(range(2, 2 + len(places)))))
-    hidden = _activation(r, r.layers.linear(r.name("narrow"), mean, max(4, channels // 4)))
-    gate = relax.op.sigmoid(r.layers.linear(r.name("gate"), hidden, channels))
-    shape = (batch, channels, *(1 for _ in places))
-    return r.layers.emit(r.name("gated"), relax.op.multiply(x, relax.op.reshape(gate, shape)))
-
-
-def _light(r: _Random, x: relax.Expr) -> relax.Expr:
-    """Something that passes over a tensor a few times and keeps its shape."""
-    batch, channels, height, width = static_shape(x.ty)
-    kind = r.between(0, 6)
-    if kind == 0:
-        return r.layers.batch_norm(r.name("norm"), x)
-    if kind == 1:
-        return r.layers.dropout(r.name("dropout"), x, 0.2)
-    if kind == 2:
-        return _activation(r, x)
-    if kind == 3:
-        parts = relax.op.split(x, [max(1, channels // 3)], axis=1) if channels > 1 else None
-        halves = [relax.TupleGetItem(parts, k) for k in (1, 0)] if parts is not None else [x]
-        return r.layers.concat(r.name("concat"), halves, axis=1)
-    if kind == 4:
-        rows = relax.op.reshape(x, (batch, channels, height * width))
-        turned = r.layers.emit(r.name("turned"), relax.op.permute_dims(rows, [0, 2, 1]))
-        normed = r.layers.layer_norm(r.name("norm"), turned)
-        back = relax.op.permute_dims(normed, [0, 2, 1])
-        return r.layers.emit(
-            r.name("back"), relax.op.reshape(back, (batch, channels, height, width))
-        )
-    if kind == 5:
-        gate = r.layers.weight(r.name("gate"), (1, channels, 1, 1))
-        return r.layers.emit(r.name("gated"), relax.op.multiply(x, gate))
-    return r.layers.emit(r.name("shares"), relax.op.nn.softmax(x, axis=int(r.rng.choice((1, 3)))))
-
-
-def _convolution(
-    r: _Random, x: relax.Expr, *, channels: int, keeps_size: bool = False
-) -> relax.Expr:
-    _, before, height, width = static_shape(x.ty)
-    while channels > 8 and r.batch_size * channels * height * width > _LARGEST_IMAGE:
-        channels //= 2
-    is_depthwise = not keeps_size and r.happens(0.2)
-    if keeps_size or r.happens(0.8):
-        # With a border a window may be larger than the image.
-        widest = min(height, width) + (2 if keeps_size else 0)
-        odd = [extent for extent in (1, 3, 3, 5, 7) if extent <= widest]
-        kernel = (extent := int(r.rng.choice(odd)), extent)
-    else:
-        kernel = (min(height, r.between(1, 10)), min(width, r.between(1, 5)))
-    square = kernel[0] // 2 if kernel[0] == kernel[1] else 0
-    return r.layers.conv(
-        r.name("conv"),
-        x,
-        before if is_depthwise else channels,
-        kernel,
-        stride=1 if keeps_size else int(r.rng.choice((1, 1, 2))),
-        padding=square if keeps_size or r.happens(0.6) else 0,
-        groups=before if is_depthwise else 1,
-        bias=r.happens(0.5),
-    )
-
-
-def _vectors(r: _Random) -> relax.Expr:
+def _vectors(r: RandomLayers) -> relax.Expr:
     x: relax.Expr = r.layers.input("x", (r.batch_size, r.between(8, 800)))
     for _ in range(r.between(1, 4)):
         x = r.layers.linear(r.name("fc"), x, r.between(8, 600))
         if r.happens(0.3):
             x = r.layers.layer_norm(r.name("norm"), x)
-        x = _activation(r, x)
+        x = activation(r, x)
         if r.happens(0.2):
             x = r.layers.dropout(r.name("dropout"), x, 0.5)
     return r.layers.linear("head", x, r.between(2, 100))
 
 
-def _tokens(r: _Random) -> relax.Expr:
+def _tokens(r: RandomLayers) -> relax.Expr:
     """Blocks of a transformer over vectors or tokens, with one head or several."""
     length, heads = r.between(4, 64), int(r.rng.choice((1, 2, 3, 4)))
     width = heads * int(r.rng.choice((4, 8, 12, 16, 24, 32, 48, 64)))
@@ -378,7 +234,7 @@ def _tokens(r: _Random) -> relax.Expr:
             r.name("up"), r.layers.layer_norm(r.name("norm"), x), width * r.between(1, 4)
         )
         x = r.layers.add(
-            r.name("sum"), x, r.layers.linear(r.name("down"), _activation(r, hidden), width)
+            r.name("sum"), x, r.layers.linear(r.name("down"), activation(r, hidden), width)
         )
     if r.happens(0.5):
         every = r.layers.linear("head", x, num_tokens, bias=r.happens(0.5))
@@ -386,7 +242,7 @@ def _tokens(r: _Random) -> relax.Expr:
     return r.layers.linear("head", r.layers.emit("pooled", relax.op.mean(x, 1)), num_tokens)
 
 
-def _attention(r: _Random, x: relax.Expr, heads: int) -> relax.Expr:
+def _attention(r: RandomLayers, x: relax.Expr, heads: int) -> relax.Expr:
     batch, length, width = static_shape(x.ty)
     if r.happens(0.5):
         joint = r.layers.linear(r.name("joint"), x, 3 * width)
@@ -410,10 +266,3 @@ def _attention(r: _Random, x: relax.Expr, heads: int) -> relax.Expr:
     mixed = r.layers.emit(r.name("mixed"), relax.op.matmul(shares, value))
     joined = relax.op.reshape(relax.op.permute_dims(mixed, [0, 2, 1, 3]), (batch, length, width))
     return r.layers.linear(r.name("out"), r.layers.emit(r.name("joined"), joined), width)
-
-
-def _activation(r: _Random, x: relax.Expr) -> relax.Expr:
-    nn = relax.op.nn
-    ops = (nn.relu, nn.gelu, nn.gelu_tanh, nn.silu, relax.op.tanh, relax.op.sigmoid)
-    op = ops[int(r.rng.choice(len(ops), p=(0.5, 0.1, 0.1, 0.1, 0.1, 0.1)))]
-    return r.layers.emit(r.name("act"), op(x))

@@ -22,7 +22,9 @@ def test_designs_can_be_built_and_equal_seeds_give_equal_ones(name):
         np.testing.assert_array_equal(value, again.parameters[key])
 
 
-@pytest.mark.parametrize("name", ["efficientnet", "segnet", "bert", "shufflenet"])
+@pytest.mark.parametrize(
+    "name", ["efficientnet", "segnet", "bert", "shufflenet", "llama", "swin", "lstm", "wavenet"]
+)
 def test_designs_can_be_trained(name):
     step = build_training_step(build_design(name, 2, 5, seed=1))
     assert "train_step" in {var.name_hint for var in step.mod.get_global_vars()}
