@@ -9,17 +9,18 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.aten.elementwise import elu
 from tvm_xengine.frontends.model import Array, static_shape
-from tvm_xengine.frontends.onnx_recurrent import Attributes, Inputs, gru, lstm, rnn
-from tvm_xengine.frontends.torch_converters import elu
+from tvm_xengine.frontends.onnx_inputs import Attributes, Inputs, given, padded
+from tvm_xengine.frontends.onnx_recurrent import gru, lstm, rnn
 
 Converter = Callable[[relax.BlockBuilder, Inputs, Attributes], relax.Expr]
 
 
 def clip(builder: relax.BlockBuilder, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     """Clip to [low, high], either of which may be missing; numbers before version 11."""
-    x, low, high = _padded(inputs, 3)
-    dtype = str(_given(x).ty.dtype)
+    x, low, high = padded(inputs, 3)
+    dtype = str(given(x).ty.dtype)
     limits = np.iinfo(dtype) if "int" in dtype else np.finfo(dtype)
     bounds = [
         _number(tensor) if tensor is not None else attributes.get(name, default)
@@ -31,32 +32,32 @@ def clip(builder: relax.BlockBuilder, inputs: Inputs, attributes: Attributes) ->
         float(np.clip(np.nan_to_num(bound, nan=default), limits.min, limits.max))  # type: ignore[call-overload]
         for bound, default in zip(bounds, (limits.min, limits.max), strict=True)
     )
-    return builder.emit(relax.op.clip(_given(x), least, most))
+    return builder.emit(relax.op.clip(given(x), least, most))
 
 
 def tile(builder: relax.BlockBuilder, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     """Repeats as often as constants say."""
-    x, repeats = _padded(inputs, 2)
-    return builder.emit(relax.op.tile(_given(x), tuple(_integers(repeats, "repeats"))))
+    x, repeats = padded(inputs, 2)
+    return builder.emit(relax.op.tile(given(x), tuple(_integers(repeats, "repeats"))))
 
 
 def einsum(builder: relax.BlockBuilder, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     """Products summed as the equation says."""
     equation = attributes["equation"]
     subscripts = equation.decode() if isinstance(equation, bytes) else str(equation)
-    return builder.emit(relax.op.einsum(tuple(_given(x) for x in inputs), subscripts))
+    return builder.emit(relax.op.einsum(tuple(given(x) for x in inputs), subscripts))
 
 
 def celu(builder: relax.BlockBuilder, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
     alpha = float(attributes.get("alpha", 1.0))  # type: ignore[arg-type]
-    return elu(builder, _given(inputs[0]), alpha, 1.0, 1 / alpha)
+    return elu(builder, given(inputs[0]), alpha, 1.0, 1 / alpha)
 
 
 def pad(builder: relax.BlockBuilder, inputs: Inputs, attributes: Attributes) -> relax.Expr:
     """Borders of constant width (numbers before version 11), some of which may cut off."""
-    x, widths, value, axes = _padded(inputs, 4)
-    x = _given(x)
+    x, widths, value, axes = padded(inputs, 4)
+    x = given(x)
     rank = len(static_shape(x.ty))
     numbers = _listed(attributes["pads"]) if widths is None else _integers(widths, "widths")
     chosen = range(rank) if axes is None else _integers(axes, "axes")
@@ -80,16 +81,6 @@ def pad(builder: relax.BlockBuilder, inputs: Inputs, attributes: Attributes) -> 
         raise UnsupportedModelError(f"mode {name}; known are {list(known)}")
     widths_flat = [int(width) for width in pairs.ravel()]
     return builder.emit(relax.op.nn.pad(x, widths_flat, known[name], float(fill)))  # type: ignore[arg-type]
-
-
-def _padded(inputs: Inputs, count: int) -> list[relax.Expr | None]:
-    return [*inputs, *[None] * (count - len(inputs))]
-
-
-def _given(value: relax.Expr | None) -> relax.Expr:
-    if value is None:
-        raise UnsupportedModelError("its input must be given")
-    return value
 
 
 def _constant(value: relax.Expr | None) -> Array | None:

@@ -5,7 +5,7 @@ The formulas are those of ONNX's operators LSTM, GRU and RNN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,8 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import static_shape
+from tvm_xengine.frontends.onnx_inputs import Attributes, Inputs, given, padded
 
-Inputs = Sequence[relax.Expr | None]
-Attributes = Mapping[str, object]
 Squash = Callable[[relax.Expr], relax.Expr]
 State = tuple[relax.Expr, ...]
 
@@ -154,12 +153,12 @@ def _layer(
     states
         Number of tensors that go from step to step.
     """
-    given: list[relax.Expr | None] = [*inputs, *[None] * (8 - len(inputs))]
-    sequence, weights, recurrent = (_needed(value) for value in given[:3])
+    every = padded(inputs, 8)
+    sequence, weights, recurrent = (given(value) for value in every[:3])
     steps, batch, features = static_shape(sequence.ty)
     directions, _, hidden = static_shape(recurrent.ty)
     names = _activations(attributes, squash * directions)
-    _refuse_rest(given, attributes, steps)
+    _refuse_rest(every, attributes, steps)
 
     def of(value: relax.Expr | None, direction: int) -> relax.Expr | None:
         if value is None:
@@ -172,24 +171,24 @@ def _layer(
 
     seen, last = [], []
     for direction in range(directions):
-        bias = of(given[3], direction)
+        bias = of(every[3], direction)
         biases = [None, None] if bias is None else builder.emit(relax.op.split(bias, 2, axis=0))
         cell = _Cell(
             builder,
-            _needed(of(recurrent, direction)),
+            given(of(recurrent, direction)),
             None if bias is None else builder.emit(biases[0]),
             None if bias is None else builder.emit(biases[1]),
             names[direction * len(squash) : (direction + 1) * len(squash)],
             resets_last=bool(attributes.get("linear_before_reset", 0)),
         )
         rows = builder.emit(relax.op.reshape(sequence, (steps * batch, features)))
-        from_input = cell.product(rows, _needed(of(weights, direction)))
+        from_input = cell.product(rows, given(of(weights, direction)))
         order = list(enumerate(cell.parts(from_input, steps, axis=0)))
         if direction or attributes.get("direction") == b"reverse":
             order.reverse()
         state = tuple(
             _first_state(of(value, direction), (batch, hidden), str(sequence.ty.dtype))
-            for value in given[5 : 5 + states]
+            for value in every[5 : 5 + states]
         )
         made: dict[int, relax.Expr] = {}
         for k, row in order:
@@ -204,12 +203,6 @@ def _layer(
     return relax.Tuple([over_time, *ends])
 
 
-def _needed(value: relax.Expr | None) -> relax.Expr:
-    if value is None:
-        raise UnsupportedModelError("the sequence and both weights must be given")
-    return value
-
-
 def _first_state(value: relax.Expr | None, shape: tuple[int, int], dtype: str) -> relax.Expr:
     return relax.const(np.zeros(shape, dtype), dtype) if value is None else value
 
@@ -222,14 +215,14 @@ def _activations(attributes: Attributes, default: tuple[str, ...]) -> tuple[Squa
     return tuple(_SQUASH[name] for name in names)
 
 
-def _refuse_rest(given: Sequence[relax.Expr | None], attributes: Attributes, steps: int) -> None:
+def _refuse_rest(inputs: Inputs, attributes: Attributes, steps: int) -> None:
     """Refuse what is rare, by name."""
-    lengths = given[4]
+    lengths = inputs[4]
     if lengths is not None and not (
         isinstance(lengths, tvm.ir.GenericConst) and (lengths.value.numpy() == steps).all()
     ):
         raise UnsupportedModelError(f"sequences of several lengths; all must have {steps} steps")
-    if given[7] is not None:
+    if inputs[7] is not None:
         raise UnsupportedModelError("peepholes; export the layer without them")
     for name in ("clip", "layout", "input_forget"):
         if attributes.get(name):

@@ -18,10 +18,10 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
+from tvm_xengine.frontends.aten.converter import Converter
+from tvm_xengine.frontends.aten.table import CONVERTERS, DECOMPOSED_BY_TORCH
 from tvm_xengine.frontends.model import Array, ForwardModel, static_shape
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, identifier
-from tvm_xengine.frontends.torch_converters import CONVERTERS, DECOMPOSED_BY_TORCH, Converter
-from tvm_xengine.frontends.torch_windows import WINDOW_CONVERTERS
 
 
 def load_program(path: Path) -> ExportedProgram:
@@ -195,8 +195,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             for name, convert in super().create_convert_map().items()
             if name not in DECOMPOSED_BY_TORCH
         }
-        ours = {**CONVERTERS, **WINDOW_CONVERTERS}
-        converters |= {name: self._by_schema(convert) for name, convert in ours.items()}
+        converters |= {name: self._by_schema(convert) for name, convert in CONVERTERS.items()}
         return {name: self._at_layer(convert) for name, convert in converters.items()}
 
     def _by_schema(self, convert: Converter) -> Callable[[fx.Node], relax.Expr]:

@@ -1,64 +1,16 @@
-"""Operators of PyTorch that go over windows: adaptive maxima, unfold and fold."""
+"""Windows as columns, and columns at windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 
 import numpy as np
 from tvm import relax
 
+from tvm_xengine.frontends.aten.converter import Converter
+from tvm_xengine.frontends.aten.convolutions import conv, conv_transpose
 from tvm_xengine.frontends.model import static_shape
-from tvm_xengine.frontends.torch_converters import Converter, conv, conv_transpose
-
-_MAX_POOL = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
-
-
-def adaptive_max_pool(
-    builder: relax.BlockBuilder, x: relax.Expr, output_size: Sequence[int]
-) -> list[relax.Expr]:
-    """The maxima, without their places, of m windows over n elements.
-
-    Window k goes from floor(k * n / m) to ceil((k + 1) * n / m). Where all are equally long and
-    far apart, it is one pooling; else every axis is taken apart by itself.
-    """
-    rank = len(output_size)
-    space = static_shape(x.ty)[-rank:]
-    windows = [_adaptive_windows(n, int(m)) for n, m in zip(space, output_size, strict=True)]
-    sizes, steps = zip(*(_even(one) for one in windows), strict=True)
-    lead = static_shape(x.ty)[:-rank]
-    x = builder.emit(
-        relax.op.reshape(x, (1, prod(lead), *space) if len(lead) == 1 else (*lead, *space))
-    )
-    if all(sizes):
-        x = builder.emit(_MAX_POOL[rank](x, list(sizes), list(steps)))
-    else:
-        for axis, along in enumerate(windows):
-            parts = [_maximum(builder, x, rank, axis, begin, end) for begin, end in along]
-            x = builder.emit(relax.op.concat(parts, axis=2 + axis))
-    y = builder.emit(relax.op.reshape(x, (*lead, *(int(m) for m in output_size))))
-    return [y]
-
-
-def _adaptive_windows(extent: int, count: int) -> list[tuple[int, int]]:
-    return [(k * extent // count, -(-(k + 1) * extent // count)) for k in range(count)]
-
-
-def _even(windows: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Size and distance of windows that are all alike; zeros where they are not."""
-    sizes = {end - begin for begin, end in windows}
-    steps = {b[0] - a[0] for a, b in pairwise(windows)} or {1}
-    return (sizes.pop(), steps.pop()) if len(sizes) == len(steps) == 1 else (0, 0)
-
-
-def _maximum(
-    builder: relax.BlockBuilder, x: relax.Expr, rank: int, axis: int, begin: int, end: int
-) -> relax.Expr:
-    part = builder.emit(relax.op.strided_slice(x, [2 + axis], [begin], [end]))
-    size = [1] * rank
-    size[axis] = end - begin
-    return builder.emit(_MAX_POOL[rank](part, size))
 
 
 def im2col(
@@ -128,9 +80,7 @@ def unfold(
     return builder.emit(relax.op.permute_dims(rows, order))
 
 
-WINDOW_CONVERTERS: dict[str, Converter] = {
-    "adaptive_max_pool2d.default": adaptive_max_pool,
-    "adaptive_max_pool3d.default": adaptive_max_pool,
+CONVERTERS: dict[str, Converter] = {
     "col2im.default": col2im,
     "im2col.default": im2col,
     "unfold.default": unfold,

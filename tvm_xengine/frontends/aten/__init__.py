@@ -1,0 +1,1 @@
+"""ATen operators whose conversion TVM's importer lacks, gets wrong, or makes hard to differentiate."""

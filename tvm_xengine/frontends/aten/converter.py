@@ -1,0 +1,11 @@
+"""What turns an ATen operator into operators of Relax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax
+
+Converter = Callable[..., "relax.Expr | list[relax.Expr]"]
+"""Takes a block builder and the arguments in the order of the operator's schema, defaults filled in,
+and returns what the operator returns."""

@@ -1,0 +1,66 @@
+"""Functions of single elements."""
+
+from __future__ import annotations
+
+from math import log
+
+from tvm import relax
+
+from tvm_xengine.frontends.aten.converter import Converter
+from tvm_xengine.frontends.aten.literals import scalar
+
+
+def elu(
+    builder: relax.BlockBuilder, x: relax.Expr, alpha: float, scale: float, input_scale: float
+) -> relax.Expr:
+    """scale * (max(x, 0) + alpha * (exp(min(x, 0)) - 1)), which never overflows."""
+    zero = scalar(0.0, x)
+    scaled = x if input_scale == 1 else relax.op.multiply(x, scalar(input_scale, x))
+    below = relax.op.subtract(relax.op.exp(relax.op.minimum(scaled, zero)), scalar(1.0, x))
+    y = relax.op.add(relax.op.nn.relu(x), relax.op.multiply(below, scalar(alpha, x)))
+    return builder.emit(y if scale == 1 else relax.op.multiply(y, scalar(scale, x)))
+
+
+def hardtanh(
+    builder: relax.BlockBuilder, x: relax.Expr, low: float = -1.0, high: float = 1.0
+) -> relax.Expr:
+    """Clip to [low, high]."""
+    return builder.emit(relax.op.clip(x, float(low), float(high)))
+
+
+def relu6(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """Clip to [0, 6]."""
+    return hardtanh(builder, x, 0.0, 6.0)
+
+
+def hardsigmoid(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """clip(x + 3, 0, 6) / 6."""
+    shifted = relax.op.clip(relax.op.add(x, scalar(3.0, x)), 0.0, 6.0)
+    return builder.emit(relax.op.multiply(shifted, scalar(1 / 6, x)))
+
+
+def hardswish(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """x * clip(x + 3, 0, 6) / 6."""
+    return builder.emit(relax.op.multiply(x, hardsigmoid(builder, x)))
+
+
+def hypot(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """sqrt(x^2 + y^2)."""
+    squares = relax.op.add(relax.op.multiply(x, x), relax.op.multiply(y, y))
+    return builder.emit(relax.op.sqrt(squares))
+
+
+def exp2(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """2^x."""
+    return builder.emit(relax.op.exp(relax.op.multiply(x, scalar(log(2), x))))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "elu.default": elu,
+    "exp2.default": exp2,
+    "hardsigmoid.default": hardsigmoid,
+    "hardswish.default": hardswish,
+    "hardtanh.default": hardtanh,
+    "hypot.default": hypot,
+    "relu6.default": relu6,
+}

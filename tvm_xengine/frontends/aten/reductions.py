@@ -1,0 +1,95 @@
+"""Sums, products, extremes and spreads along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tvm import relax
+
+from tvm_xengine.frontends.aten.converter import Converter
+from tvm_xengine.frontends.aten.literals import scalar
+from tvm_xengine.frontends.model import static_shape
+
+
+def var(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: Sequence[int] | None,
+    correction: float | None,
+    keepdim: bool,
+) -> relax.Expr:
+    """Variance; `correction` is subtracted from the number of elements (None means 1)."""
+    shape = static_shape(x.ty)
+    axes = list(range(len(shape))) if not dim else [axis % len(shape) for axis in dim]
+    count = prod(shape[axis] for axis in axes)
+    biased = builder.emit(relax.op.variance(x, axes, keepdims=keepdim))
+    factor = count / max(count - (1 if correction is None else correction), 0)
+    return biased if factor == 1 else builder.emit(relax.op.multiply(biased, scalar(factor, x)))
+
+
+def std(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: Sequence[int] | None,
+    correction: float | None,
+    keepdim: bool,
+) -> relax.Expr:
+    """The square root of the variance."""
+    return builder.emit(relax.op.sqrt(var(builder, x, dim, correction, keepdim)))
+
+
+def amax(
+    builder: relax.BlockBuilder, x: relax.Expr, dim: Sequence[int], keepdim: bool
+) -> relax.Expr:
+    """Maximum over axes."""
+    return builder.emit(relax.op.max(x, list(dim) or None, keepdims=keepdim))
+
+
+def amin(
+    builder: relax.BlockBuilder, x: relax.Expr, dim: Sequence[int], keepdim: bool
+) -> relax.Expr:
+    """Minimum over axes."""
+    return builder.emit(relax.op.min(x, list(dim) or None, keepdims=keepdim))
+
+
+def product(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: int | None = None,
+    keepdim: bool = False,
+) -> relax.Expr:
+    """Product along an axis, or of all elements."""
+    return builder.emit(relax.op.prod(x, None if dim is None else [dim], keepdims=keepdim))
+
+
+def max_dim(
+    builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool
+) -> list[relax.Expr]:
+    """(maximum, its position) along an axis."""
+    return [
+        builder.emit(relax.op.max(x, [dim], keepdims=keepdim)),
+        builder.emit(relax.op.argmax(x, dim, keepdims=keepdim)),
+    ]
+
+
+def min_dim(
+    builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool
+) -> list[relax.Expr]:
+    """(minimum, its position) along an axis."""
+    return [
+        builder.emit(relax.op.min(x, [dim], keepdims=keepdim)),
+        builder.emit(relax.op.argmin(x, dim, keepdims=keepdim)),
+    ]
+
+
+CONVERTERS: dict[str, Converter] = {
+    "amax.default": amax,
+    "amin.default": amin,
+    "max.dim": max_dim,
+    "min.dim": min_dim,
+    "prod.default": lambda builder, x, _: product(builder, x),
+    "prod.dim_int": lambda builder, x, dim, keepdim, _: product(builder, x, dim, keepdim),
+    "std.correction": std,
+    "var.correction": var,
+}
