@@ -43,7 +43,10 @@ _GAP_SHARE = 0.2
 _LARGEST_GAP_RATIO = 5e-3
 _LEAST_SOLVE_S = 3.0
 _SOLVE_SHARE = 0.3
-"""One relaxation gets this share of what is left of the time, but a few seconds at least."""
+_SMALL_SOLVE_SHARE = 0.7
+"""One relaxation gets this share of what is left of the time, but a few seconds at least; on small
+graphs, where one that is solved to its end proves more than another with more moments, the second.
+"""
 
 RunProgram = Callable[[Program, BackendOptions, float], Answer]
 OnSolution = Callable[
@@ -108,6 +111,7 @@ def bounds(
     best = listener.incumbent()
     pressed = pressed_ops(indexed, best[1] if best else None)
     ancestors = ancestor_bits(indexed) if scope is Scope.EVERY_SCHEDULE else ()
+    time_share = _SMALL_SOLVE_SHARE if indexed.op_count <= SMALL_OPS else _SOLVE_SHARE
     trunk: list[int] = []
     if scope is Scope.EVERY_SCHEDULE:
         trunk = trunk_of(indexed, {op for op, _ in pressed})
@@ -124,7 +128,7 @@ def bounds(
         model = formulate_moments(indexed, periods, is_makespan=is_makespan, neglected=neglected)
         best = listener.incumbent()
         options = BackendOptions(
-            time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
+            time_limit_s=max(_LEAST_SOLVE_S, time_share * request.remaining_s),
             gap_ratio=worthwhile_gap(indexed, best, bound),
             start=encode_moments(model, best[1]) if best and not is_makespan else None,
             seed=request.seed,

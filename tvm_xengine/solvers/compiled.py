@@ -12,24 +12,28 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+# Counting references to the many arrays would cost five times what the work costs.
+_EVERYWHERE: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+_INSIDE = {**_EVERYWHERE, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
 def entry(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a function that Python calls; other threads run meanwhile."""
-    # Counting references to the many arrays would cost five times what the work costs.
-    compile_it = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function), function))
+    return _compiled(function, _EVERYWHERE)
 
 
 def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a function that only compiled functions call; this is quicker to compile."""
-    compile_it = njit(
-        cache=True,
-        nogil=True,
-        error_model="numpy",
-        _nrt=False,
-        no_cpython_wrapper=True,
-        no_cfunc_wrapper=True,
-    )
-    return cast("Callable[_P, _R]", _watching_every_source(compile_it(function), function))
+    return _compiled(function, _INSIDE)
+
+
+def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a function into its callers: passing the many arrays on costs as much as it does."""
+    return _compiled(function, {**_INSIDE, "forceinline": True})
+
+
+def _compiled(function: Callable[_P, _R], options: dict[str, Any]) -> Callable[_P, _R]:
+    return cast("Callable[_P, _R]", _watching_every_source(njit(**options)(function), function))
 
 
 def _watching_every_source(dispatcher: Any, function: Callable[..., object]) -> Any:
@@ -44,8 +48,3 @@ def _watching_every_source(dispatcher: Any, function: Callable[..., object]) -> 
     )
     dispatcher._cache._cache_file._source_stamp = stamp
     return dispatcher
-
-
-def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile a function into its callers: passing the many arrays on costs more than it does."""
-    return cast("Callable[_P, _R]", njit(cache=True, inline="always")(function))

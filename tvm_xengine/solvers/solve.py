@@ -52,14 +52,16 @@ def solve(
 
 def _auto(problem: Problem, request: Request) -> SolveResult:
     from tvm_xengine.solvers.automatic import solve_automatically
+    from tvm_xengine.solvers.matched import solved_without_matched_devices
 
-    return solve_automatically(problem, request)
+    return solved_without_matched_devices(solve_automatically, problem, request)
 
 
 def _search(problem: Problem, request: Request) -> SolveResult:
+    from tvm_xengine.solvers.matched import solved_without_matched_devices
     from tvm_xengine.solvers.search.alone import search_alone
 
-    return search_alone(problem, request)
+    return solved_without_matched_devices(search_alone, problem, request)
 
 
 def _formulated(name: str, backend: str) -> Callable[[Problem, Request], SolveResult]:
@@ -78,9 +80,10 @@ def _exhaustive(problem: Problem, request: Request) -> SolveResult:
 
 
 def _states(problem: Problem, request: Request) -> SolveResult:
+    from tvm_xengine.solvers.matched import solved_without_matched_devices
     from tvm_xengine.solvers.states.alone import solve_by_states  # compiled code
 
-    return solve_by_states(problem, request)
+    return solved_without_matched_devices(solve_by_states, problem, request)
 
 
 def _rounding(problem: Problem, request: Request) -> SolveResult:

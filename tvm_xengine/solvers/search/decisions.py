@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvm_xengine.solvers.compiled import inlined
+from tvm_xengine.solvers.compiled import entry
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Ints
 
 EVERYWHERE = 255
@@ -82,7 +82,7 @@ def copied(x: Decisions) -> Decisions:
     return Decisions(*(field.copy() for field in x))
 
 
-@inlined
+@entry
 def moved(t: int, d: int, devices: int, is_alone: bool) -> int:
     """Value of `Decisions.ahead`: tensor t comes to device d, and stays nowhere else if alone."""
     return 2 * (t * devices + d) + (1 if is_alone else 0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.compiled import entry, inlined, inner
+from tvm_xengine.solvers.compiled import entry, inlined
 from tvm_xengine.solvers.search.decisions import EVERYWHERE, NEVER, Decisions
 from tvm_xengine.solvers.search.measure import makespan, measure_memory
 from tvm_xengine.solvers.search.static import Static
@@ -98,7 +98,7 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
     return True
 
 
-@inner
+@inlined
 def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
     """Bring a tensor somewhere, unless it is not yet made, lost, or overwritten there."""
     t, d = what // 2 // len(g.device), what // 2 % len(g.device)
@@ -117,7 +117,7 @@ def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
     return True
 
 
-@inner
+@inlined
 def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
     """Push and drop tensor t as its new gap says; what cannot be made again is not dropped."""
     push = x.push[gap] & ~w.tensor[t].on & ~w.tensor[t].overwritten
@@ -134,7 +134,7 @@ def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
     return True
 
 
-@inner
+@inlined
 def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
     """Have a tensor on a device, by copies or by running its producer (and theirs) again."""
     w.stack[0].tensor, w.stack[0].device, w.stack[0].at = tensor, device, -1
@@ -178,7 +178,7 @@ def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
     return True
 
 
-@inner
+@inlined
 def _reads_are_on(g: Static, w: Work, i: int, d: int) -> bool:
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         if not (w.tensor[g.read[k]].on >> d) & 1:
@@ -186,7 +186,7 @@ def _reads_are_on(g: Static, w: Work, i: int, d: int) -> bool:
     return True
 
 
-@inner
+@inlined
 def _nearest(g: Static, w: Work, t: int, d: int) -> int:
     """Device that holds t and from which d is reached most cheaply; -1 if there is none."""
     best, best_price = -1, np.inf
@@ -196,7 +196,7 @@ def _nearest(g: Static, w: Work, t: int, d: int) -> int:
     return best
 
 
-@inner
+@inlined
 def _route_us(g: Static, t: int, src: int, dst: int) -> float:
     price = 0.0
     while src != dst:
@@ -249,7 +249,7 @@ def _compute(g: Static, w: Work, i: int, d: int) -> bool:
     return True
 
 
-@inner
+@inlined
 def _take_over(w: Work, t: int, state: int, d: int) -> None:
     """Update result t is now where `state` was on d."""
     w.stay_of[t, d] = w.stay_of[state, d]
@@ -259,7 +259,7 @@ def _take_over(w: Work, t: int, state: int, d: int) -> None:
     w.tensor[t].on |= 1 << d
 
 
-@inner
+@inlined
 def _copy_along(g: Static, w: Work, t: int, src: int, dst: int) -> bool:
     """Copy t along the cheapest route; an update result lands on its state at home."""
     while src != dst:
@@ -289,7 +289,7 @@ def _copy_along(g: Static, w: Work, t: int, src: int, dst: int) -> bool:
     return True
 
 
-@inner
+@inlined
 def _deliver(g: Static, x: Decisions, w: Work) -> bool:
     """Bring home what must be there at the end, and make sure that results exist."""
     for k in range(len(g.end)):
@@ -306,7 +306,7 @@ def _deliver(g: Static, x: Decisions, w: Work) -> bool:
     return True
 
 
-@inner
+@inlined
 def _survivor(g: Static, w: Work, t: int) -> int:
     """Device on which a result stays that may be anywhere: where it was made last, if it is held there."""
     last = w.tensor[t].made_last_on

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.search.static import Static
 from tvm_xengine.solvers.search.work import HOT, STAYS, STEPS, Work
 
 
-@inner
+@inlined
 def measure_memory(g: Static, w: Work) -> float:
     """Live bytes during every step; returns the excess and leaves the hot steps in `w`."""
     steps = w.counted[STEPS]
@@ -46,7 +46,7 @@ def measure_memory(g: Static, w: Work) -> float:
     return excess
 
 
-@inner
+@inlined
 def makespan(g: Static, w: Work) -> float:
     """End of the last step on the overlapped timeline, by the referee's rule."""
     steps, devices = w.counted[STEPS], len(g.device)
@@ -123,7 +123,7 @@ def makespan(g: Static, w: Work) -> float:
     return last
 
 
-@inner
+@inlined
 def _note_freed(w: Work, d: int, finished: float, size: int) -> None:
     """Insert into the frees of device d, which are sorted by time."""
     k = w.freed_count[d]
@@ -135,7 +135,7 @@ def _note_freed(w: Work, d: int, finished: float, size: int) -> None:
     w.freed_count[d] += 1
 
 
-@inner
+@inlined
 def _memory_ready(w: Work, d: int, room: int, after: float) -> float:
     """Time from which the frees that have not finished fit into `room`, if later than `after`."""
     pending = 0

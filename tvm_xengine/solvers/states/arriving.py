@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.states.bench import SAVE, STAY, Bench, Move
 from tvm_xengine.solvers.states.bits import ONE, assign, has, put, take
 from tvm_xengine.solvers.states.covers import Covers
@@ -16,7 +16,7 @@ from tvm_xengine.solvers.states.memory import COUNT, OPEN, Memory, find, push
 from tvm_xengine.solvers.states.walk import DEAD_END, forget, overwrite
 
 
-@inner
+@inlined
 def finish(p: Layout, row: Words, move: Move) -> None:
     """What the move leaves behind, once what it needs is there."""
     words, devices, d = p.reads.shape[1], p.is_tight.size, move.device
@@ -36,7 +36,7 @@ def finish(p: Layout, row: Words, move: Move) -> None:
         overwrite(p, row, d, old)
 
 
-@inner
+@inlined
 def arrive(
     p: Layout,
     c: Covers,
@@ -75,7 +75,7 @@ def arrive(
         _open(p, c, m, b, move, paid, key, cut)
 
 
-@inner
+@inlined
 def _open(
     p: Layout, c: Covers, m: Memory, b: Bench, move: Move, paid: float, key: float, cut: float
 ) -> None:

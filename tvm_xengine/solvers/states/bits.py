@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.states.layout import Words
 
 ONE = np.uint64(1)
 
 
-@inner
+@inlined
 def has(row: Words, offset: int, j: int) -> bool:
     """Whether the set at `offset` contains `j`."""
     is_in: bool = (row[offset + (j >> 6)] >> np.uint64(j & 63)) & ONE != 0
     return is_in
 
 
-@inner
+@inlined
 def put(row: Words, offset: int, j: int) -> None:
     """Add `j` to the set at `offset`."""
     row[offset + (j >> 6)] |= ONE << np.uint64(j & 63)
 
 
-@inner
+@inlined
 def take(row: Words, offset: int, j: int) -> None:
     """Remove `j` from the set at `offset`."""
     row[offset + (j >> 6)] &= ~(ONE << np.uint64(j & 63))
 
 
-@inner
+@inlined
 def assign(row: Words, source: Words) -> None:
     """Copy a row."""
     for k in range(row.size):

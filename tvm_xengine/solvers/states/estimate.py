@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.states.bits import ONE, has
 from tvm_xengine.solvers.states.covers import Covers
 from tvm_xengine.solvers.states.layout import Layout, Words
@@ -38,7 +38,7 @@ def new_scratch(layout: Layout, covers: Covers) -> Scratch:
     )
 
 
-@inner
+@inlined
 def estimate(p: Layout, c: Covers, row: Words, s: Scratch) -> float:
     """A lower bound; `DEAD_END` when the step cannot be finished."""
     least = needs(p, row, s.anywhere, s.need, s.wanted)
@@ -54,7 +54,7 @@ def estimate(p: Layout, c: Covers, row: Words, s: Scratch) -> float:
     return whole
 
 
-@inner
+@inlined
 def _potential(c: Covers, q: int, row: Words, need: np.uint64) -> float:
     value = c.constant[q]
     for b in range(c.word.size):
@@ -63,7 +63,7 @@ def _potential(c: Covers, q: int, row: Words, need: np.uint64) -> float:
     return float(value)
 
 
-@inner
+@inlined
 def _with_covers(
     p: Layout, c: Covers, row: Words, need: np.uint64, runs: float, s: Scratch
 ) -> float:
@@ -98,7 +98,7 @@ def _with_covers(
     return float(best)
 
 
-@inner
+@inlined
 def _price_of_leaving(p: Layout, c: Covers, row: Words, price: NDArray[np.float64]) -> float:
     """What it costs each large tensor of state to be out; and to come back, if it is already.
 
@@ -126,7 +126,7 @@ def _price_of_leaving(p: Layout, c: Covers, row: Words, price: NDArray[np.float6
     return total
 
 
-@inner
+@inlined
 def _cheapest_cover(c: Covers, m: int, price: NDArray[np.float64]) -> float:
     best = np.inf
     for q in range(c.cover.shape[1]):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.states.arriving import arrive, finish
 from tvm_xengine.solvers.states.bench import DROP, SAVE, STAY, Bench, Move
 from tvm_xengine.solvers.states.bits import assign, has
@@ -24,7 +24,7 @@ from tvm_xengine.solvers.states.walk import (
 _NEVER = 1e30
 
 
-@inner
+@inlined
 def make_way(p: Layout, c: Covers, m: Memory, b: Bench, move: Move, key: float, cut: float) -> None:
     """Take the move with every minimal set of tensors that can leave for it."""
     d = move.device
@@ -79,7 +79,7 @@ def make_way(p: Layout, c: Covers, m: Memory, b: Bench, move: Move, key: float, 
             return
 
 
-@inner
+@inlined
 def _candidates(p: Layout, m: Memory, b: Bench, move: Move, excess: int) -> tuple[int, int]:
     """State that is overwritten and that others may read, then what may leave, largest first.
 
@@ -120,7 +120,7 @@ def _candidates(p: Layout, m: Memory, b: Bench, move: Move, excess: int) -> tupl
     return leaving, count
 
 
-@inner
+@inlined
 def _overwrites(p: Layout, move: Move, old: int) -> bool:
     result = p.result_of[old]
     if result < 0:
@@ -130,7 +130,7 @@ def _overwrites(p: Layout, move: Move, old: int) -> bool:
     return bool(result == move.tensor and p.home[old] == move.device)
 
 
-@inner
+@inlined
 def _loss(p: Layout, b: Bench, row: Words, j: int, d: int) -> float:
     """What dropping j costs at least, given what is still wanted after the move."""
     if np.isfinite(cheapest_copy(p, row, j, d)):
@@ -145,7 +145,7 @@ def _loss(p: Layout, b: Bench, row: Words, j: int, d: int) -> float:
     return float(p.floor[producer]) if p.makes_one[producer] else 0.0
 
 
-@inner
+@inlined
 def _next_choice(p: Layout, m: Memory, b: Bench, move: Move, k: int, choice: int) -> int:
     """The first thing, from `choice` on, that may happen to candidate k; -1 without any."""
     words, d = p.reads.shape[1], move.device

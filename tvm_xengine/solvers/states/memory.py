@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.states.layout import Words
 
 COUNT, OPEN, EXPANDED, GOAL, WAYS, MOST_WAYS = range(6)
@@ -91,7 +91,7 @@ def new_memory(capacity: int, known: Known) -> Memory:
     )
 
 
-@inner
+@inlined
 def find(m: Memory | Known, row: Words) -> int:
     """Where `row` stands in the table, or the free place for it."""
     value = np.uint64(1469598103934665603)
@@ -112,7 +112,7 @@ def find(m: Memory | Known, row: Words) -> int:
     return int(slot)
 
 
-@inner
+@inlined
 def push(m: Memory, key: float, tie: float, state: int) -> None:
     """Open a state."""
     k = m.counter[OPEN]
@@ -126,7 +126,7 @@ def push(m: Memory, key: float, tie: float, state: int) -> None:
     m.key[k], m.tie[k], m.state[k] = key, tie, state
 
 
-@inner
+@inlined
 def drop_first(m: Memory) -> None:
     """Take the smallest entry off the heap."""
     m.counter[OPEN] -= 1

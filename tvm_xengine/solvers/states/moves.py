@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.states.bench import Bench, Move
 from tvm_xengine.solvers.states.bits import ONE, assign, has, put
 from tvm_xengine.solvers.states.covers import Covers
@@ -17,7 +17,7 @@ from tvm_xengine.solvers.states.memory import Memory
 from tvm_xengine.solvers.states.walk import cheapest_copy, is_overwritten
 
 
-@inner
+@inlined
 def run(
     p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, cut: float, i: int, d: int
 ) -> None:
@@ -57,7 +57,7 @@ def run(
     make_way(p, c, m, b, move, key, cut)
 
 
-@inner
+@inlined
 def _unread_after(p: Layout, row: Words, b: Bench, i: int, d: int) -> tuple[np.uint64, bool]:
     """The ops that wait for a reader once op i has run on d, and whether it may run now.
 
@@ -90,7 +90,7 @@ def _unread_after(p: Layout, row: Words, b: Bench, i: int, d: int) -> tuple[np.u
     return unread | ONE << np.uint64(i), common & below != 0
 
 
-@inner
+@inlined
 def may_copy(p: Layout, row: Words, b: Bench, j: int, d: int, is_needed: bool) -> bool:
     """Whether copying j to d by itself is to be looked at."""
     words = p.reads.shape[1]
@@ -120,7 +120,7 @@ def may_copy(p: Layout, row: Words, b: Bench, j: int, d: int, is_needed: bool) -
     return bool(p.is_tight[d] and not is_safe)
 
 
-@inner
+@inlined
 def _is_awaited_home(p: Layout, row: Words, j: int, d: int) -> bool:
     """Whether what reads the result j of a waiting run at its home d asks for this copy."""
     old, producer = p.update_of[j], p.producer[j]
@@ -130,7 +130,7 @@ def _is_awaited_home(p: Layout, row: Words, j: int, d: int) -> bool:
     return is_awaited
 
 
-@inner
+@inlined
 def _may_be_overwritten(p: Layout, row: Words, b: Bench, j: int, a: int) -> bool:
     """Whether the next move may overwrite state j on a."""
     result = p.result_of[j]
@@ -147,7 +147,7 @@ def _may_be_overwritten(p: Layout, row: Words, b: Bench, j: int, a: int) -> bool
     return True
 
 
-@inner
+@inlined
 def copy(
     p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, cut: float, j: int, d: int
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
+from tvm_xengine.solvers.matched import without_matched_runs
 from tvm_xengine.solvers.request import PROOF_RATIO
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.states.affordable import without_costly_runs
@@ -24,7 +25,6 @@ from tvm_xengine.solvers.states.layout import (
     is_within_reach,
     lay_out,
 )
-from tvm_xengine.solvers.states.matched import without_matched_devices
 from tvm_xengine.solvers.states.memory import (
     EXPANDED,
     GOAL,
@@ -132,7 +132,7 @@ class _Search:
 
     def advance(self, counted: Counted) -> int:
         """Search until something is shown or it is to stop; raises `bound` and `expanded`."""
-        self._indexed = without_matched_devices(without_costly_runs(self._indexed, self._cut()))
+        self._indexed = without_matched_runs(without_costly_runs(self._indexed, self._cut()))
         layout = with_counted(lay_out(self._indexed), counted)
         covers = make_covers(self._indexed, layout)
         first = first_state(self._indexed)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.compiled import entry, inner
+from tvm_xengine.solvers.compiled import entry, inlined
 from tvm_xengine.solvers.states.bench import Bench
 from tvm_xengine.solvers.states.bits import assign
 from tvm_xengine.solvers.states.covers import Covers
@@ -84,7 +84,7 @@ def advance(
     return RUNNING
 
 
-@inner
+@inlined
 def _expand(p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, cut: float) -> None:
     row = m.rows[state]
     relevance(p, row, b.is_relevant, b.wanted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE
 from tvm_xengine.solvers.states.bits import ONE, has, put, take
 from tvm_xengine.solvers.states.layout import Layout, Words
@@ -15,7 +15,7 @@ from tvm_xengine.solvers.states.layout import Layout, Words
 DEAD_END = -1.0
 
 
-@inner
+@inlined
 def is_done(p: Layout, row: Words, i: int) -> bool:
     """Whether op i ran and must not be repeated."""
     devices, words = p.is_tight.size, p.reads.shape[1]
@@ -23,7 +23,7 @@ def is_done(p: Layout, row: Words, i: int) -> bool:
     return has_run and not p.recomputable[i]
 
 
-@inner
+@inlined
 def is_overwritten(p: Layout, row: Words, d: int, j: int) -> bool:
     """Whether state j was replaced on d, so that it can never be there again."""
     devices, words = p.is_tight.size, p.reads.shape[1]
@@ -33,7 +33,7 @@ def is_overwritten(p: Layout, row: Words, d: int, j: int) -> bool:
     return is_gone
 
 
-@inner
+@inlined
 def overwrite(p: Layout, row: Words, d: int, j: int) -> None:
     """Replace state j on d."""
     devices, words = p.is_tight.size, p.reads.shape[1]
@@ -41,7 +41,7 @@ def overwrite(p: Layout, row: Words, d: int, j: int) -> None:
     row[devices * words + d] |= ONE << np.uint64(p.mark[j])
 
 
-@inner
+@inlined
 def held_units(p: Layout, row: Words, d: int) -> int:
     """Bytes on d, in units."""
     units = 0
@@ -51,7 +51,7 @@ def held_units(p: Layout, row: Words, d: int) -> int:
     return units
 
 
-@inner
+@inlined
 def cheapest_copy(p: Layout, row: Words, j: int, d: int) -> float:
     """Weight of bringing tensor j to d from where it is; infinite if it is nowhere else."""
     best = np.inf
@@ -61,7 +61,7 @@ def cheapest_copy(p: Layout, row: Words, j: int, d: int) -> float:
     return best
 
 
-@inner
+@inlined
 def needs(p: Layout, row: Words, anywhere: Words, need: NDArray[np.bool_], wanted: Words) -> float:
     """The least that must still be spent on runs, and on bringing home what is elsewhere.
 
@@ -100,7 +100,7 @@ def needs(p: Layout, row: Words, anywhere: Words, need: NDArray[np.bool_], wante
     return weight
 
 
-@inner
+@inlined
 def relevance(p: Layout, row: Words, is_relevant: NDArray[np.bool_], wanted: Words) -> None:
     """The ops that may still be of use, whatever is dropped from now on, and what they read.
 
@@ -135,7 +135,7 @@ def relevance(p: Layout, row: Words, is_relevant: NDArray[np.bool_], wanted: Wor
                 wanted[w] |= p.reads[i, w]
 
 
-@inner
+@inlined
 def forget(p: Layout, row: Words, is_relevant: NDArray[np.bool_], wanted: Words) -> None:
     """Drop from `row` what can no longer be of use, so that equal futures are equal states."""
     devices, words = p.is_tight.size, p.reads.shape[1]
@@ -158,7 +158,7 @@ def forget(p: Layout, row: Words, is_relevant: NDArray[np.bool_], wanted: Words)
                 take(row, d * words, j)
 
 
-@inner
+@inlined
 def is_finished(p: Layout, row: Words) -> bool:
     """Whether all that must be there at the end is there."""
     devices, words = p.is_tight.size, p.reads.shape[1]
