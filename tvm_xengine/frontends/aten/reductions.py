@@ -8,6 +8,7 @@ from math import prod
 from tvm import relax
 
 from tvm_xengine.frontends.aten.converter import Converter
+from tvm_xengine.frontends.aten.elementwise import logaddexp
 from tvm_xengine.frontends.aten.literals import scalar
 from tvm_xengine.frontends.model import static_shape
 
@@ -83,9 +84,26 @@ def min_dim(
     ]
 
 
+def logcumsumexp(builder: relax.BlockBuilder, x: relax.Expr, dim: int) -> relax.Expr:
+    """log of the running sums of exp(x) along an axis, by adding what lies 1, 2, 4, ... before."""
+    shape = static_shape(x.ty)
+    if not shape:
+        return x
+    axis = dim % len(shape)
+    distance = 1
+    while distance < shape[axis]:
+        before = builder.emit(relax.op.strided_slice(x, [axis], [0], [shape[axis] - distance]))
+        behind = builder.emit(relax.op.strided_slice(x, [axis], [distance], [shape[axis]]))
+        head = builder.emit(relax.op.strided_slice(x, [axis], [0], [distance]))
+        x = builder.emit(relax.op.concat([head, logaddexp(builder, before, behind)], axis=axis))
+        distance *= 2
+    return x
+
+
 CONVERTERS: dict[str, Converter] = {
     "amax.default": amax,
     "amin.default": amin,
+    "logcumsumexp.default": logcumsumexp,
     "max.dim": max_dim,
     "min.dim": min_dim,
     "prod.default": lambda builder, x, _: product(builder, x),

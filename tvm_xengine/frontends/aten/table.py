@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from tvm_xengine.frontends.aten import (
+    bags,
     convolutions,
+    distances,
     elementwise,
+    grids,
     norms,
     places,
     pooling,
     products,
     reductions,
     resizing,
+    unpooling,
     windows,
 )
 from tvm_xengine.frontends.aten.converter import Converter
 
 _GROUPS = (
+    bags,
     convolutions,
+    distances,
     elementwise,
+    grids,
     norms,
     places,
     pooling,
     products,
     reductions,
     resizing,
+    unpooling,
     windows,
 )
 

@@ -1,0 +1,190 @@
+"""Rarer operators of PyTorch: values and gradients are those of autograd, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.training.autograd import exported, worst_gradient_error
+from tvm_xengine.errors import UnsupportedModelError
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+LONG, PLACES = torch.tensor([[0, 2, 1], [4, 4, 3]]), torch.tensor([0, 2, 1, 4, 4, 3])
+
+
+def _warped(**options: object) -> Function:
+    """The image read at places that it holds itself, some of them outside."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        rank = x.dim() - 2
+        grid = x[:, :rank].movedim(1, -1) * 1.5
+        return F.grid_sample(x, grid, **options)  # type: ignore[arg-type]
+
+    return function
+
+
+def _transformed(size: tuple[int, ...], *, align_corners: bool) -> Function:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        theta = x[:, 0, :2, :3]
+        grid = F.affine_grid(theta, size, align_corners=align_corners)  # type: ignore[arg-type]
+        return F.grid_sample(x, grid, align_corners=align_corners)
+
+    return function
+
+
+def _unpooled(x: torch.Tensor, *window: int) -> torch.Tensor:
+    pooled, places = F.max_pool2d(x, *window, return_indices=True)
+    return F.max_unpool2d(pooled.sin(), places, *window, output_size=x.shape[-2:])
+
+
+def _written(x: torch.Tensor) -> torch.Tensor:
+    y = x.cos()
+    y[:, 1] = 0.5
+    y[0, [1, 2], 3] += 1.0
+    y[1:, 2:4] = x[:2, :2].sin()
+    y[torch.tensor([[0, 1]]), :, torch.tensor([2, -2])] += 2.0
+    return y
+
+
+def _bags(indices: torch.Tensor, offsets: list[int] | None = None, **options: object) -> Function:
+    starts = None if offsets is None else torch.tensor(offsets)
+    return lambda x: F.embedding_bag(indices, x, starts, **options)  # type: ignore[arg-type]
+
+
+OPERATORS: dict[str, tuple[Function, tuple[int, ...]]] = {
+    "distances": (lambda x: torch.cdist(x, 2 * x[:, :3]), (2, 5, 4)),
+    "distances to itself": (lambda x: torch.cdist(x, x), (2, 5, 4)),
+    **{
+        f"distances of norm {p}": (lambda x, p=p: torch.cdist(x, 2 * x[:, :3], p), (2, 5, 4))
+        for p in (1.0, 3.0, float("inf"))
+    },
+    "bilinear form": (
+        lambda x: F.bilinear(x, x.cos()[..., :3], x.new_ones(5, 4, 3).cumsum(1), x[0, :5, 0]),
+        (2, 6, 4),
+    ),
+    "running sums of exponentials": (lambda x: torch.logcumsumexp(30 * x, 1), (2, 7, 3)),
+    "logarithm of two exponentials": (lambda x: torch.logaddexp(x, x), (2, 7)),
+    "inverse error function": (lambda x: torch.erfinv(0.9999 * x.tanh()) + torch.erfc(x), (4, 9)),
+    "places after a transformation": (
+        _transformed((2, 3, 4, 6), align_corners=False),
+        (2, 3, 5, 6),
+    ),
+    "places from corner to corner": (_transformed((2, 3, 1, 6), align_corners=True), (2, 3, 5, 6)),
+    "places in a volume": (
+        lambda x: F.affine_grid(x, (2, 3, 4, 5, 2), align_corners=False),  # type: ignore[arg-type]
+        (2, 3, 4),
+    ),
+    "an image with zeros around": (_warped(align_corners=False), (2, 3, 5, 6)),
+    "an image with its border around": (
+        _warped(align_corners=True, padding_mode="border"),
+        (2, 3, 5, 6),
+    ),
+    **{
+        f"an image reflected, {corners}": (
+            _warped(align_corners=corners, padding_mode="reflection"),
+            (2, 3, 5, 6),
+        )
+        for corners in (True, False)
+    },
+    "the nearest pixels": (_warped(align_corners=False, mode="nearest"), (2, 3, 5, 6)),
+    "halves between pixels": (
+        lambda x: F.grid_sample(
+            x,
+            F.affine_grid(torch.eye(2, 3).to(x)[None], (1, 3, 4, 4), align_corners=False),  # type: ignore[arg-type]
+            mode="nearest",
+            align_corners=False,
+        ),
+        (1, 3, 8, 8),
+    ),
+    "a volume": (_warped(align_corners=False), (1, 3, 4, 3, 5)),
+    "back to where maxima were": (lambda x: _unpooled(x, 2), (2, 3, 6, 8)),
+    "the same with padding": (lambda x: _unpooled(x, 3, 3, 1), (2, 3, 7, 8)),
+    "the same of one image": (lambda x: _unpooled(x, 2), (3, 6, 8)),
+    "places of maxima in windows that overlap": (
+        lambda x: x.flatten(2).gather(
+            2, F.max_pool2d(x, 3, 2, 1, 2, ceil_mode=True, return_indices=True)[1].flatten(2)
+        ),
+        (2, 3, 9, 10),
+    ),
+    "maxima of volumes": (lambda x: F.max_pool3d(x, 2, ceil_mode=True), (2, 2, 5, 4, 4)),
+    **{
+        f"bags, {mode}, equally long": (_bags(LONG, mode=mode), (5, 4))
+        for mode in ("sum", "mean", "max")
+    },
+    **{
+        f"bags, {mode}, one of them empty": (_bags(PLACES, [0, 2, 2], mode=mode), (5, 4))
+        for mode in ("sum", "mean", "max")
+    },
+    "bags without the padding": (_bags(PLACES, [0, 2], mode="mean", padding_idx=4), (5, 4)),
+    "bags with the last end": (
+        _bags(PLACES, [0, 2, 3, 6], mode="mean", include_last_offset=True),
+        (5, 4),
+    ),
+    "weighted bags": (
+        lambda x: F.embedding_bag(LONG, x, per_sample_weights=x[:2, :3].cos(), mode="sum"),
+        (5, 4),
+    ),
+    "added at indices of an inner axis": (
+        lambda x: x.index_add(1, torch.tensor([2, 0, 2]), x[:, :3].cos()),
+        (2, 5, 3),
+    ),
+    "read at indices of inner axes": (
+        lambda x: (
+            x[:, [0, 2]].sum((1, 2)) * x[:, [0, 1], [1, -2]].cos().sum(1)
+            + x[[0, 1], :, [1, 2]].exp().sum(1)
+        ),
+        (2, 5, 4),
+    ),
+    "read from the flat tensor": (lambda x: x.take(torch.tensor([[0, 5], [5, -1]])).cos(), (2, 6)),
+    "written by index": (_written, (3, 5, 5)),
+}
+REFUSED: dict[str, tuple[Function, tuple[int, ...], str]] = {
+    "complex numbers": (
+        lambda x: torch.view_as_real(torch.view_as_complex(x) * 2j),
+        (3, 2),
+        "view_as_complex",
+    ),
+    "bicubic grids": (
+        lambda x: F.grid_sample(x, x[:, :2].movedim(1, -1), mode="bicubic", align_corners=True),
+        (2, 3, 5, 6),
+        "bicubic",
+    ),
+    "norms below 1": (lambda x: torch.cdist(x, 2 * x, 0.5), (3, 2), "p must be at least 1"),
+}
+
+
+class Operator(nn.Module):
+    def __init__(self, function: Function, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x * self.weight).flatten().reshape(1, -1)
+
+
+@pytest.fixture(autouse=True)
+def _in_float64() -> Iterator[None]:
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_gradients_are_those_of_autograd(name: str) -> None:
+    function, shape = OPERATORS[name]
+    module, x = Operator(function, shape), torch.randn(shape)
+    assert worst_gradient_error(exported(module, x), module, x, torch.tensor([1])) < 1e-9
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_named(name: str) -> None:
+    function, shape, reason = REFUSED[name]
+    with pytest.raises(UnsupportedModelError, match=reason):
+        exported(Operator(function, shape), torch.randn(shape))
