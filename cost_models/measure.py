@@ -19,7 +19,7 @@ from tvm_xengine.cost_models.measurements import (
 from tvm_xengine.cost_models.sentinel import Sentinel
 from tvm_xengine.cost_models.timers import Timer, TimerHere
 from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.errors import MeasurementError
+from tvm_xengine.errors import BoardLostError, MeasurementError
 
 
 def measure_kernels(
@@ -40,7 +40,7 @@ def measure_kernels(
     killing the work loses none, and the next call times only the rounds that are missing.
 
     A kernel that cannot be timed is recorded as failed, has no measurement, and is not tried
-    again.
+    again; so is one that takes its board with it, which ends the work.
 
     Parameters
     ----------
@@ -70,7 +70,11 @@ def measure_kernels(
             for one in missing:
                 if one.is_failed or one.missing_rounds(effort) <= 0:
                     continue
-                cache.add(one.next_round(timer, sentinel, effort))
+                try:
+                    cache.add(one.next_round(timer, sentinel, effort))
+                except BoardLostError as error:
+                    cache.add(one.failure(str(error)))  # or it would end every run
+                    raise
                 done += 1
                 if on_progress is not None:
                     on_progress(done, total, one.kernel.name)
@@ -108,6 +112,11 @@ class _Session:
     def missing_rounds(self, effort: Effort) -> int:
         return effort.rounds - len(self.rounds_us)
 
+    def failure(self, reason: str) -> MeasurementFailure:
+        """What is remembered of a kernel that cannot be timed."""
+        self.is_failed = True
+        return MeasurementFailure(self.kernel.key, self.device, self.kernel.name, failed=reason)
+
     def next_round(
         self, timer: Timer, sentinel: Sentinel, effort: Effort
     ) -> Measurement | MeasurementFailure:
@@ -115,10 +124,7 @@ class _Session:
         try:
             batches_us = timer.time_us(self.kernel, effort)
         except MeasurementError as error:
-            self.is_failed = True
-            return MeasurementFailure(
-                self.kernel.key, self.device, self.kernel.name, failed=str(error)
-            )
+            return self.failure(str(error))
         self.rounds_us.append(batches_us)
         self.load_averages.append(os.getloadavg()[0])
         self.sentinels_us.append(sentinel.time_us())

@@ -16,7 +16,7 @@ from tvm_xengine.codegen.kernel_store import OnProgress
 from tvm_xengine.cost_models.fingerprint import remote_fingerprint
 from tvm_xengine.cost_models.timers import passing_libraries
 from tvm_xengine.cost_models.timing import Effort, call_of, example_arguments
-from tvm_xengine.errors import MeasurementError
+from tvm_xengine.errors import BoardLostError, MeasurementError
 
 _SESSION_TIMEOUT_S = 600
 _CONNECT_TIMEOUT_S = 10
@@ -55,12 +55,21 @@ class RpcTimer:
         """Compile and upload."""
         compile_all = passing_libraries(Path(self._folder.name))
         self._paths = dict(compile_all(kernels, on_compiled))
-        for path in dict.fromkeys(self._paths.values()):
-            self._session.upload(str(path))
-            self._modules[path] = self._session.load_module(path.name)
+        self._upload()
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
-        """Run the kernel on the board, where there is no library."""
+        """Run the kernel on the board, where there is no library.
+
+        A kernel that ends the session is to blame where the board still takes a new one, which the
+        next kernels run in.
+
+        Raises
+        ------
+        MeasurementError
+            When the kernel does not run.
+        BoardLostError
+            When the board does not answer any more.
+        """
         if kernel.library is not None:
             raise MeasurementError(
                 f"kernel {kernel.name} calls {kernel.source}, which boards do not have; name only"
@@ -78,6 +87,8 @@ class RpcTimer:
                 min_repeat_ms=max(1, int(effort.batch_us / 1000)),
             )(*arguments)
         except (RuntimeError, ValueError, TypeError) as error:
+            if not self._is_alive():
+                self._connect_again(kernel.name)
             raise MeasurementError(
                 f"kernel {kernel.name} does not run at {self._address}: {error}"
             ) from error
@@ -87,6 +98,30 @@ class RpcTimer:
         """Delete what was compiled; the session ends with this object."""
         self._modules.clear()
         self._folder.cleanup()
+
+    def _upload(self) -> None:
+        for path in dict.fromkeys(self._paths.values()):
+            self._session.upload(str(path))
+            self._modules[path] = self._session.load_module(path.name)
+
+    def _is_alive(self) -> bool:
+        """Whether the session still does the least thing."""
+        try:
+            self._session.get_function("runtime.config_threadpool")
+        except (RuntimeError, ValueError):
+            return False
+        return True
+
+    def _connect_again(self, name: str) -> None:
+        self._modules.clear()
+        try:
+            self._session = _connect(self._address)
+            self._upload()
+        except (MeasurementError, RuntimeError) as error:
+            raise BoardLostError(
+                f"the board at {self._address} was lost while it ran kernel {name}, and takes no new"
+                f" session: {error}; the kernel counts as failed, and the same command goes on behind it"
+            ) from error
 
 
 def _connect(address: str) -> rpc.RPCSession:
@@ -103,8 +138,7 @@ def _connect(address: str) -> rpc.RPCSession:
         else ("server", "python -m tvm.exec.rpc_server")
     )
     try:
-        # TVM itself would try for a minute.
-        socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
+        _knock(host, port)
     except OSError as error:
         raise MeasurementError(
             f"expected a TVM RPC {role} at {server}, found {_why_nobody_answers(error)}; start one there"
@@ -119,6 +153,16 @@ def _connect(address: str) -> rpc.RPCSession:
             f" answers otherwise ({reason[-1] if reason else type(error).__name__}); name the port"
             f" that {start} printed when it started"
         ) from error
+
+
+def _knock(host: str, port: int) -> None:
+    """Whether somebody answers, since TVM itself would try for a minute, then wait for ever.
+
+    Servers and trackers close a connection that does not begin with their number.
+    """
+    with socket.create_connection((host, port), _CONNECT_TIMEOUT_S) as connection:
+        connection.sendall(bytes(4))
+        connection.recv(1)
 
 
 def _board_of(host: str, port: int, key: str) -> rpc.RPCSession:
@@ -141,6 +185,8 @@ def _why_nobody_answers(error: OSError) -> str:
         case socket.gaierror():
             return "no machine of this name"
         case TimeoutError():
-            return f"no answer in {_CONNECT_TIMEOUT_S} s"
+            return (
+                f"no answer in {_CONNECT_TIMEOUT_S} s (is it busy with another session, or hung?)"
+            )
         case _:
             return f"no way there ({error.strerror or error})"

@@ -14,7 +14,8 @@ XEngineError
 ├── CompilationError         a kernel could not be compiled to machine code
 ├── LibraryError             a vendor's library is missing, or refuses what it is given
 ├── ExportError              a package cannot be written where it was asked for
-└── MeasurementError         a kernel or link could not be measured
+├── MeasurementError         a kernel or link could not be measured
+└── BoardLostError           a board behind RPC no longer answers
 """
 
 from __future__ import annotations
@@ -78,3 +79,7 @@ class ExportError(XEngineError):
 
 class MeasurementError(XEngineError):
     """A kernel or link could not be measured."""
+
+
+class BoardLostError(XEngineError):
+    """A board behind RPC no longer answers; no kernel is to blame."""

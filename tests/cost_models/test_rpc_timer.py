@@ -1,21 +1,27 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import socketserver
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tvm import rpc
+from tvm import rpc, tirx
 
 from tests.codegen.kernels import BASELINE, matmul, scale_and_shift
-from tvm_xengine.codegen.device_kernel import prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.cost_models import rpc_timer
 from tvm_xengine.cost_models.measure import measure_kernels
 from tvm_xengine.cost_models.measurements import MeasurementCache
 from tvm_xengine.cost_models.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.errors import MeasurementError
+from tvm_xengine.errors import BoardLostError, MeasurementError
 
 QUICK = Effort(rounds=2, batch_us=1000.0, round_us=2000.0)
 
@@ -59,14 +65,19 @@ def test_a_machine_that_is_not_known_is_said():
 
 
 def test_a_server_that_speaks_otherwise_is_said():
-    with socketserver.TCPServer(("127.0.0.1", 0), _Mute) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        port = server.server_address[1]
-        try:
-            with pytest.raises(MeasurementError, match="found something that answers otherwise"):
-                RpcTimer(f"127.0.0.1:{port}")
-        finally:
-            server.shutdown()
+    with (
+        _listening() as address,
+        pytest.raises(MeasurementError, match="found something that answers otherwise"),
+    ):
+        RpcTimer(address)
+
+
+def test_a_program_that_does_not_answer_is_said(monkeypatch):
+    monkeypatch.setattr(rpc_timer, "_CONNECT_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        with pytest.raises(MeasurementError, match=r"found no answer in 0\.2 s"):
+            RpcTimer(f"127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize(
@@ -77,14 +88,93 @@ def test_a_tracker_without_boards_of_the_key_is_said(monkeypatch, servers, found
     entries = [{"key": f"server:{key}", "addr": ["10.0.0.1", 9090]} for key in servers]
     tracker = SimpleNamespace(summary=lambda: {"server_info": entries, "queue_info": {}})
     monkeypatch.setattr(rpc, "connect_tracker", lambda host, port: tracker)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        with pytest.raises(MeasurementError, match=f"expected boards of key pi .*found {found};"):
-            RpcTimer(f"127.0.0.1:{port}/pi")
+    with (
+        _listening() as address,
+        pytest.raises(MeasurementError, match=f"expected boards of key pi .*found {found};"),
+    ):
+        RpcTimer(f"{address}/pi")
 
 
-class _Mute(socketserver.BaseRequestHandler):
-    """Answers nonsense."""
+def test_a_board_that_is_lost_ends_the_measuring_and_only_the_kernel_that_ran_is_blamed(tmp_path):
+    kernels, cache, board = _small_kernels(), MeasurementCache(tmp_path / "m.jsonl"), _Board()
+    timer = RpcTimer(board.address)
+
+    def pull_the_plug(done: int, total: int, name: str) -> None:
+        board.end()
+
+    with pytest.raises(BoardLostError, match=rf"{board.address} was lost .*goes on behind it"):
+        measure_kernels(kernels, cache, effort=QUICK, timer=timer, on_progress=pull_the_plug)
+    assert [m.kernel for m in cache.kernels()] == [kernels[0].key]
+    lost = [k for k in kernels if cache.find_failure(k.key, timer.device(k.target)) is not None]
+    assert lost == [kernels[1]]
+
+
+def test_measuring_goes_on_when_the_board_takes_a_new_session(tmp_path):
+    kernels, cache, board = _small_kernels(), MeasurementCache(tmp_path / "m.jsonl"), _Board()
+    timer = RpcTimer(board.address)
+
+    def start_again_once(done: int, total: int, name: str) -> None:
+        if done == 1:
+            board.start_again()
+
+    try:
+        measured = measure_kernels(
+            kernels, cache, effort=QUICK, timer=timer, on_progress=start_again_once
+        )
+    finally:
+        board.end()
+    assert len(measured[kernels[0].symbol].rounds_us) == len(measured[kernels[2].symbol].rounds_us)
+    failure = cache.find_failure(kernels[1].key, timer.device(kernels[1].target))
+    assert failure is not None and "does not run" in failure.failed
+
+
+class _Board:
+    """An RPC server of its own, which can be ended, or its sessions only."""
+
+    def __init__(self) -> None:
+        self._server = rpc.Server(host="127.0.0.1", port=9190, port_end=9290)
+        self.address = f"127.0.0.1:{self._server.port}"
+
+    def start_again(self) -> None:
+        port = self._server.port
+        self.end()
+        self._server = rpc.Server(host="127.0.0.1", port=port, port_end=port + 1)
+
+    def end(self) -> None:
+        sessions = _children(self._server.proc._proc.pid)
+        self._server.terminate()
+        for pid in sessions:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for each in lists for child in each.read_text().split()]
+
+
+def _small_kernels() -> list[DeviceKernel]:
+    target = resolve_target(BASELINE)
+    return [prepare_kernel(func, target) for func in (scale_and_shift(8), *_products())]
+
+
+def _products() -> list[tirx.PrimFunc]:
+    return [matmul(size, size, size) for size in (16, 32)]
+
+
+class _Nonsense(socketserver.BaseRequestHandler):
+    """What no RPC server says."""
 
     def handle(self) -> None:
         self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@contextmanager
+def _listening() -> Iterator[str]:
+    """The address of a program that answers nonsense."""
+    with socketserver.TCPServer(("127.0.0.1", 0), _Nonsense) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
