@@ -29,7 +29,7 @@ LONG = frozenset(
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tan"),
         "nn.prelu",
         # TVM 0.27 cannot legalise reductions of (position, bfloat16) pairs.
-        *(f"nn.max_pool{rank}d" for rank in (1, 2, 3)),
+        *("argmax", "argmin", *(f"nn.max_pool{rank}d" for rank in (1, 2, 3))),
         *("mean", "sum", "prod", "variance", "std"),
         *("nn.batch_norm", "nn.layer_norm", "nn.group_norm", "nn.instance_norm", "nn.rms_norm"),
         *("nn.softmax", "nn.log_softmax", "nn.softplus", "nn.avg_pool2d", "nn.avg_pool3d"),
