@@ -40,7 +40,9 @@ class AppendOnlyFile:
                 if not isinstance(row, dict):
                     raise ValueError(f"expected a JSON object, found {type(row).__name__}")
                 yield parse(row)
-            except (ValueError, TypeError, KeyError) as error:
+            except KeyError as error:
+                _logger.warning("%s:%d is skipped: it has no field %s", self.path, number, error)
+            except (ValueError, TypeError) as error:
                 _logger.warning("%s:%d is skipped: %s", self.path, number, error)
 
     def append(self, row: Mapping[str, object]) -> None:

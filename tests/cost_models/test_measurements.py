@@ -83,3 +83,11 @@ def test_impossible_measurements_are_refused():
         replace(ONE, compute_us=4.0)
     with pytest.raises(ValueError, match="bandwidth_gb_s must be > 0"):
         replace(LINK, bandwidth_gb_s=0.0)
+
+
+def test_a_line_of_something_else_is_said(tmp_path, caplog):
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"milliseconds": 3}\n')
+    with caplog.at_level(logging.WARNING):
+        assert not MeasurementCache(path).kernels()
+    assert f"{path}:1 is skipped: it has no field 'rounds_us'" in caplog.text
