@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from math import log, pi, sqrt
+from math import log
 
 from tvm import relax
 
 from tvm_xengine.frontends.aten.converter import Converter
 from tvm_xengine.frontends.aten.literals import scalar
-
-_NEWTON_STEPS = 4
-"""Each doubles the number of right digits; the slope is that of the last but one."""
 
 
 def elu(
@@ -63,29 +60,6 @@ def erfc(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     return builder.emit(relax.op.subtract(scalar(1.0, x), builder.emit(relax.op.erf(x))))
 
 
-def erfinv(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """The y with erf(y) = x: an approximation within 0.2 % (Winitzki 2008), and steps of Newton's method.
-
-    The last step alone is differentiated, so the slope is exactly sqrt(pi) / 2 * exp(y^2).
-    """
-    emit = builder.emit
-    alpha = 0.147
-    logarithm = emit(relax.op.log(emit(relax.op.subtract(scalar(1.0, x), relax.op.multiply(x, x)))))
-    half = relax.op.multiply(logarithm, scalar(0.5, x))
-    first = emit(relax.op.add(half, scalar(2 / (pi * alpha), x)))
-    second = relax.op.multiply(logarithm, scalar(1 / alpha, x))
-    root = emit(relax.op.sqrt(emit(relax.op.subtract(relax.op.multiply(first, first), second))))
-    size = emit(relax.op.sqrt(emit(relax.op.subtract(root, first))))
-    y = emit(relax.op.multiply(relax.op.sign(x), size))
-    for _ in range(_NEWTON_STEPS):
-        y = emit(relax.op.grad.no_grad(y))
-        slope = emit(relax.op.exp(emit(relax.op.multiply(y, y))))
-        error = emit(relax.op.subtract(emit(relax.op.erf(y)), x))
-        step = relax.op.multiply(emit(relax.op.multiply(error, slope)), scalar(sqrt(pi) / 2, x))
-        y = emit(relax.op.subtract(y, step))
-    return y
-
-
 def logaddexp(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
     """log(exp(x) + exp(y)), which never overflows."""
     largest = builder.emit(relax.op.grad.no_grad(builder.emit(relax.op.maximum(x, y))))
@@ -99,7 +73,6 @@ def logaddexp(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> rela
 CONVERTERS: dict[str, Converter] = {
     "elu.default": elu,
     "erfc.default": erfc,
-    "erfinv.default": erfinv,
     "exp2.default": exp2,
     "hardsigmoid.default": hardsigmoid,
     "hardswish.default": hardswish,
