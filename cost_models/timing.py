@@ -14,7 +14,7 @@ from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.codegen.inplace import InplacePair
 from tvm_xengine.codegen.targets import is_gpu
 from tvm_xengine.errors import MeasurementError
-from tvm_xengine.libraries.context import KernelContext
+from tvm_xengine.libraries.context import KernelContext, while_kernels_run
 from tvm_xengine.libraries.library_call import LibraryCall
 
 
@@ -110,9 +110,19 @@ def time_kernel_us(
     """
     device = tvm.device(call.device, 0)
     arguments = example_arguments(call, device)
-    context = None if call.library is None else KernelContext(call.library)
-    if context is not None:
-        arguments.append(context.tensor)
+    contexts = [] if call.library is None else [KernelContext(call.library)]
+    arguments += [context.tensor for context in contexts]
+    with while_kernels_run(contexts):
+        return _batches_us(call, function, arguments, effort, device)
+
+
+def _batches_us(
+    call: KernelCall,
+    function: tvm.runtime.PackedFunc,
+    arguments: Sequence[tvm.runtime.Tensor],
+    effort: Effort,
+    device: tvm.runtime.Device,
+) -> tuple[float, ...]:
     clock = time.perf_counter_ns if call.is_threaded else time.thread_time_ns
     try:
         function(*arguments)

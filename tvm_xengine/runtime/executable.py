@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
 from tvm_xengine.graph import Role
-from tvm_xengine.libraries.context import KernelContext
+from tvm_xengine.libraries.context import KernelContext, while_kernels_run
 from tvm_xengine.passes.bind_arenas import (
     StepInterface,
     contexts_of,
@@ -67,6 +67,7 @@ class StepExecutable:
         self._contexts = [(contexts or {})[symbol] for symbol in contexts_of(func)]
         arguments = [self.arenas[view.device].view(view) for view in views_of(func)]
         arguments += [context.tensor for context in self._contexts]
+        self._while_running = while_kernels_run(self._contexts)
         self._run = partial(self._vm[func_name], *arguments)
         # A launch on a GPU returns before its kernel has run.
         self._wait = [arena.device.sync for arena in self.arenas.values() if _is_gpu(arena)]
@@ -115,9 +116,10 @@ class StepExecutable:
 
         The bytes of batch and hyper inputs are used again once they have been read.
         """
-        self._run()
-        for wait in self._wait:
-            wait()
+        with self._while_running:
+            self._run()
+            for wait in self._wait:
+                wait()
 
     def step(self, batch: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
         """Write a batch (and hyper parameters), run the step, and return its results."""

@@ -22,7 +22,7 @@ from tvm_xengine.libraries.onednn.descriptors import (
     PrimitiveDesc,
 )
 from tvm_xengine.libraries.onednn.enumerators import BINARY_ADD, ELTWISE_RELU, QUERY_IMPLEMENTATION
-from tvm_xengine.libraries.onednn.idle_threads import let_threads_sleep
+from tvm_xengine.libraries.onednn.idle_threads import ThreadsThatSleep
 
 DISTRIBUTION = "onednn-cpu-gomp"
 """The package on PyPI that carries the library."""
@@ -58,6 +58,11 @@ class OnednnLibrary:
     ------
     LibraryError
         When it cannot be loaded.
+
+    Attributes
+    ----------
+    sleeping_threads
+        To be entered while primitives run on several threads, in turns with generated code.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +70,7 @@ class OnednnLibrary:
             self._dll = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise LibraryError(f"oneDNN cannot be loaded: {error}") from error
-        let_threads_sleep(self._dll)
+        self.sleeping_threads = ThreadsThatSleep(self._dll)
         self._dll.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self._dll.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
         self.engine = Engine(self._create("engine", ctypes.c_int(_CPU), ctypes.c_size_t(0)))
