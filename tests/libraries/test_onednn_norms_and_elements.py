@@ -187,7 +187,9 @@ def test_functions_of_elements_and_their_gradients(
     op = getattr(relax.op, name, None) or getattr(relax.op.nn, name)
     given_options = OPTIONS.get(name, {})
     func = kernel_of(lambda e, p: e.bind(op(p[0], *given_options.values()), "made"), [shape])
-    kernel = assert_twins_agree(func, inputs=[x])
+    # Some are differences of larger numbers, x * (1 + tanh(x)) for example, and no better than these.
+    least = float(np.abs(x).max(initial=1e-3))
+    kernel = assert_twins_agree(func, inputs=[x], least_scale=least)
     assert kernel is not None
     key = name if name in UNARY else f"nn.{name}"
     derivative = UNARY[key]
@@ -198,7 +200,8 @@ def test_functions_of_elements_and_their_gradients(
         shape=shape,
         **given_options,
     )
-    assert assert_twins_agree(backward, inputs=[dy, read]) is not None
+    least *= float(np.abs(dy).max(initial=1e-3))
+    assert assert_twins_agree(backward, inputs=[dy, read], least_scale=least) is not None
 
 
 RESULTS = {
