@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import cycle
 
 import numpy as np
@@ -51,12 +51,10 @@ _LONGEST_HELD = (1, 4, 16, 32, 64, 128)
 """Lengths of the longest gaps, in ops, through which frugal starts hold tensors."""
 _FOLLOWED = ((0.01, 10.0), (0.03, 1.0))
 """Temperatures and first penalties of the rounds from what a relaxation suggests."""
-_AFRESH = ((0.3, 10.0), (0.1, 10.0), (0.03, 10.0), (0.01, 1.0))
-"""Temperatures and first penalties of the rounds from a start of their own."""
 _MOST_SHAKEN = 8
 """Random changes with which a round begins; a new start gets up to one for each op more."""
-_PATIENCE = 6
-"""After so many rounds without an improvement a new start is made."""
+_PATIENCE = 3
+"""After so many rounds without an improvement another start is tried."""
 _CHUNK_S = 0.05
 _LEAST_ROUNDS = 3
 """Rounds are made so short that the time limit allows for this many."""
@@ -146,15 +144,14 @@ class _Search:
         x = self._first_decisions(first)
         if x is None:
             return self.best_schedule
-        best = copied(x)
-        value, excess = decode(self.static, x, self.work)
-        self.status[LEAST_EXCESS] = excess
-        self.status[BEST] = value if excess == 0.0 else np.inf
+        chain = self._chain_from(x)
+        champion = copied(x)
+        record = self.status[[LEAST_EXCESS, BEST]]
+        starts = self._restarts(copied(x), champion)
         left = evaluations if evaluations is not None else 2**62
         longest = int(np.clip(20 * len(x.keep), 400, 40000))
         self.speed = self._evaluations_per_s(x)
         n_round, since_improved = 0, 0
-        starts = cycle(self._plain_starts(is_frugal=True))
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
             length = longest
             if evaluations is None:
@@ -162,12 +159,16 @@ class _Search:
                 length = int(np.clip(affordable, 500, longest))
             hint = self.guide.next_hint() if self.guide is not None else None
             if hint is not None:
-                left -= self._follow(hint, best, _FOLLOWED, min(left, length), deadline)
+                left -= self._follow(hint, chain, min(left, length), deadline)
                 continue
             if since_improved >= _PATIENCE:
-                most = min(left, len(_AFRESH) * length)
-                changes = int(self.random.integers(len(x.order) + _MOST_SHAKEN))
-                left -= self._follow(next(starts), best, _AFRESH, most, deadline, changes)
+                self._accept(chain, self.status)
+                if tuple(self.status[[LEAST_EXCESS, BEST]]) < tuple(record):
+                    _assign(champion, chain)
+                    record = self.status[[LEAST_EXCESS, BEST]]
+                x, changes = next(starts)
+                left -= self._shake(x, changes)
+                chain = self._chain_from(x)
                 since_improved = 0
                 continue
             status, before = self.status, self.status[[BEST, LEAST_EXCESS]]
@@ -177,38 +178,44 @@ class _Search:
             # Until the budgets hold, most rounds do not ask what anything costs.
             status[SCALE] = np.inf if not found and n_round % 4 else self.scale
             status[TEMPERATURE] = _HOT[n_round % len(_HOT)] / len(x.order)
-            _assign(x, best)
+            _assign(x, chain)
             if n_round % 2:
                 left -= self._shake(x, 1 + n_round % _MOST_SHAKEN)
-            left -= self._round(status, x, best, min(left, length), deadline)
+            left -= self._round(status, x, chain, min(left, length), deadline)
             n_round += 1
             is_better = (status[[BEST, LEAST_EXCESS]] < before).any()
             since_improved = 0 if is_better else since_improved + 1
-        self._accept(best, self.status)
+        self._accept(chain, self.status)
         return self.best_schedule
 
-    def _follow(
-        self,
-        start: Decisions,
-        best: Decisions,
-        rounds: Sequence[tuple[float, float]],
-        most: int,
-        deadline: float,
-        changes: int = 0,
-    ) -> int:
-        """Anneal from `start` after so many `changes`; take over into `best` what is better there."""
-        x = copied(start)
-        done = self._shake(x, changes) if changes else 0
-        status, own = self.status.copy(), copied(x)
+    def _chain_from(self, x: Decisions) -> Decisions:
+        """Begin a chain of rounds: the best of it, and in `status` what that comes to."""
+        value, excess = decode(self.static, x, self.work)
+        self.status[LEAST_EXCESS] = excess
+        self.status[BEST] = value if excess == 0.0 else np.inf
+        return copied(x)
+
+    def _restarts(self, first: Decisions, champion: Decisions) -> Iterator[tuple[Decisions, int]]:
+        """Where chains begin, and after how many random changes: the best so far every other time,
+        else where the search began, and plain starts in turn.
+        """
+        for start in cycle(self._plain_starts(is_frugal=True)):
+            for x in (first, champion, start, champion):
+                yield copied(x), int(self.random.integers(len(x.order) + _MOST_SHAKEN))
+
+    def _follow(self, hint: Decisions, best: Decisions, most: int, deadline: float) -> int:
+        """Anneal from `hint`; take over into `best` what is better there."""
+        x, own, status = copied(hint), copied(hint), self.status.copy()
         status[SCALE] = self.scale
         value, excess = decode(self.static, x, self.work)
         status[LEAST_EXCESS] = excess
         status[BEST] = value if excess == 0.0 else np.inf
-        for heat, penalty in rounds:
+        done = 0
+        for heat, penalty in _FOLLOWED:
             status[PENALTY], status[MOST_PENALTY] = penalty, _MOST_PENALTY[0]
             status[TEMPERATURE] = heat / len(x.order)
             _assign(x, own)
-            done += self._round(status, x, own, most // len(rounds), deadline)
+            done += self._round(status, x, own, most // len(_FOLLOWED), deadline)
         is_better = status[LEAST_EXCESS] < self.status[LEAST_EXCESS] or (
             status[LEAST_EXCESS] == 0.0 and status[BEST] < self.status[BEST]
         )
