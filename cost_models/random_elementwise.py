@@ -40,6 +40,23 @@ def gated(r: RandomLayers, x: relax.Expr) -> relax.Expr:
     return r.layers.emit(r.name("gated"), relax.op.multiply(x, relax.op.reshape(gate, shape)))
 
 
+def self_gated(r: RandomLayers, x: relax.Expr) -> relax.Expr:
+    """x times a step without corners of a multiple of x: SiLU and its kin."""
+    op = relax.op
+    half, one = (relax.const(value, "float32") for value in (0.5, 1.0))
+    steps: tuple[Callable[[relax.Expr], relax.Expr], ...] = (
+        *(op.sigmoid, op.sigmoid, op.tanh, op.erf, op.atan),
+        lambda y: op.tanh(op.nn.softplus(y)),
+        lambda y: op.multiply(half, op.add(one, op.tanh(y))),
+        lambda y: op.divide(y, op.add(op.abs(y), one)),
+        lambda y: op.divide(one, op.add(one, op.exp(op.negative(y)))),
+    )
+    slope = relax.const(float(r.rng.choice((0.5, 1.702, 2.0))), "float32")
+    y = x if r.happens(0.6) else op.multiply(slope, x)
+    y = op.multiply(x, steps[r.between(0, len(steps) - 1)](y))
+    return r.layers.emit(r.name("self_gated"), y)
+
+
 def light(r: RandomLayers, x: relax.Expr) -> relax.Expr:
     """Something that passes over a tensor a few times and keeps its shape."""
     batch, channels, height, width = static_shape(x.ty)

@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.cost_models.random_elementwise import curve, gated, light
+from tvm_xengine.cost_models.random_elementwise import curve, gated, light, self_gated
 from tvm_xengine.cost_models.random_layers import (
     LARGEST_IMAGE,
     RandomLayers,
@@ -19,6 +19,7 @@ from tvm_xengine.cost_models.random_layers import (
     plain_block,
     residual_block,
 )
+from tvm_xengine.cost_models.random_small_layers import normed_rows, shared_products, tiny_maps
 from tvm_xengine.frontends.model import ForwardModel, static_shape
 from tvm_xengine.frontends.zoo.layers import build_network
 
@@ -33,8 +34,9 @@ def random_network(seed: int, batch_size: int) -> ForwardModel:
     kinds: tuple[Callable[[RandomLayers], relax.Expr], ...] = (
         *(_images, _hourglass, _vectors, _tokens),
         *(_late_stages, _each_channel, _wide_vectors, _large_tensors, _curves),
+        *(tiny_maps, normed_rows, shared_products, _smooth),
     )
-    shares = (0.2, 0.1, 0.05, 0.15, 0.1, 0.15, 0.05, 0.1, 0.1)
+    shares = (0.15, 0.07, 0.05, 0.12, 0.08, 0.12, 0.05, 0.07, 0.08, 0.06, 0.05, 0.05, 0.05)
     body = kinds[int(rng.choice(len(kinds), p=shares))]
     return build_network(
         f"random{seed}", seed, lambda layers: body(RandomLayers(layers, rng, batch_size))
@@ -201,6 +203,34 @@ def _curves(r: RandomLayers) -> relax.Expr:
             x = gated(r, x)
     axes = list(range(2, len(static_shape(x.ty))))
     return r.layers.linear("head", r.layers.emit("mean", relax.op.mean(x, axes)), r.between(2, 100))
+
+
+def _smooth(r: RandomLayers) -> relax.Expr:
+    """Functions without corners over images, with a norm, a sum or another factor beside them."""
+    channels = 8 * r.between(1, 64)
+    elements = 1 << r.between(10, 21)
+    extent = min(96, max(1, int(sqrt(elements / (r.batch_size * channels)))))
+    width = extent if r.happens(0.7) else max(1, extent - r.between(0, 3))
+    x: relax.Expr = r.layers.input("x", (r.batch_size, channels, extent, width))
+    for _ in range(r.between(1, 3)):
+        before = x
+        if r.happens(0.5):
+            x = r.layers.batch_norm(r.name("norm"), x)
+        elif r.happens(0.5):
+            shift = r.layers.weight(r.name("shift"), (1, channels, 1, 1))
+            x = r.layers.add(r.name("shifted"), x, shift)
+        x = (
+            self_gated(r, x)
+            if r.happens(0.7)
+            else r.layers.emit(r.name("silu"), relax.op.nn.silu(x))
+        )
+        if r.happens(0.25):
+            x = gated(r, x)
+        if r.happens(0.25):
+            x = r.layers.dropout(r.name("dropout"), x, 0.2)
+        if r.happens(0.4):
+            x = r.layers.add(r.name("sum"), x, before)
+    return r.layers.linear("head", r.layers.global_avg_pool("mean", x), r.between(2, 100))
 
 
 def _vectors(r: RandomLayers) -> relax.Expr:
