@@ -171,6 +171,8 @@ def test_averages_over_windows_side_by_side(head, sides, seed: int) -> None:
 
 
 FORWARD = sorted(name for name in ELEMENTWISE if not name.endswith("_backward"))
+DIFFERENCES = ("gelu_tanh",)
+"""Differences of larger numbers, x * (1 + tanh(x)), which are no more exact than these."""
 OPTIONS = {"leakyrelu": {"alpha": 0.1}, "softplus": {"beta": 0.5, "threshold": 20.0}}
 
 
@@ -187,8 +189,7 @@ def test_functions_of_elements_and_their_gradients(
     op = getattr(relax.op, name, None) or getattr(relax.op.nn, name)
     given_options = OPTIONS.get(name, {})
     func = kernel_of(lambda e, p: e.bind(op(p[0], *given_options.values()), "made"), [shape])
-    # Some are differences of larger numbers, x * (1 + tanh(x)) for example, and no better than these.
-    least = float(np.abs(x).max(initial=1e-3))
+    least = float(np.abs(x).max(initial=1e-3)) if name in DIFFERENCES else 1e-3
     kernel = assert_twins_agree(func, inputs=[x], least_scale=least)
     assert kernel is not None
     key = name if name in UNARY else f"nn.{name}"
@@ -200,7 +201,7 @@ def test_functions_of_elements_and_their_gradients(
         shape=shape,
         **given_options,
     )
-    least *= float(np.abs(dy).max(initial=1e-3))
+    least *= float(np.abs(dy).max(initial=1e-3)) if name in DIFFERENCES else 1.0
     assert assert_twins_agree(backward, inputs=[dy, read], least_scale=least) is not None
 
 
