@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from tests.solvers.chains import training_chain
+from tests.solvers.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.problem import Problem
 from tvm_xengine.simulate import simulate
-from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.bound import bounds
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
@@ -56,3 +58,21 @@ def test_the_makespan_bound_is_below_the_makespan_of_the_cheapest_schedule(
         makespan_us = simulate(problem, schedule).makespan_us
         for proof in bounds(problem, Request(Objective.MAKESPAN), run=run_here):
             assert proof.bound <= makespan_us + 1e-6
+
+
+def test_what_was_solved_is_solved_more_exactly_where_more_moments_take_too_long() -> None:
+    asked: list[tuple[int, float]] = []
+
+    def slow(program: Program, options: BackendOptions, floor: float) -> Answer:
+        asked.append((program.column_count, options.gap_ratio))
+        if len(asked) == 1:
+            return Answer(Outcome.OPTIMAL, None, None, floor + 1.0, "solved")
+        return Answer(Outcome.UNKNOWN, None, None, floor, "out of time")
+
+    problem = single(chain(16), 0.5)
+    proofs = bounds(problem, Request(), run=slow)
+    for _ in range(4):
+        proof = next(proofs)
+    assert asked[1][0] > asked[0][0] == asked[2][0]
+    assert asked[1][1] == asked[0][1] > asked[2][1]
+    assert proof.bound == pytest.approx(problem.cheapest_us + 1.0)

@@ -41,8 +41,12 @@ _MAX_COLUMNS = 60_000
 """Relaxations with more columns than this are not attempted."""
 _GAP_SHARE = 0.2
 _LARGEST_GAP_RATIO = 5e-3
+_FINEST_GAP_RATIO = 1e-4
+_AGAIN_SHARE = 0.8
+"""Where more moments ask for too much time, the last that did not are solved to this gap, in this
+share of what is left of the time."""
 _LEAST_SOLVE_S = 3.0
-_SOLVE_SHARE = 0.3
+_SOLVE_SHARE = 0.2
 _SMALL_SOLVE_SHARE = 0.7
 """One relaxation gets this share of what is left of the time, but a few seconds at least; on small
 graphs, where one that is solved to its end proves more than another with more moments, the second.
@@ -119,7 +123,9 @@ def bounds(
     moments = set(spread(pressed, 1)) if pressed else set()
     moments |= neediest(indexed, [op for op, _ in pressed])
     tried: set[frozenset[int]] = set()
-    while moments and frozenset(moments) not in tried:
+    solved: set[int] = set()
+    is_again = False
+    while moments and (is_again or frozenset(moments) not in tried):
         tried.add(frozenset(moments))
         columns = _column_estimate(indexed, neglected, len(moments))
         if columns > _MAX_COLUMNS or request.elapsed_s > request.limits.time_limit_s:
@@ -129,7 +135,7 @@ def bounds(
         best = listener.incumbent()
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, time_share * request.remaining_s),
-            gap_ratio=worthwhile_gap(indexed, best, bound),
+            gap_ratio=_FINEST_GAP_RATIO if is_again else worthwhile_gap(indexed, best, bound),
             start=encode_moments(model, best[1]) if best and not is_makespan else None,
             seed=request.seed,
         )
@@ -137,11 +143,18 @@ def bounds(
         if answer.outcome is Outcome.INFEASIBLE:
             yield Proof(bound, scope, is_infeasible=True)
             return
-        if math.isfinite(answer.bound) and answer.bound > bound:
+        is_higher = math.isfinite(answer.bound) and answer.bound > bound
+        if is_higher:
             bound = answer.bound
             request.say(f"bound {bound:g} from {len(moments)} moments, for {scope.value}")
         pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
         yield Proof(bound, scope)
+        if answer.outcome is Outcome.OPTIMAL and options.gap_ratio > _FINEST_GAP_RATIO:
+            solved = moments
+        elif solved and not is_higher:
+            moments, solved, is_again, time_share = solved, set(), True, _AGAIN_SHARE
+            continue
+        is_again = False
         moments = next_moments(moments, pressed, pressure, ancestors, trunk)
         if ancestors:
             moments = with_suggested(moments, listener.suggested(), trunk, ancestors)
