@@ -190,10 +190,14 @@ class _Search:
 
     def _chain_from(self, x: Decisions) -> Decisions:
         """Begin a chain of rounds: the best of it, and in `status` what that comes to."""
-        value, excess = decode(self.static, x, self.work)
-        self.status[LEAST_EXCESS] = excess
-        self.status[BEST] = value if excess == 0.0 else np.inf
+        self._note_start(self.status, x)
         return copied(x)
+
+    def _note_start(self, status: Floats, x: Decisions) -> None:
+        """Let what `x` comes to be the best that rounds with `status` know."""
+        value, excess = decode(self.static, x, self.work)
+        status[LEAST_EXCESS] = excess
+        status[BEST] = value if excess == 0.0 else np.inf
 
     def _restarts(self, first: Decisions, champion: Decisions) -> Iterator[tuple[Decisions, int]]:
         """Where chains begin, and after how many random changes: the best so far every other time,
@@ -207,9 +211,7 @@ class _Search:
         """Anneal from `hint`; take over into `best` what is better there."""
         x, own, status = copied(hint), copied(hint), self.status.copy()
         status[SCALE] = self.scale
-        value, excess = decode(self.static, x, self.work)
-        status[LEAST_EXCESS] = excess
-        status[BEST] = value if excess == 0.0 else np.inf
+        self._note_start(status, x)
         done = 0
         for heat, penalty in _FOLLOWED:
             status[PENALTY], status[MOST_PENALTY] = penalty, _MOST_PENALTY[0]
