@@ -45,15 +45,12 @@ def index(
 ) -> relax.Expr:
     """The elements at indices that broadcast to each other; None stands for all of an axis."""
     shape = static_shape(x.ty)
-    given = [axis for axis, one in enumerate(indices) if one is not None]
     chosen = [one for one in indices if one is not None]
     if any(str(one.ty.dtype) == "bool" for one in chosen):
         raise UnsupportedModelError(
             "elements chosen by a mask; use torch.where, whose shapes are known"
         )
-    common = np.broadcast_shapes(*(static_shape(one.ty) for one in chosen))
-    others = [axis for axis in range(len(shape)) if axis not in given]
-    at = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    given, others, at, common = _axes_of(len(shape), indices)
     outer, inner = others[:at], others[at:]
     moved = builder.emit(relax.op.permute_dims(x, [*outer, *given, *inner]))
     extents = [shape[axis] for axis in given]
@@ -82,11 +79,7 @@ def index_put(
     if masks:
         return _put_where(builder, x, indices, values, accumulate=accumulate)
     every = [*indices, *[None] * (len(shape) - len(indices))]
-    given = [axis for axis, index in enumerate(every) if index is not None]
-    common = np.broadcast_shapes(*(static_shape(index.ty) for index in every if index is not None))
-    others = [axis for axis in range(len(shape)) if axis not in given]
-    # Indices of neighbouring axes stay where these are, others come first.
-    at = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    _, others, at, common = _axes_of(len(shape), indices)
     front = tuple(shape[axis] for axis in others)
     whole = (*front[:at], *common, *front[at:])
     wide = builder.emit(relax.op.broadcast_to(values, whole))
@@ -104,6 +97,21 @@ def index_put(
             unit = (*common, *(1 for _ in others))
             places.append(_counted_from_zero(builder, spread, shape[axis], unit))
     return builder.emit(relax.op.index_put(x, tuple(places), wide, accumulate))
+
+
+def _axes_of(
+    rank: int, indices: Sequence[relax.Expr | None]
+) -> tuple[list[int], list[int], int, tuple[int, ...]]:
+    """The axes with indices, those without, where among these what is indexed comes to stand, and
+    the shape that the indices broadcast to.
+
+    Indices of neighbouring axes stay where these are, others come first.
+    """
+    given = [axis for axis, one in enumerate(indices) if one is not None]
+    others = [axis for axis in range(rank) if axis not in given]
+    at = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    common = np.broadcast_shapes(*(static_shape(one.ty) for one in indices if one is not None))
+    return given, others, at, common
 
 
 def _counted_from_zero(

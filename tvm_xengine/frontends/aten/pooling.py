@@ -13,7 +13,8 @@ from tvm_xengine.frontends.aten.converter import Converter
 from tvm_xengine.frontends.aten.literals import per_axis, scalar
 from tvm_xengine.frontends.model import static_shape
 
-_MAX_POOL = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+MAX_POOL = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+"""Maxima over windows, by the number of their axes."""
 
 
 def avg_pool(
@@ -86,7 +87,7 @@ def adaptive_max_pool(
         relax.op.reshape(x, (1, prod(lead), *space) if len(lead) == 1 else (*lead, *space))
     )
     if all(sizes):
-        x = builder.emit(_MAX_POOL[rank](x, list(sizes), list(steps)))
+        x = builder.emit(MAX_POOL[rank](x, list(sizes), list(steps)))
     else:
         for axis, along in enumerate(windows):
             parts = [_maximum(builder, x, rank, axis, begin, end) for begin, end in along]
@@ -112,7 +113,7 @@ def _maximum(
     part = builder.emit(relax.op.strided_slice(x, [2 + axis], [begin], [end]))
     size = [1] * rank
     size[axis] = end - begin
-    return builder.emit(_MAX_POOL[rank](part, size))
+    return builder.emit(MAX_POOL[rank](part, size))
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 from tvm import relax
@@ -11,6 +12,8 @@ from tvm_xengine.frontends.aten.converter import Converter
 from tvm_xengine.frontends.aten.elementwise import logaddexp
 from tvm_xengine.frontends.aten.literals import scalar
 from tvm_xengine.frontends.model import static_shape
+
+Reduction = Callable[..., relax.Expr]
 
 
 def var(
@@ -40,18 +43,15 @@ def std(
     return builder.emit(relax.op.sqrt(var(builder, x, dim, correction, keepdim)))
 
 
-def amax(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: Sequence[int], keepdim: bool
+def extreme(
+    reduction: Reduction,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: Sequence[int],
+    keepdim: bool,
 ) -> relax.Expr:
-    """Maximum over axes."""
-    return builder.emit(relax.op.max(x, list(dim) or None, keepdims=keepdim))
-
-
-def amin(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: Sequence[int], keepdim: bool
-) -> relax.Expr:
-    """Minimum over axes."""
-    return builder.emit(relax.op.min(x, list(dim) or None, keepdims=keepdim))
+    """Maximum or minimum over axes."""
+    return builder.emit(reduction(x, list(dim) or None, keepdims=keepdim))
 
 
 def product(
@@ -64,23 +64,18 @@ def product(
     return builder.emit(relax.op.prod(x, None if dim is None else [dim], keepdims=keepdim))
 
 
-def max_dim(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool
+def extreme_with_place(
+    reduction: Reduction,
+    place: Reduction,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: int,
+    keepdim: bool,
 ) -> list[relax.Expr]:
-    """(maximum, its position) along an axis."""
+    """(maximum or minimum, its position) along an axis."""
     return [
-        builder.emit(relax.op.max(x, [dim], keepdims=keepdim)),
-        builder.emit(relax.op.argmax(x, dim, keepdims=keepdim)),
-    ]
-
-
-def min_dim(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool
-) -> list[relax.Expr]:
-    """(minimum, its position) along an axis."""
-    return [
-        builder.emit(relax.op.min(x, [dim], keepdims=keepdim)),
-        builder.emit(relax.op.argmin(x, dim, keepdims=keepdim)),
+        builder.emit(reduction(x, [dim], keepdims=keepdim)),
+        builder.emit(place(x, dim, keepdims=keepdim)),
     ]
 
 
@@ -101,11 +96,11 @@ def logcumsumexp(builder: relax.BlockBuilder, x: relax.Expr, dim: int) -> relax.
 
 
 CONVERTERS: dict[str, Converter] = {
-    "amax.default": amax,
-    "amin.default": amin,
+    "amax.default": partial(extreme, relax.op.max),
+    "amin.default": partial(extreme, relax.op.min),
     "logcumsumexp.default": logcumsumexp,
-    "max.dim": max_dim,
-    "min.dim": min_dim,
+    "max.dim": partial(extreme_with_place, relax.op.max, relax.op.argmax),
+    "min.dim": partial(extreme_with_place, relax.op.min, relax.op.argmin),
     "prod.default": lambda builder, x, _: product(builder, x),
     "prod.dim_int": lambda builder, x, dim, keepdim, _: product(builder, x, dim, keepdim),
     "std.correction": std,

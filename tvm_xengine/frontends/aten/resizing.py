@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tvm import relax
 
@@ -12,47 +13,27 @@ from tvm_xengine.frontends.model import static_shape
 
 
 def upsample_nearest(
+    coordinates: str,
     builder: relax.BlockBuilder,
     x: relax.Expr,
     size: Sequence[int] | None,
     scales: Sequence[float] | None,
 ) -> relax.Expr:
-    """The pixel at floor(q * in / out)."""
-    return _resize(builder, x, size, scales, "nearest_neighbor", "asymmetric")
+    """The pixel at floor(q * in / out), or at floor((q + 0.5) * in / out), as `coordinates` say."""
+    return _resize(builder, x, size, scales, "nearest_neighbor", coordinates)
 
 
-def upsample_nearest_exact(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    size: Sequence[int] | None,
-    scales: Sequence[float] | None,
-) -> relax.Expr:
-    """The pixel at floor((q + 0.5) * in / out)."""
-    return _resize(builder, x, size, scales, "nearest_neighbor", "tf_half_pixel_for_nn")
-
-
-def upsample_cubic(
+def upsample_smooth(
+    method: str,
     builder: relax.BlockBuilder,
     x: relax.Expr,
     size: Sequence[int] | None,
     align_corners: bool,
     scales: Sequence[float] | None,
 ) -> relax.Expr:
-    """Bicubic interpolation with the spline coefficient -0.75."""
+    """(Bi-, tri-) linear interpolation, or bicubic with the spline coefficient -0.75."""
     coordinates = "align_corners" if align_corners else "half_pixel"
-    return _resize(builder, x, size, scales, "cubic", coordinates)
-
-
-def upsample_linear(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    size: Sequence[int] | None,
-    align_corners: bool,
-    scales: Sequence[float] | None,
-) -> relax.Expr:
-    """(Bi-, tri-) linear interpolation."""
-    coordinates = "align_corners" if align_corners else "half_pixel"
-    return _resize(builder, x, size, scales, "linear", coordinates)
+    return _resize(builder, x, size, scales, method, coordinates)
 
 
 def _resize(
@@ -95,11 +76,15 @@ def _check_scales(space: Sequence[int], size: Sequence[int], scales: Sequence[fl
             )
 
 
+_FLOOR = partial(upsample_nearest, "asymmetric")
+_FLOOR_OF_CENTRE = partial(upsample_nearest, "tf_half_pixel_for_nn")
+_LINEAR = partial(upsample_smooth, "linear")
+
 CONVERTERS: dict[str, Converter] = {
-    **{f"_upsample_nearest_exact{rank}d.vec": upsample_nearest_exact for rank in (1, 2, 3)},
-    **{f"upsample_nearest{rank}d.vec": upsample_nearest for rank in (1, 2, 3)},
-    "upsample_bicubic2d.vec": upsample_cubic,
-    "upsample_bilinear2d.vec": upsample_linear,
-    "upsample_linear1d.vec": upsample_linear,
-    "upsample_trilinear3d.vec": upsample_linear,
+    **{f"_upsample_nearest_exact{rank}d.vec": _FLOOR_OF_CENTRE for rank in (1, 2, 3)},
+    **{f"upsample_nearest{rank}d.vec": _FLOOR for rank in (1, 2, 3)},
+    "upsample_bicubic2d.vec": partial(upsample_smooth, "cubic"),
+    "upsample_bilinear2d.vec": _LINEAR,
+    "upsample_linear1d.vec": _LINEAR,
+    "upsample_trilinear3d.vec": _LINEAR,
 }

@@ -11,9 +11,8 @@ from tvm import relax
 
 from tvm_xengine.frontends.aten.converter import Converter
 from tvm_xengine.frontends.aten.literals import per_axis
+from tvm_xengine.frontends.aten.pooling import MAX_POOL
 from tvm_xengine.frontends.model import static_shape
-
-_MAX_POOL = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 
 
 def max_pool(
@@ -39,7 +38,7 @@ def max_pool_with_places(
     steps = per_axis(stride, rank) if len(stride) else sizes
     if len(shape) == rank + 1:
         x = builder.emit(relax.op.expand_dims(x, 0))
-    pooled = _MAX_POOL[rank](x, sizes, steps, widths, spread, ceil_mode=ceil_mode)
+    pooled = MAX_POOL[rank](x, sizes, steps, widths, spread, ceil_mode=ceil_mode)
     y = builder.emit(pooled)
     places = _places(builder, x, y, sizes, steps, widths, spread)
     if len(shape) == rank + 1:
