@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.solvers.networks import chain, pair, single
 from tests.strategies import problems
@@ -13,10 +15,15 @@ from tvm_xengine.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
-from tvm_xengine.solvers.formulations.periods import periods_in_given_order
+from tvm_xengine.solvers.formulations.periods import (
+    ancestor_bits,
+    periods_in_every_order,
+    periods_in_given_order,
+)
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.search.guide import Guide
+from tvm_xengine.solvers.search.arrays import arrays_of
+from tvm_xengine.solvers.search.guide import Guide, decisions_of_moments
 
 
 def relaxed(problem: Problem, every: int = 1) -> tuple[MomentModel, Answer]:
@@ -75,3 +82,27 @@ def test_what_a_relaxation_leads_to_is_valid_and_not_below_its_bound(problem: Pr
     guide.take(model, answer.x)
     for schedule in found:
         assert simulate(problem, schedule).cost_us >= answer.bound - 1e-6
+
+
+@settings(max_examples=200, deadline=None)
+@given(problem=problems(max_devices=2), seed=st.integers(0, 2**32 - 1))
+def test_whatever_a_relaxation_suggests_ops_run_after_their_prerequisites(
+    problem: Problem, seed: int
+) -> None:
+    # The moves of the search rely on it: in another order they would index out of bounds.
+    arrays = arrays_of(problem)
+    indexed = index_problem(problem, Objective.COST)
+    ancestors = ancestor_bits(indexed)
+    deepest = max(range(indexed.op_count), key=lambda i: ancestors[i].bit_count())
+    on_the_way = [i for i in range(indexed.op_count) if ancestors[deepest] >> i & 1]
+    moments = [
+        i for n, i in enumerate(on_the_way) if all(ancestors[i] >> j & 1 for j in on_the_way[:n])
+    ]
+    model = formulate_moments(
+        indexed, periods_in_every_order(indexed, moments or [deepest], ancestors)
+    )
+    x = np.random.default_rng(seed).random(model.program.column_count)
+    order = decisions_of_moments(arrays, model, x).order.tolist()
+    assert sorted(order) == arrays.needed_ops.tolist()
+    for place, i in enumerate(order):
+        assert not set(arrays.prerequisites[i]) & set(order[place:])

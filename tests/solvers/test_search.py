@@ -70,6 +70,38 @@ def test_a_greedy_schedule_survives_the_way_through_decisions(make):
     assert value == pytest.approx(simulate(problem, schedule).cost_us)
 
 
+@pytest.mark.parametrize(
+    "make", [lambda: single(residual(4), 0.8), lambda: pair(unet(3), 0.6, slow=2.0, link_gb_s=5.0)]
+)
+def test_moves_stay_inside_the_order_even_where_it_breaks_dependences(make):
+    # So it may come from a schedule in which another device still reads a state after its update.
+    problem = make()
+    arrays = arrays_of(problem)
+    static, work = static_of(arrays, Objective.COST), workspace_of(arrays)
+    for seed in range(8):
+        x = keep_everything(arrays, np.zeros(arrays.n_ops, dtype=np.int64))
+        x.order[:] = np.random.default_rng(seed).permutation(x.order)
+        x.position[x.order] = np.arange(len(x.order))
+        randomness = chance(seed, 8 * len(arrays.touch_tensor) + 64)
+        decode(static, x, work)
+        status = np.array([0.0, 1.0, np.inf, np.inf, np.inf, 0.0, 1.0, 0.5, np.inf])
+        for _ in range(50):
+            anneal(
+                static,
+                surroundings_of(arrays),
+                x,
+                copied(x),
+                work,
+                randomness,
+                status,
+                1.0,
+                200,
+                arrays.n_devices > 1,
+            )
+            assert sorted(x.order.tolist()) == arrays.needed_ops.tolist()
+            assert (x.position[x.order] == np.arange(len(x.order))).all()
+
+
 def test_decisions_that_are_taken_back_leave_no_trace():
     problem = pair(residual(3), 0.4, slow=2.0, link_gb_s=5.0)
     arrays = arrays_of(problem)

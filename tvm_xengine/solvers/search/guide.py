@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from tvm_xengine.solvers.formulations.decode_moments import CannotCarryOutError,
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import MomentModel, values_of
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.search.arrays import Arrays, Floats, arrays_of
+from tvm_xengine.solvers.search.arrays import Arrays, Floats, Ints, arrays_of
 from tvm_xengine.solvers.search.decisions import (
     EVERYWHERE,
     NEVER,
@@ -49,11 +50,11 @@ def decisions_of_moments(
 ) -> Decisions:
     """Decisions that follow the solution `x` of a relaxation as far as it says anything.
 
-    Ops run in the order of their periods and, within a period, of the graph, each where it
-    first runs in the solution; an update waits for the end of its period where what reads the
-    old state is repeated in it. A tensor is held through a gap on the devices that keep it at
-    every moment in the gap, and dropped where there is none. Gaps without a moment and
-    neglected tensors, of which the relaxation says nothing, are held.
+    Ops run in the order of their periods and, within a period, of the graph, as far as their
+    prerequisites allow, each where it first runs in the solution; an update waits for the end
+    of its period where what reads the old state is repeated in it. A tensor is held through a
+    gap on the devices that keep it at every moment in the gap, and dropped where there is none.
+    Gaps without a moment and neglected tensors, of which the relaxation says nothing, are held.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def decisions_of_moments(
         result = keep_everything(arrays, placed)
         comes_last = _updates_to_delay(model, x, period)
         comes_last[moments] = 2
-        result.order[:] = op_of[np.lexsort((np.arange(len(period)), comes_last, period))]
+        result.order[:] = _in_feasible_order(arrays, op_of, period, comes_last)
         result.position[result.order] = np.arange(len(result.order))
     else:
         result = copied(near[0])
@@ -114,6 +115,34 @@ def decisions_of_moments(
                 arrivals = arriving[inside[:1].sum() : inside[-1:].sum() + 1, j]
                 _decide(result, gap, bits, arrivals, 1 << _made_on(arrays, result, gap))
     return result
+
+
+def _in_feasible_order(arrays: Arrays, ops: Ints, period: _Bits, comes_last: _Bits) -> list[int]:
+    """`ops` by period, rank within it and place in the graph, each after its prerequisites.
+
+    A fractional solution, or an update that waits, may ask for another order; the moves of the
+    search rely on it.
+    """
+    rank = {
+        i: (p, late, i)
+        for i, p, late in zip(ops.tolist(), period.tolist(), comes_last.tolist(), strict=True)
+    }
+    missing = {i: {j for j in arrays.prerequisites[i] if j in rank} for i in rank}
+    after: dict[int, list[int]] = {i: [] for i in rank}
+    for i, before in missing.items():
+        for j in before:
+            after[j].append(i)
+    ready = [rank[i] for i, before in missing.items() if not before]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, _, i = heappop(ready)
+        order.append(i)
+        for j in after[i]:
+            missing[j].remove(i)
+            if not missing[j]:
+                heappush(ready, rank[j])
+    return order
 
 
 def _made_on(arrays: Arrays, x: Decisions, gap: int) -> int:

@@ -63,6 +63,8 @@ def _move(n: Surroundings, x: Decisions, c: Chance, i: int, where: int) -> None:
         first = max(first, x.position[n.before[k]] + 1)
     for k in range(n.after_at[i], n.after_at[i + 1]):
         last = min(last, x.position[n.after[k]] - 1)
+    if last < first:
+        return  # the order was taken from a schedule in which another device reads the old state later
     to = first
     if where == 1:
         to = last
