@@ -9,6 +9,7 @@ from tvm.target import Target
 from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.passes.explicit_workspace import STACK_BYTES, ExplicitWorkspace
 from tvm_xengine.passes.inline_trivial_lets import InlineTrivialLets
+from tvm_xengine.passes.store_nested_lets import StoreNestedLets
 
 
 def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
@@ -76,6 +77,7 @@ def lower_to_packed_calls() -> tvm.transform.Pass:
             tirx.transform.FP8StorageLegalize(),
             tirx.transform.BF16StorageLegalize(),
             tirx.transform.LowerTVMBuiltin(),
+            StoreNestedLets(),
             tirx.transform.LowerIntrin(),
         ]
     )
