@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 import tvm
-from loky import ProcessPoolExecutor
+from loky import ProcessPoolExecutor, get_reusable_executor
 from tvm.target import Target
 
-from tvm_xengine.codegen.compile import compile_kernels, module_groups
+from tvm_xengine.codegen.compile import module_groups
+from tvm_xengine.codegen.compile_limit import COMPILE_LIMIT_S, ends_after
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels
+from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels, write_library
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.timing import (
     Effort,
@@ -83,7 +84,7 @@ class TimerHere(_OnThisMachine):
 
 
 Libraries = Callable[[Sequence[DeviceKernel], OnProgress | None], Mapping[str, Path]]
-"""Compiles kernels; says for each symbol which shared library holds it."""
+"""Compiles kernels; says for each symbol which shared library holds it, if it compiles at all."""
 
 
 def kept_libraries(store: KernelStore) -> Libraries:
@@ -98,30 +99,56 @@ def kept_libraries(store: KernelStore) -> Libraries:
     return compile_all
 
 
-def passing_libraries(folder: Path) -> Libraries:
+def passing_libraries(folder: Path, limit_s: float = COMPILE_LIMIT_S) -> Libraries:
     """One library for some kernels at a time, which is faster where they are used only once.
 
     Parameters
     ----------
     folder
         Belongs to the caller, who deletes it.
+    limit_s
+        Processor time in seconds after which a kernel is left out.
     """
 
     def compile_all(
         kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None
     ) -> dict[str, Path]:
         paths: dict[str, Path] = {}
+        tried = 0
         for group in module_groups(kernels):
             for start in range(0, len(group), _KERNELS_PER_LIBRARY):
                 chunk = group[start : start + _KERNELS_PER_LIBRARY]
-                path = folder / f"{chunk[0].symbol}.so"
-                compile_kernels(chunk, chunk[0].target).export_library(str(path))
-                paths |= {kernel.symbol: path for kernel in chunk}
+                paths |= _written_apart(chunk, folder, limit_s)
+                tried += len(chunk)
                 if on_compiled is not None:
-                    on_compiled(len(paths), len(kernels), chunk[-1].name)
+                    on_compiled(tried, len(kernels), chunk[-1].name)
         return paths
 
     return compile_all
+
+
+def _written_apart(
+    kernels: Sequence[DeviceKernel], folder: Path, limit_s: float
+) -> dict[str, Path]:
+    """Compile kernels into one library; alone those that do not compile together.
+
+    The process that does it, which may be stuck or die, is kept for the next call.
+    """
+    path = folder / f"{kernels[0].symbol}.so"
+    executor = get_reusable_executor(1, timeout=_IDLE_S)
+    try:
+        executor.submit(_write_in_time, kernels, path, limit_s).result()
+    except BrokenExecutor:
+        if len(kernels) == 1:
+            return {}
+        alone = [_written_apart([kernel], folder, limit_s) for kernel in kernels]
+        return {symbol: found for paths in alone for symbol, found in paths.items()}
+    return {kernel.symbol: path for kernel in kernels}
+
+
+def _write_in_time(kernels: Sequence[DeviceKernel], path: Path, limit_s: float) -> None:
+    with ends_after(limit_s):
+        write_library(kernels, path)
 
 
 class IsolatedTimer(_OnThisMachine):
@@ -141,6 +168,10 @@ class IsolatedTimer(_OnThisMachine):
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Call the kernel in the other process."""
+        if kernel.symbol not in self._paths:
+            raise MeasurementError(
+                f"kernel {kernel.name} does not compile: it takes too long, or too much memory"
+            )
         if self._executor is None:
             self._executor = ProcessPoolExecutor(1, timeout=_IDLE_S)
             # Loading the compiler may take longer than a kernel may hang.

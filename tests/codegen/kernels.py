@@ -9,7 +9,7 @@ import tvm
 from tvm import te, tirx
 
 from tvm_xengine.codegen.compile import compile_kernels
-from tvm_xengine.codegen.device_kernel import prepare_kernel
+from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
 from tvm_xengine.codegen.targets import resolve_target
 
 BASELINE = "llvm -mcpu=x86-64"
@@ -53,6 +53,18 @@ def reversed_copy(elements: int) -> tirx.PrimFunc:
     x = te.placeholder((elements,), "float32", name="x")
     y = te.compute((elements,), lambda i: x[elements - 1 - i], name="y")
     return te.create_prim_func([x, y]).with_attr("tvm_xengine.inplace", [0, 0])
+
+
+def long_kernel(description: str = BASELINE, stores: int = 6_000) -> DeviceKernel:
+    """Straight-line code that the compiler needs seconds for."""
+    target = resolve_target(description)
+    x, y = (tirx.decl_buffer((stores,), "float32", name=name) for name in "xy")
+    body = tirx.SeqStmt([tirx.BufferStore(y, x[n] * (n + 0.5), [n]) for n in range(stores)])
+    func = tirx.PrimFunc([x, y], body).with_attr("global_symbol", "kernel_long")
+    bound = tirx.transform.BindTarget(target.with_host(target))
+    func = bound(tvm.IRModule({"kernel_long": func.with_attr("tirx.noalias", True)}))["kernel_long"]
+    spec = TensorSpec((stores,), "float32")
+    return DeviceKernel(func, "kernel_long", "long", "long", target, (spec,), (spec,), 0, (), False)
 
 
 def run_kernel(func: tirx.PrimFunc, description: str, *inputs: np.ndarray) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ import pytest
 import tvm
 from tvm.support import cc
 
-from tests.codegen.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
+from tests.codegen.kernels import BASELINE, NATIVE, long_kernel, matmul, momentum, scale_and_shift
 from tvm_xengine.codegen.compile import compile_kernels
 from tvm_xengine.codegen.device_kernel import prepare_kernel
 from tvm_xengine.codegen.kernel_store import KernelStore, load_kernels
@@ -139,6 +139,18 @@ def test_nothing_unfinished_is_left_when_compiling_fails(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="disk full"):
         KernelStore(tmp_path).load([shift_kernel()])
     assert not list(tmp_path.rglob("*.so"))
+
+
+def test_a_kernel_that_takes_too_long_is_named_and_the_others_are_kept(tmp_path):
+    target = resolve_target(BASELINE)
+    short = [prepare_kernel(matmul(n, n, n), target) for n in range(4, 15)]
+    store = KernelStore(tmp_path, max_workers=2, limit_s=1.0)
+    with pytest.raises(
+        CompilationError, match=r"kernel long \(kernel_long\) did not compile within 1 s"
+    ):
+        store.load([*short, long_kernel()])
+    assert len(list(tmp_path.glob("*/*.so"))) >= 1
+    assert len(store.load(short)) == len(short)
 
 
 def test_without_a_linker_kernels_are_compiled_here_and_not_kept(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import tvm
 from tvm import tirx
 
-from tests.codegen.kernels import BASELINE, matmul, scale_and_shift
+from tests.codegen.kernels import BASELINE, long_kernel, matmul, scale_and_shift
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
 from tvm_xengine.codegen.kernel_store import KernelStore
 from tvm_xengine.codegen.targets import resolve_target
@@ -58,3 +58,19 @@ def test_libraries_of_several_kernels_hold_them_all(tmp_path):
     measured = measure_kernels(kernels, cache, effort=QUICK, timer=timer)
     assert len(measured) == len(kernels)
     assert len(list(tmp_path.glob("*.so"))) == 2
+
+
+def test_a_kernel_that_takes_too_long_to_compile_is_recorded_and_the_others_timed(tmp_path):
+    cache = MeasurementCache(tmp_path / "measurements.jsonl")
+    target = resolve_target(BASELINE)
+    short = [prepare_kernel(scale_and_shift(n), target) for n in range(1, 4)]
+    kernels = [short[0], long_kernel(), *short[1:]]
+    tried = []
+    for _ in range(2):
+        timer = IsolatedTimer(passing_libraries(tmp_path, limit_s=1.0))
+        measured = measure_kernels(
+            kernels, cache, effort=QUICK, timer=timer, on_compiled=lambda *p: tried.append(p)
+        )
+        assert set(measured) == {kernel.symbol for kernel in short}
+    assert [done for done, _, _ in tried] == [4]
+    assert "does not compile" in cache.find_failure("long", device_fingerprint(target)).failed

@@ -19,6 +19,12 @@ from tvm.support import cc
 from tvm.target.codegen import llvm_version_major
 
 from tvm_xengine.codegen.compile import compile_kernels, module_groups
+from tvm_xengine.codegen.compile_limit import (
+    COMPILE_LIMIT_S,
+    ends_after,
+    noted_in,
+    was_too_slow,
+)
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.codegen.targets import device_of
 from tvm_xengine.codegen.version import code_version, digest
@@ -52,11 +58,21 @@ class KernelStore:
         Made by the first compilation.
     max_workers
         Processes that compile at once; None means one for each usable core.
+    limit_s
+        Processor time in seconds after which such a process gives up a kernel. The few kernels
+        that are compiled in this process have no limit.
     """
 
-    def __init__(self, directory: Path, *, max_workers: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        max_workers: int | None = None,
+        limit_s: float = COMPILE_LIMIT_S,
+    ) -> None:
         self._directory = directory / _toolchain_key()
         self._max_workers = max_workers or usable_cores()
+        self._limit_s = limit_s
 
     def load(
         self, kernels: Iterable[DeviceKernel], on_progress: OnProgress | None = None
@@ -76,7 +92,7 @@ class KernelStore:
         UnsupportedModuleError
             When a kernel would allocate memory.
         CompilationError
-            When a compiling process dies.
+            When a compiling process dies, or a kernel takes longer than the limit.
         InvalidPlatformError
             When a kernel is for a GPU that is not on this machine, which cannot load it.
         """
@@ -102,27 +118,48 @@ class KernelStore:
         workers = min(self._max_workers, len(kernels) // _FEW_KERNELS)
         if workers <= 1:
             for kernel in kernels:
-                _write_library(kernel, self.path(kernel.symbol))
+                write_library([kernel], self.path(kernel.symbol))
                 yield kernel
             return
         # The largest first, so that no worker is left with one of them at the end.
         largest_first = sorted(kernels, key=_size, reverse=True)
         executor = ProcessPoolExecutor(workers, timeout=_IDLE_S)
-        try:
-            futures = {
-                executor.submit(_write_library, kernel, self.path(kernel.symbol)): kernel
-                for kernel in largest_first
-            }
-            for future in as_completed(futures):
-                future.result()
-                yield futures[future]
-        except BrokenExecutor as error:
-            raise CompilationError(
-                f"a process that compiled one of {len(kernels)} kernels died, perhaps for lack of"
-                " memory; what was compiled is kept, so run again"
-            ) from error
-        finally:
-            executor.shutdown(wait=True, kill_workers=True)
+        with tempfile.TemporaryDirectory() as notes:
+            try:
+                futures = {
+                    executor.submit(
+                        _write_in_time, kernel, self.path(kernel.symbol), self._limit_s, notes
+                    ): kernel
+                    for kernel in largest_first
+                }
+                for future in as_completed(futures):
+                    future.result()
+                    yield futures[future]
+            except BrokenExecutor as error:
+                raise self._failure(error, kernels, Path(notes)) from error
+            finally:
+                executor.shutdown(wait=True, kill_workers=True)
+
+    def _failure(
+        self, error: BrokenExecutor, kernels: Sequence[DeviceKernel], notes: Path
+    ) -> CompilationError:
+        now = time.time()
+        ages_s = {note.name: now - note.stat().st_mtime for note in notes.iterdir()}
+        slow = [
+            f"{kernel.name} ({kernel.symbol})"
+            for kernel in kernels
+            if ages_s.get(kernel.symbol, 0) >= self._limit_s
+        ]
+        if was_too_slow(error) and slow:
+            return CompilationError(
+                f"kernel {' or '.join(slow)} did not compile within {self._limit_s:g} s of"
+                " processor time; what else was compiled is kept; express the operators in it"
+                " differently, or give KernelStore a larger limit_s"
+            )
+        return CompilationError(
+            f"a process that compiled one of {len(kernels)} kernels died, perhaps for lack of"
+            " memory; what was compiled is kept, so run again"
+        )
 
     def _find(self, symbol: str) -> tvm.runtime.Module | None:
         path = self.path(symbol)
@@ -170,12 +207,18 @@ def _require_devices(kernels: Iterable[DeviceKernel]) -> None:
         device_of(target)
 
 
-def _write_library(kernel: DeviceKernel, path: Path) -> None:
-    module = compile_kernels([kernel], kernel.target)
+def write_library(kernels: Sequence[DeviceKernel], path: Path) -> None:
+    """Compile kernels of one of `module_groups` into a shared library."""
+    module = compile_kernels(kernels, kernels[0].target)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         unfinished = Path(folder) / path.name
         module.export_library(str(unfinished))
         unfinished.replace(path)
+
+
+def _write_in_time(kernel: DeviceKernel, path: Path, limit_s: float, notes: str) -> None:
+    with noted_in(Path(notes), kernel.symbol), ends_after(limit_s):
+        write_library([kernel], path)
 
 
 def _size(kernel: DeviceKernel) -> int:
