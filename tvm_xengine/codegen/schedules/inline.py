@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection, Sequence
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
@@ -11,20 +12,29 @@ from tvm.s_tir.schedule import SBlockRV, ScheduleError
 _COSTLY = frozenset(
     ["exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "tan"]
 )
+_MOST_REPEATED = 500
+"""Expressions."""
 
 
 def inline_elementwise(sch: s_tir.Schedule) -> None:
     """Compute each elementwise value inside its readers, or else inside its producer.
 
-    A value that costs a transcendental function is not computed twice for that.
+    A value that costs a transcendental function is not computed twice for that. Long ones are not
+    repeated either: a chain of values that each read the one before twice would become as long as
+    a power of two.
     """
     for block in leaf_blocks(sch):
-        if not _is_dear_to_repeat(sch, block):
+        if not _is_dear_to_repeat(sch, block) and not _is_long_to_repeat(
+            sch, block, sch.get_consumers(block)
+        ):
             with contextlib.suppress(ScheduleError):
                 sch.compute_inline(block)
     for block in reversed(leaf_blocks(sch)):
-        with contextlib.suppress(ScheduleError):
-            sch.reverse_compute_inline(block)
+        if not any(
+            _is_long_to_repeat(sch, producer, [block]) for producer in sch.get_producers(block)
+        ):
+            with contextlib.suppress(ScheduleError):
+                sch.reverse_compute_inline(block)
 
 
 def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
@@ -41,6 +51,31 @@ def _is_dear_to_repeat(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     readers = sch.get_consumers(block)
     repeated = len(readers) > 1 or any(is_reduction(sch, reader) for reader in readers)
     return repeated and _has_costly_call(sch.get(block).body)
+
+
+def _is_long_to_repeat(sch: s_tir.Schedule, block: SBlockRV, readers: Sequence[SBlockRV]) -> bool:
+    """Whether `readers` would together hold more than a few dozen lines of copies of a block."""
+    stored = {region.source for region in sch.get(block).writes}
+    copies = sum(_loads(sch.get(reader).body, stored) for reader in readers)
+    return copies > 1 and copies * _length(sch.get(block).body) > _MOST_REPEATED
+
+
+def _loads(stmt: tirx.Stmt, buffers: Collection[ir.Var]) -> int:
+    found: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(stmt, (ir.TensorLoad, found.append))
+    return sum(load.source in buffers for load in found)
+
+
+def _length(stmt: tirx.Stmt) -> int:
+    """Number of expressions in a statement."""
+    found = 0
+
+    def visit(_: ir.Expr) -> None:
+        nonlocal found
+        found += 1
+
+    tvm_ffi.structural_walk(stmt, (ir.Expr, visit))
+    return found
 
 
 def _has_costly_call(stmt: tirx.Stmt) -> bool:
