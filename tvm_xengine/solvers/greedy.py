@@ -29,6 +29,8 @@ _CLOSE_RATIO = 1.005
 """From this multiple of the cheapest possible on, a leaner order is tried too."""
 _DEAR_RATIO = 1.25
 """From this multiple of the cheapest possible on, more than one way to weigh is tried."""
+_MOST_OPS = 12_000
+"""Once something is found, so many ops are walked through in all, in search of something better."""
 
 
 def greedy_schedule(
@@ -62,13 +64,24 @@ def greedy_schedule(
         if len(orders) == 1 and best.value > best.cheapest * _CLOSE_RATIO:
             orders.append(arrays_of(in_lean_order(arrays)))
             best.try_placements(orders[1], weights)
-        if best.value <= best.cheapest * _DEAR_RATIO or (weights not in _LAX and best.schedule):
+        is_enough = (
+            weights not in _LAX and best.schedule is not None and best.ops_walked > _MOST_OPS
+        )
+        if best.value <= best.cheapest * _DEAR_RATIO or is_enough:
             break
     return best.schedule
 
 
 class _Best:
-    """The best schedule so far."""
+    """The best schedule so far.
+
+    Attributes
+    ----------
+    ops_walked
+        Over how many ops walks went, as a measure of work that is the same on every machine.
+    settled
+        Orders and placements under which nothing had to be evicted, so that weights do not matter.
+    """
 
     def __init__(
         self,
@@ -81,12 +94,20 @@ class _Best:
         self.on_schedule = on_schedule
         self.schedule: Schedule | None = None
         self.value = np.inf
+        self.ops_walked = 0
+        self.settled: set[tuple[int, int]] = set()
         self.cheapest = float(arrays.op_price(objective)[arrays.needed_ops].min(axis=1).sum())
 
     def try_placements(self, arrays: Arrays, weights: _Weights) -> None:
         """Run on every placement and keep what is better."""
-        for op_price in _placements(arrays, self.objective):
-            schedule = _run(arrays, op_price, weights, self.objective)
+        for number, op_price in enumerate(_placements(arrays, self.objective)):
+            if (id(arrays), number) in self.settled:
+                continue
+            walk = _Walk(arrays, op_price, weights, self.objective)
+            schedule = _schedule_of(walk)
+            self.ops_walked += arrays.n_ops
+            if schedule is not None and not walk.has_evicted:
+                self.settled.add((id(arrays), number))
             simulation = accepted(self.problem, schedule)
             if simulation is not None and self.objective.of(simulation) < self.value:
                 self.value, self.schedule = self.objective.of(simulation), schedule
@@ -119,13 +140,13 @@ class _Weights:
 
 _LAX = (_Weights(), _Weights(may_move=False))
 _FRUGAL = (
+    _Weights(distance=0.0),
+    _Weights(price=0.0, distance=0.0),
     _Weights(price=0.5),
-    _Weights(price=1.0, size=1.0, distance=0.0),
     _Weights(price=0.0),
     _Weights(price=0.0, size=0.0),
     _Weights(price=0.5, size=2.0),
-    _Weights(price=1.0, size=0.5, distance=2.0),
-    _Weights(price=0.0, size=1.0, distance=0.0),
+    _Weights(size=0.5, distance=2.0),
 )
 
 
@@ -163,15 +184,13 @@ class _DeadEnd(Exception):
     """The walk cannot go on within the budgets."""
 
 
-def _run(
-    arrays: Arrays, op_price: Floats, weights: _Weights, objective: Objective
-) -> Schedule | None:
-    walk = _Walk(arrays, op_price, weights, objective)
+def _schedule_of(walk: _Walk) -> Schedule | None:
+    """What the walk comes to; None if it does not get to the end."""
     try:
         walk.run()
     except _DeadEnd:
         return None
-    return with_frees(arrays.problem, arrays.steps(walk.kinds, walk.rows))
+    return with_frees(walk.arrays.problem, walk.arrays.steps(walk.kinds, walk.rows))
 
 
 class _Walk:
@@ -208,6 +227,7 @@ class _Walk:
         self.kinds: list[int] = []
         self.rows: list[tuple[int, int, int]] = []
         self.step_limit = 5 * arrays.n_ops + 500
+        self.has_evicted = False
         self.now = 0
         self.ran = [False] * arrays.n_ops
         self.ran_on = [0] * arrays.n_ops
@@ -448,6 +468,7 @@ class _Walk:
         """Evict from device d until `size_bytes` more fit."""
         banned: set[int] = set()
         while self.room[d] < size_bytes:
+            self.has_evicted = True
             held = np.flatnonzero(self.on[d] & (self.pins[d] == 0) & (self.arrays.size_bytes > 0))
             held = held[[t not in banned for t in held.tolist()]] if banned else held
             if not len(held):
