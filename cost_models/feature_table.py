@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FEATURE_SET = "kernel-v3"
+FEATURE_SET = "kernel-v4"
 """Version of `tvm_xengine.cost_models.features`; models of another version are refused."""
 
 BODY_SLOTS = ("0", "1", "2", "3", "4", "5")
@@ -16,6 +16,9 @@ BODY_SLOTS = ("0", "1", "2", "3", "4", "5")
 
 PLAIN_SLOT = "plain"
 """The same for the body that takes most cycles among those written without vectors."""
+
+STAGES = "library_stage"
+"""In the names of features that only a library itself can tell: what it runs for a call."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.cost_models.accesses import Access
 from tvm_xengine.cost_models.bodies import Body, bodies_of
-from tvm_xengine.cost_models.expressions import OP_CLASSES, Loop, Ops
+from tvm_xengine.cost_models.expressions import OP_CLASSES, Loop, Ops, no_ops
 from tvm_xengine.cost_models.feature_table import BODY_SLOTS, PLAIN_SLOT, KernelFeatures
 from tvm_xengine.cost_models.library_features import library_cycles, library_features
 from tvm_xengine.cost_models.machine import Machine, machine_of
@@ -57,7 +57,7 @@ def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
     named["automatic_share"] = automatic_cycles / total_cycles
     ranked = sorted(bodies, key=lambda body: body.total_cycles, reverse=True)
     plain = next((body for body in ranked if _is_plain(body)), None)
-    nothing = _body_part(None, runs, total_cycles, machine)
+    nothing = _no_body()
     described = [
         _body_part(body, runs, total_cycles, machine) for body in ranked[: len(BODY_SLOTS)]
     ]
@@ -191,6 +191,12 @@ def _count_pattern(counts: dict[str, float], access: Access, count: float) -> No
         counts[_CONFLICTING] += count
 
 
+@cache
+def _no_body() -> Mapping[str, float]:
+    machine = Machine(vector_bytes=1, cores=1, has_fma=False, caches_bytes=(1, 1, 1))
+    return _body_part(None, (), 1.0, machine)
+
+
 def _called_part(
     nothing: Mapping[str, float], cycles: float, total_cycles: float
 ) -> dict[str, float]:
@@ -211,7 +217,7 @@ def _body_part(
     loops = body.loops if body else ()
     loads = [load for s in statements for load in s.loads]
     stores = [s.store for s in statements]
-    ops = {name: sum(s.ops[name] for s in statements) for name in OP_CLASSES}
+    ops = _summed(s.ops for s in statements)
     depths = [len(loops) - 1 - place for place in range(_INNER_LOOPS)]
     mine = [run for run in runs if body is not None and run.loops is body.loops]
     found = footprints(mine, [0, *(max(0, depth) for depth in depths)])
@@ -265,6 +271,12 @@ def _body_part(
             f"log_held_in{place}": _log(found[place + 1].held_bytes),
         }
     return values
+
+
+def _summed(each: Iterable[Ops]) -> Ops:
+    """How many operations of each class together."""
+    columns = zip(*(ops.values() for ops in each), strict=True)
+    return {**no_ops(), **dict(zip(OP_CLASSES, map(sum, columns), strict=False))}
 
 
 def _is_plain(body: Body) -> bool:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from tvm_xengine.cost_models.feature_table import STAGES
 from tvm_xengine.cost_models.machine import Machine
 from tvm_xengine.libraries.library_call import LibraryCall, OptionValue
+from tvm_xengine.libraries.product import product_of
+from tvm_xengine.libraries.stages import Stage, stages_of
 
 _KINDS = ("convolution", "conv", "linear", "matmul", "softmax", "norm", "pool")
 _WORDS = (
@@ -15,13 +19,34 @@ _WORDS = (
 )
 """Parts of the names of operations."""
 
+_CODES = (
+    *("brg", "brgconv", "strided", "jit", "1x1", "dw", "simple"),
+    *("ncsp", "nspc", "bnorm", "tbb"),
+)
+"""Parts of the names of oneDNN's implementations."""
+
+_COPIES = ("blk", "uni", "other")
+"""Codes that lay tensors out otherwise: of blocks, of any layout, and the rest."""
+
+_VECTORS_BYTES = {"avx512": 64, "avx2": 32, "avx": 32, "sse41": 16}
+
+_LANES = 16
+"""Numbers in the widest vector."""
+
 _SHAPES = 3
 _RANK = 4
 _FLOPS_PER_LANE_AND_CYCLE = 4.0
 
 
 def library_features(call: LibraryCall | None, flops: float) -> dict[str, float]:
-    """The operation, its shapes and options; zeros where all of a kernel is generated."""
+    """The operation, its shapes and options, and what the library runs for it; zeros where all of
+    a kernel is generated.
+
+    Raises
+    ------
+    LibraryError
+        When the library is missing here.
+    """
     shapes = () if call is None else (*call.shapes[:2], call.shapes[-1])
     values = {
         "is_library": float(call is not None),
@@ -41,19 +66,113 @@ def library_features(call: LibraryCall | None, flops: float) -> dict[str, float]
         for axis in range(_RANK):
             extent = shape[axis] if axis < len(shape) else 0
             values[f"log_library_extent{number}_{axis}x"] = _log(extent)
-    return values
+    stages = () if call is None else stages_of(call)
+    return values | _of_product(call) | _of_window(call) | _of_stages(stages)
+
+
+def _of_product(call: LibraryCall | None) -> dict[str, float]:
+    """Extents of the matrices that it multiplies, and what is left of the last vector."""
+    product = None if call is None else product_of(call)
+    batch, rows, columns, inner = (
+        (0, 0, 0, 0)
+        if product is None
+        else (product.batch, product.rows, product.columns, product.inner)
+    )
+    return {
+        "log_library_product_batch": _log(batch),
+        "log_library_product_rows": _log(rows),
+        "log_library_product_columns": _log(columns),
+        "log_library_product_inner": _log(inner),
+        "library_product_remainder": float(columns % _LANES),
+        "library_product_inner_remainder": float(inner % _LANES),
+    }
+
+
+def _of_window(call: LibraryCall | None) -> dict[str, float]:
+    option = {} if call is None else call.option
+    window = option.get("pool_size")
+    if call is not None and "conv" in call.operation:
+        window = call.shapes[-1 if "weight" in call.operation else 1][2:]
+    return {
+        "library_window": _volume(window),
+        "library_stride": _volume(option.get("strides")),
+        "library_dilation": _volume(option.get("dilation")),
+        "library_padding": _number(option.get("padding")),
+        "log_library_groups": _log(_number(option.get("groups"))),
+    }
+
+
+def _of_stages(stages: Sequence[Stage]) -> dict[str, float]:
+    """How many functions run; the code of the one that has most bytes; bytes that are copied."""
+    working = [stage for stage in stages if not stage.is_copy]
+    main = _main_stage(stages)
+    words = frozenset() if main is None else _words(main)
+    copied = dict.fromkeys(_COPIES, 0)
+    for stage in stages:
+        if stage.is_copy:
+            kind = next((kind for kind in _COPIES if kind in _words(stage)), _COPIES[-1])
+            copied[kind] += stage.tensors_bytes
+    values = {
+        f"log_{STAGES}s": _log(len(stages)),
+        f"{STAGES}_copies": float(len(stages) - len(working)),
+        f"log_{STAGES}_bytes": _log(sum(stage.tensors_bytes for stage in working)),
+        f"{STAGES}_vector": float(
+            max((size for name, size in _VECTORS_BYTES.items() if name in words), default=0)
+        ),
+    }
+    values |= {f"log_{STAGES}_copied_{kind}": _log(size) for kind, size in copied.items()}
+    return values | {f"{STAGES}_code_{code}": float(code in words) for code in _CODES}
+
+
+def _words(stage: Stage) -> frozenset[str]:
+    return frozenset(stage.implementation.replace(":", "_").split("_"))
 
 
 def library_cycles(call: LibraryCall | None, flops: float, machine: Machine) -> float:
-    """Cycles at the peak of one core; at least some for setting out."""
+    """Cycles at the peak of one core, lanes without work included; at least some for setting out.
+
+    Raises
+    ------
+    LibraryError
+        When the library is missing here.
+    """
     if call is None:
         return 0.0
-    return max(1.0, flops / (_FLOPS_PER_LANE_AND_CYCLE * max(1, machine.vector_bytes // 4)))
+    lanes = max(1, machine.vector_bytes // 4)
+    return max(
+        1.0, _times_for_full_lanes(call, lanes) * flops / (_FLOPS_PER_LANE_AND_CYCLE * lanes)
+    )
+
+
+def _times_for_full_lanes(call: LibraryCall, lanes: int) -> float:
+    """How many times the operations of a product are done because vectors are not full.
+
+    Products of matrices have vectors of columns, convolutions vectors of channels.
+    """
+    product = product_of(call)
+    main = _main_stage(stages_of(call))
+    if product is None or main is None:
+        return 1.0
+    words = _words(main)
+    if "dw" in words:
+        return 1.0
+    extent = product.columns if "brg" in words else product.rows
+    return math.ceil(extent / lanes) * lanes / extent
+
+
+def _main_stage(stages: Sequence[Stage]) -> Stage | None:
+    """The one that has most bytes, of those that do more than to copy."""
+    working = [stage for stage in stages if not stage.is_copy]
+    return max(working, key=lambda stage: stage.tensors_bytes, default=None)
 
 
 def _sum_of_options(call: LibraryCall) -> float:
     """Strides, dilations, paddings and groups tell calls of equal shapes apart."""
     return float(sum(_number(value) * (1 + place) for place, (_, value) in enumerate(call.options)))
+
+
+def _volume(value: OptionValue) -> float:
+    return math.prod(map(_number, value)) if isinstance(value, tuple) else _number(value)
 
 
 def _number(value: OptionValue) -> float:

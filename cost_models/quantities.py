@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tvm_xengine.cost_models.dataset import TIR, Dataset
-from tvm_xengine.cost_models.feature_table import FeatureTable
+from tvm_xengine.cost_models.feature_table import STAGES, FeatureTable
 from tvm_xengine.errors import InvalidDatasetError
 
 ALIGNMENT_BYTES = 64
@@ -39,8 +39,9 @@ def memory_of_calls(data: Dataset) -> Dataset:
     """The kernels that a library computes; labels are `ALIGNMENT_BYTES` + bytes of workspace.
 
     The exact number is known for every library that we call, and plans use that. This is for
-    libraries that do not say, and to see how well such a guess would do: features that know
-    the workspace are left out, and the unit of the rate is a byte of inputs and outputs.
+    libraries that do not say, and to see how well such a guess would do: features that know the
+    workspace, or what the library will run, are left out, and the unit of the rate is a byte of
+    inputs and outputs.
 
     Raises
     ------
@@ -54,7 +55,11 @@ def memory_of_calls(data: Dataset) -> Dataset:
             " collect --sources onednn tir"
         )
     part = data.take(rows)
-    names = [name for name in part.table.names if "library" in name or name in _SIZES]
+    names = [
+        name
+        for name in part.table.names
+        if ("library" in name and STAGES not in name) or name in _SIZES
+    ]
     table = FeatureTable(
         feature_set=part.table.feature_set,
         names=tuple(names),

@@ -19,6 +19,7 @@ from tvm_xengine.cost_models.random_layers import (
     plain_block,
     residual_block,
 )
+from tvm_xengine.cost_models.random_sequences import sequences
 from tvm_xengine.cost_models.random_small_layers import normed_rows, shared_products, tiny_maps
 from tvm_xengine.frontends.model import ForwardModel, static_shape
 from tvm_xengine.frontends.zoo.layers import build_network
@@ -34,9 +35,9 @@ def random_network(seed: int, batch_size: int) -> ForwardModel:
     kinds: tuple[Callable[[RandomLayers], relax.Expr], ...] = (
         *(_images, _hourglass, _vectors, _tokens),
         *(_late_stages, _each_channel, _wide_vectors, _large_tensors, _curves),
-        *(tiny_maps, normed_rows, shared_products, _smooth),
+        *(tiny_maps, normed_rows, shared_products, _smooth, sequences),
     )
-    shares = (0.15, 0.07, 0.05, 0.12, 0.08, 0.12, 0.05, 0.07, 0.08, 0.06, 0.05, 0.05, 0.05)
+    shares = (0.12, 0.06, 0.05, 0.11, 0.08, 0.12, 0.05, 0.07, 0.08, 0.06, 0.05, 0.05, 0.05, 0.05)
     body = kinds[int(rng.choice(len(kinds), p=shares))]
     return build_network(
         f"random{seed}", seed, lambda layers: body(RandomLayers(layers, rng, batch_size))

@@ -18,7 +18,7 @@ from tvm_xengine.codegen.inplace import InplacePair
 from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
 from tvm_xengine.cost_models.feature_table import FEATURE_SET
 from tvm_xengine.cost_models.features import kernel_features
-from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.errors import InvalidDatasetError, LibraryError
 from tvm_xengine.libraries.library_call import LibraryCall, OptionValue
 
 
@@ -79,7 +79,8 @@ def refresh_features(
 ) -> tuple[int, int]:
     """Read the features of this version off the kernels of a dataset whose features are older.
 
-    Returns how many were renewed, and how many were not because their source is missing. What is
+    Returns how many were renewed, and how many were not because their source, or the library that
+    computes them, is missing. What is
     done is on disk at once: a second call goes on where the first was interrupted.
 
     Parameters
@@ -92,10 +93,13 @@ def refresh_features(
     missing = 0
     for done, record in enumerate(old, start=1):
         kernel = sources.find(record.kernel, record.device)
-        if kernel is None:
+        try:
+            if kernel is None:
+                missing += 1
+            else:
+                add_kernel(folder, kernel, record.device, record.families)
+        except LibraryError:
             missing += 1
-        else:
-            add_kernel(folder, kernel, record.device, record.families)
         if on_progress is not None:
             on_progress(done, len(old), record.name)
     return len(old) - missing, missing

@@ -43,17 +43,18 @@ class _Pattern:
             self._inside.append((count * each, count * held, low, high))
         self._inside.reverse()
 
-    def touched(self, depth: int, starts_bytes: set[int]) -> tuple[int, int, int, int]:
+    def touched(self, depth: int, starts: _Starts) -> tuple[int, int, int, int]:
         """Of one execution of what is inside `depth` loops: bytes, the bytes that a cache needs to
         hold them, and the range they lie in."""
         touched, held, low, high = self._inside[min(depth, len(self._inside) - 1)]
-        starts = len(starts_bytes)
-        return (
-            starts * touched,
-            starts * held,
-            low + min(starts_bytes),
-            high + max(starts_bytes) + self._at_once,
-        )
+        number, first, last = starts
+        return number * touched, number * held, low + first, high + last + self._at_once
+
+
+_Starts = tuple[int, int, int]
+"""How many places accesses begin at, and the first and last of them, in bytes."""
+
+_Patterns = Sequence[tuple[_Pattern, _Starts]]
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,9 @@ class Footprint:
 def footprints(runs: Sequence[Run], depths: Iterable[int]) -> list[Footprint]:
     """What one execution of what is inside the first `depth` loops touches."""
     patterns = _patterns(runs)
-    return [_union(patterns, depth) for depth in depths]
+    wanted = list(depths)
+    found = {depth: _union(patterns, depth) for depth in set(wanted)}
+    return [found[depth] for depth in wanted]
 
 
 def missed_bytes(runs: Sequence[Run], caches_bytes: Sequence[int]) -> list[float]:
@@ -121,7 +124,7 @@ def missed_bytes(runs: Sequence[Run], caches_bytes: Sequence[int]) -> list[float
 
 def _missed(
     runs: Sequence[Run],
-    patterns: Mapping[_Pattern, set[int]],
+    patterns: _Patterns,
     whole: Footprint,
     depth: int,
     caches_bytes: Sequence[int],
@@ -166,20 +169,28 @@ def _parts(runs: Sequence[Run], depth: int) -> Iterable[list[Run]]:
         yield part
 
 
-def _patterns(runs: Sequence[Run]) -> Mapping[_Pattern, set[int]]:
-    if len(runs) == 1:
-        return runs[0].patterns
+def _patterns(runs: Sequence[Run]) -> _Patterns:
+    """The patterns of all runs, and where they begin."""
+    found = runs[0].patterns if len(runs) == 1 else _united(runs)
+    return [
+        (pattern, (len(starts_bytes), min(starts_bytes), max(starts_bytes)))
+        for pattern, starts_bytes in found.items()
+    ]
+
+
+def _united(runs: Sequence[Run]) -> Mapping[_Pattern, set[int]]:
     found: dict[_Pattern, set[int]] = {}
     for run in runs:
         for pattern, starts_bytes in run.patterns.items():
-            found[pattern] = found[pattern] | starts_bytes if pattern in found else starts_bytes
+            known = found.get(pattern)
+            found[pattern] = starts_bytes if known is None else known | starts_bytes
     return found
 
 
-def _union(patterns: Mapping[_Pattern, set[int]], depth: int) -> Footprint:
+def _union(patterns: _Patterns, depth: int) -> Footprint:
     ranges: dict[int, tuple[int, int, int, int, int]] = {}
-    for pattern, starts_bytes in patterns.items():
-        touched, held, low, high = pattern.touched(depth, starts_bytes)
+    for pattern, starts in patterns:
+        touched, held, low, high = pattern.touched(depth, starts)
         number, size_bytes = pattern.tensor
         if number in ranges:
             more, more_held, lowest, highest, _ = ranges[number]

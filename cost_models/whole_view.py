@@ -17,7 +17,9 @@ _TOTALS = (
     *("log_stores", "log_divides", "log_calls", "log_integer", "log_chain_cycles"),
     *("log_missed_l1", "log_missed_l2", "log_missed_l3", "log_elements", "log_flops"),
     *("log_inputs_bytes", "log_outputs_bytes", "log_workspace_bytes"),
-    *("log_loaded_bytes", "log_stored_bytes"),
+    *("log_loaded_bytes", "log_stored_bytes", "log_library_stage_bytes"),
+    *("log_library_stage_copied_blk", "log_library_stage_copied_uni"),
+    "log_library_stage_copied_other",
 )
 _WORK = "log_work"
 

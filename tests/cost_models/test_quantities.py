@@ -39,11 +39,15 @@ def test_energy_is_learned_where_it_was_measured():
 
 def test_memory_is_learned_from_the_call_alone():
     data = synthetic(600)
-    names = ("log_library_flops", "library_threads", "log_workspace_bytes")
+    names = (
+        *("log_library_flops", "library_threads"),
+        *("log_workspace_bytes", "log_library_stage_bytes"),
+    )
     rng = np.random.default_rng(0)
     threads = rng.choice((1.0, 2.0, 4.0), 600)
     needed = np.round(0.5 * threads * data.table.moved_bytes)
-    values = np.stack([rng.uniform(5, 20, 600), threads, np.log2(needed)], axis=1)
+    known = np.log2(needed)
+    values = np.stack([rng.uniform(5, 20, 600), threads, known, known], axis=1)
     data = replace(
         data,
         table=replace(data.table, names=names, values=values),

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm_xengine.cost_models.random_elementwise import self_gated
 from tvm_xengine.cost_models.random_layers import RandomLayers
 from tvm_xengine.cost_models.random_network import random_network
+from tvm_xengine.cost_models.random_sequences import sequences
 from tvm_xengine.cost_models.random_small_layers import normed_rows, shared_products, tiny_maps
 from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.frontends.zoo.layers import build_network
@@ -37,7 +38,7 @@ def _calls(model):
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("body", [tiny_maps, normed_rows, shared_products])
+@pytest.mark.parametrize("body", [tiny_maps, normed_rows, shared_products, sequences])
 def test_small_layers_can_be_trained(body, seed):
     model = _network(body, seed, batch_size=(1, 2, 7, 32)[seed % 4])
     assert build_training_step(model).mod.functions
@@ -67,6 +68,20 @@ def test_rows_are_normed_in_two_dimensions_few_and_thousands():
     ]
     assert all(len(data) == 2 and data[0] >= 2 for data in rows)
     assert min(data[0] for data in rows) < 16 and max(data[0] for data in rows) > 2000
+
+
+def test_sequences_have_windows_of_one_moment_and_of_many():
+    found = [
+        tensors
+        for seed in range(40)
+        for op, tensors in _calls(_network(sequences, seed, 1 + seed % 16))
+        if op == "nn.conv1d"
+    ]
+    windows = Counter(weight[2] for _, weight in found)
+    assert windows[1] > len(found) / 5 and len(windows) >= 6
+    assert any(weight[1] == 1 < data[1] for data, weight in found)
+    lengths = [data[2] for data, _ in found]
+    assert min(lengths) < 16 and max(lengths) > 500
 
 
 def test_weights_of_products_are_shared():

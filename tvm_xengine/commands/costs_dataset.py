@@ -42,8 +42,8 @@ def refresh_dataset(request: CostsRequest, console: Console) -> dict[str, Any]:
         renewed, missing = refresh_features(folder, track("reading features"))
     if missing:
         raise InvalidDatasetError(
-            f"{folder.folder}: {renewed} kernels have features {FEATURE_SET} now, and {missing} were"
-            " collected without their source; collect them again"
+            f"{folder.folder}: {renewed} kernels have features {FEATURE_SET} now; {missing} were"
+            " collected without their source, or by a library that is missing here"
         )
     console.print(f"{renewed} kernels have features {FEATURE_SET} now")
     return {"renewed": renewed, "feature_set": FEATURE_SET}

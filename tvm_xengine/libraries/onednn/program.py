@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_xengine.byte_sizes import round_up
 from tvm_xengine.libraries.onednn.descriptors import MemoryDesc, PrimitiveDesc
@@ -35,10 +35,17 @@ class Placed:
 
 @dataclass(frozen=True)
 class Execution:
-    """One primitive and its tensors, by ``DNNL_ARG_*``."""
+    """One primitive and its tensors, by ``DNNL_ARG_*``.
+
+    Attributes
+    ----------
+    is_copy
+        Whether it only lays a tensor out otherwise.
+    """
 
     desc: PrimitiveDesc
     arguments: Mapping[int, Placed]
+    is_copy: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,8 @@ class ProgramBuilder:
     def copy(self, source: Placed, target: Placed) -> None:
         """Copy a tensor into another layout, or to another element type."""
         primitive = self._library.describe_reorder(source.desc, target.desc)
-        self.run(primitive, {ARG_SRC: source, ARG_DST: target})
+        arguments = {ARG_SRC: source, ARG_DST: target}
+        self._executions.append(Execution(primitive, arguments, is_copy=True))
 
     def program(self) -> Program:
         """What was added."""
@@ -127,5 +135,5 @@ class ProgramBuilder:
             arguments = dict(execution.arguments)
             if desc.size_bytes:
                 arguments[ARG_SCRATCHPAD] = Placed(SCRATCH, start, desc)
-            executions.append(Execution(execution.desc, arguments))
+            executions.append(replace(execution, arguments=arguments))
         return Program(tuple(executions), start + round_up(own_bytes, _ALIGNMENT_BYTES))

@@ -1,0 +1,89 @@
+"""Calls that a library computes in other ways look different to a model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.libraries.onednn_twins import needs_onednn
+from tvm_xengine.cost_models.library_features import library_cycles, library_features
+from tvm_xengine.cost_models.machine import Machine
+from tvm_xengine.libraries.flops import flops
+from tvm_xengine.libraries.library_call import LibraryCall
+
+WINDOW = (("dilation", (1, 1)), ("groups", 1), ("strides", (1, 1)))
+
+
+def features(call):
+    return library_features(call, 0.0 if call is None else flops(call))
+
+
+def convolution(channels, extent, size):
+    border = size // 2
+    image = (2, channels, extent, extent)
+    return LibraryCall(
+        "convolution",
+        (*WINDOW, ("padding", (border,) * 4)),
+        (image, (channels, channels, size, size), image),
+        threads=1,
+    )
+
+
+def batch_norm(shape):
+    channels = (shape[1],)
+    return LibraryCall(
+        "batch_norm_forward",
+        (("epsilon", 1e-5), ("relu", False)),
+        (shape, channels, channels, shape, channels, channels),
+        threads=1,
+        num_outputs=3,
+    )
+
+
+@needs_onednn
+def test_every_call_has_the_same_names_and_finite_numbers():
+    nothing = features(None)
+    assert not any(nothing.values())
+    for call in (convolution(16, 8, 3), convolution(16, 8, 1), batch_norm((4, 8, 6, 6))):
+        found = features(call)
+        assert list(found) == list(nothing)
+        assert np.isfinite(list(found.values())).all()
+
+
+@needs_onednn
+def test_a_window_needs_blocks_of_channels_and_one_pixel_does_not():
+    wide, narrow = features(convolution(32, 8, 3)), features(convolution(32, 8, 1))
+    assert wide["library_stage_copies"] >= 2 and narrow["library_stage_copies"] == 0
+    assert narrow["library_stage_code_brg"] and not wide["library_stage_code_brg"]
+    copied = [name for name in wide if name.startswith("log_library_stage_copied")]
+    assert max(wide[name] for name in copied) > 10 and not any(narrow[name] for name in copied)
+
+
+@needs_onednn
+def test_the_copies_of_padded_channels_count_in_full():
+    # 17 channels fill two blocks of 16.
+    odd, even = features(convolution(17, 8, 3)), features(convolution(16, 8, 3))
+    assert odd["log_library_stage_bytes"] - even["log_library_stage_bytes"] > 0.8
+
+
+@needs_onednn
+def test_norms_of_rows_and_of_images_run_other_code():
+    names = [name for name in features(None) if name.startswith("library_stage_code")]
+    rows, image = features(batch_norm((512, 64))), features(batch_norm((8, 64, 8, 8)))
+    assert [rows[name] for name in names] != [image[name] for name in names]
+
+
+@needs_onednn
+def test_a_product_of_one_column_takes_the_cycles_of_a_whole_vector():
+    machine = Machine(
+        vector_bytes=64, cores=1, has_fma=True, caches_bytes=(1 << 15, 1 << 20, 1 << 25)
+    )
+
+    def cycles(call):
+        return library_cycles(call, flops(call), machine)
+
+    one, all_lanes = convolution(64, 1, 1), convolution(64, 4, 1)
+    assert flops(all_lanes) == 16 * flops(one)
+    assert cycles(all_lanes) == cycles(one)
+    # Channels fill the vectors of a convolution with a window.
+    assert cycles(convolution(17, 8, 3)) == pytest.approx(cycles(convolution(32, 8, 3)) * 17 / 32)
