@@ -18,7 +18,7 @@ from tvm_xengine.solvers.search.anneal import EXCESS, VALUE, anneal
 from tvm_xengine.solvers.search.arrays import arrays_of
 from tvm_xengine.solvers.search.blocks import surroundings_of
 from tvm_xengine.solvers.search.chance import chance
-from tvm_xengine.solvers.search.decisions import EVERYWHERE, copied, keep_everything
+from tvm_xengine.solvers.search.decisions import EVERYWHERE, WAYS, copied, keep_everything
 from tvm_xengine.solvers.search.decoder import decode
 from tvm_xengine.solvers.search.driver import search
 from tvm_xengine.solvers.search.encode import decisions_of
@@ -42,7 +42,7 @@ def test_the_decoder_counts_as_the_referee_does(objective, problem, seed):
     x.push[changed] = rng.integers(0, 1 << arrays.n_devices, changed.sum()) & x.keep[changed]
     x.level[:] = rng.integers(1, 4, len(x.level))
     ahead = rng.random(arrays.n_ops) < 0.3
-    x.ahead[ahead] = rng.integers(0, 2 * arrays.n_tensors * arrays.n_devices, ahead.sum())
+    x.ahead[ahead] = rng.integers(0, WAYS * arrays.n_tensors * arrays.n_devices, ahead.sum())
     work = workspace_of(arrays)
     value, excess = decode(static_of(arrays, objective), x, work)
     if not np.isfinite(value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.search.blocks import Surroundings
 from tvm_xengine.solvers.search.chance import AHEAD, Chance, below, change
-from tvm_xengine.solvers.search.decisions import Decisions, moved
+from tvm_xengine.solvers.search.decisions import BRING, Decisions, moved
 from tvm_xengine.solvers.search.gaps import any_return, begin_of, gap_at
 from tvm_xengine.solvers.search.static import Static
 from tvm_xengine.solvers.search.work import Work
@@ -25,20 +25,20 @@ def bring_ahead(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) ->
         t, d, place = any_return(g, x, w, c)
         if t >= 0:
             since = begin_of(g, x, gap_at(g, n, x, t, place))
-            move_between(g, x, c, t, d, since, place, False)
+            move_between(g, x, c, t, d, since, place, BRING)
             return
 
 
 @inner
 def move_between(
-    g: Static, x: Decisions, c: Chance, t: int, d: int, since: int, place: int, is_alone: bool
+    g: Static, x: Decisions, c: Chance, t: int, d: int, since: int, place: int, how: int
 ) -> None:
     """Have t on d after one of the ops from `since` on and before the op at `place`."""
     if since < place:
         to = last_chance(g, x, t, since, place)
         if to < 0 or below(c, 2) == 0:
             to = since + below(c, place - since)
-        change(x, c, AHEAD, x.order[to], moved(t, d, len(g.device), is_alone))
+        change(x, c, AHEAD, x.order[to], moved(t, d, len(g.device), how))
 
 
 @inner
@@ -64,6 +64,6 @@ def make_way_here(x: Decisions, w: Work, c: Chance, step: int, devices: int) -> 
     s = step - 1
     while place > 0 and s >= 0 and w.step[s].place == place:
         if w.step[s].kind == 1 and w.step[s].dst == d:
-            change(x, c, AHEAD, x.order[place - 1], moved(w.step[s].item, d, devices, False))
+            change(x, c, AHEAD, x.order[place - 1], moved(w.step[s].item, d, devices, BRING))
             return
         s -= 1

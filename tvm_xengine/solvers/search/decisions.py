@@ -13,6 +13,9 @@ EVERYWHERE = 255
 """Value of `Decisions.keep` under which a tensor stays wherever it is."""
 NEVER = 99
 """Value of `Decisions.level` under which what is brought back for another op never stays."""
+BRING, BRING_ALONE, DROP = range(3)
+"""What `Decisions.ahead` does to a tensor: have it on a device, there and nowhere else, not there."""
+WAYS = 3
 
 
 class Decisions(NamedTuple):
@@ -31,9 +34,10 @@ class Decisions(NamedTuple):
         another op is dropped again, until it was brought back `level` times.
         Gap k < touches begins after touch k; gap touches + t before tensor t's first touch.
     ahead
-        For each op a tensor that is brought somewhere right after its first run, as `moved` says,
-        or -1. So a tensor can be made once more before what it is made from is overwritten, and
-        can leave in the middle of a gap or return before the op that needs it.
+        For each op a tensor that is brought somewhere or dropped right after its first run, as
+        `moved` says, or -1. So a tensor can be made once more before what it is made from is
+        overwritten, and can leave in the middle of a gap, where it was needed until then to make
+        something else again, or return before the op that needs it.
     """
 
     order: Ints
@@ -83,6 +87,6 @@ def copied(x: Decisions) -> Decisions:
 
 
 @entry
-def moved(t: int, d: int, devices: int, is_alone: bool) -> int:
-    """Value of `Decisions.ahead`: tensor t comes to device d, and stays nowhere else if alone."""
-    return 2 * (t * devices + d) + (1 if is_alone else 0)
+def moved(t: int, d: int, devices: int, how: int) -> int:
+    """Value of `Decisions.ahead`: what happens to tensor t on device d, one of `BRING` and so on."""
+    return WAYS * (t * devices + d) + how

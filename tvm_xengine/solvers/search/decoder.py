@@ -14,7 +14,14 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.compiled import entry, inlined
-from tvm_xengine.solvers.search.decisions import EVERYWHERE, NEVER, Decisions
+from tvm_xengine.solvers.search.decisions import (
+    BRING_ALONE,
+    DROP,
+    EVERYWHERE,
+    NEVER,
+    WAYS,
+    Decisions,
+)
 from tvm_xengine.solvers.search.measure import makespan, measure_memory
 from tvm_xengine.solvers.search.static import Static
 from tvm_xengine.solvers.search.work import PLACE, STAYS, STEPS, TRANSIENTS, Work
@@ -100,8 +107,11 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
 
 @inlined
 def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
-    """Bring a tensor somewhere, unless it is not yet made, lost, or overwritten there."""
-    t, d = what // 2 // len(g.device), what // 2 % len(g.device)
+    """Bring a tensor somewhere, unless it is not yet made, lost, or overwritten there; or drop it."""
+    t, d = what // WAYS // len(g.device), what // WAYS % len(g.device)
+    if what % WAYS == DROP:
+        _drop(g, w, t, w.tensor[t].on & ~(1 << d))
+        return True
     if (w.tensor[t].overwritten >> d) & 1:
         return True
     i = g.tensor[t].producer
@@ -111,7 +121,7 @@ def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
         return True
     if not (w.tensor[t].on >> d) & 1 and not _bring(g, x, w, t, d):
         return False
-    if what % 2:
+    if what % WAYS == BRING_ALONE:
         w.tensor[t].on = 1 << d
         w.tensor[t].returned = NEVER  # it is not for another op that it came
     return True
@@ -119,7 +129,7 @@ def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
 
 @inlined
 def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
-    """Push and drop tensor t as its new gap says; what cannot be made again is not dropped."""
+    """Push and drop tensor t as its new gap says."""
     push = x.push[gap] & ~w.tensor[t].on & ~w.tensor[t].overwritten
     if push and w.tensor[t].on:
         for d in range(len(g.device)):
@@ -128,10 +138,15 @@ def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
                 if source >= 0 and not _copy_along(g, w, t, source, d):
                     return False
     w.tensor[t].returned = 0
-    left = w.tensor[t].on & x.keep[gap]
+    _drop(g, w, t, w.tensor[t].on & x.keep[gap])
+    return True
+
+
+@inlined
+def _drop(g: Static, w: Work, t: int, left: int) -> None:
+    """Hold tensor t on the devices `left` only; what cannot be made again is not dropped."""
     if left or (g.tensor[t].producer >= 0 and g.op[g.tensor[t].producer].recomputable):
         w.tensor[t].on = left
-    return True
 
 
 @inlined

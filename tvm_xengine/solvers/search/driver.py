@@ -35,8 +35,8 @@ from tvm_xengine.solvers.search.decisions import (
     keep_everything,
 )
 from tvm_xengine.solvers.search.decoder import decode
-from tvm_xengine.solvers.search.encode import decisions_of
 from tvm_xengine.solvers.search.guide import Guide
+from tvm_xengine.solvers.search.mend import mended_decisions_of
 from tvm_xengine.solvers.search.static import static_of
 from tvm_xengine.solvers.search.work import schedule_left_in, workspace_of
 
@@ -292,7 +292,7 @@ class _Search:
 
     def _candidates(self, schedule: Schedule | None) -> Iterator[Decisions]:
         if schedule is not None:
-            yield decisions_of(self.arrays, schedule)
+            yield self._decisions_of(schedule)
         else:
             for factor in _LOOSER:
                 looser = {
@@ -301,9 +301,14 @@ class _Search:
                 }
                 lax = greedy_schedule(self.problem.with_budgets(looser), objective=self.objective)
                 if lax is not None:
-                    yield decisions_of(self.arrays, lax)
+                    yield self._decisions_of(lax)
                     break
         yield from self._plain_starts(is_frugal=schedule is None)
+
+    def _decisions_of(self, schedule: Schedule) -> Decisions:
+        return mended_decisions_of(
+            self.arrays, schedule, self.best_value * (1 + 1e-9), self.static, self.work
+        )
 
     def _plain_starts(self, *, is_frugal: bool) -> Iterator[Decisions]:
         """All is kept, on the cheapest or on one device, and, if frugal, much is dropped."""

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tvm_xengine.residency import Instance, trace_residency
 from tvm_xengine.schedule import Compute, Schedule, Transfer
 from tvm_xengine.solvers.search.arrays import END_NOWHERE, Arrays, Ints
-from tvm_xengine.solvers.search.decisions import NEVER, Decisions, keep_everything, moved
+from tvm_xengine.solvers.search.decisions import (
+    BRING,
+    DROP,
+    EVERYWHERE,
+    NEVER,
+    Decisions,
+    keep_everything,
+    moved,
+)
+
+
+class Doubt(NamedTuple):
+    """Another decision for a gap, which may come closer to what a schedule does.
+
+    Where it drops a tensor in the middle of a gap, which decisions express only for one tensor
+    behind the first run of an op: `ahead` of `op`, if that is not -1. And where it drops for good
+    what would make up for a copy: decisions repeat what they can where that is cheaper.
+    """
+
+    gap: int
+    keep: int
+    push: int
+    op: int = -1
+    ahead: int = -1
 
 
 def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
-    """Decisions that decode to `schedule` or to something close to it.
+    """Decisions that decode to `schedule` or to something close to it, see `encoded`."""
+    return encoded(arrays, schedule)[0]
+
+
+def encoded(arrays: Arrays, schedule: Schedule) -> tuple[Decisions, list[Doubt]]:
+    """Decisions that decode to `schedule` or to something close to it, and where they are in doubt.
 
     Not every valid schedule can be expressed: a tensor that is held until another one is
     recomputed and dropped in the same gap is taken to be held all through or not at all.
@@ -41,6 +70,14 @@ def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
     x.order[:] = list(first_step)
     x.position[x.order] = np.arange(len(x.order))
 
+    doubts: list[Doubt] = []
+    behind_copies = {
+        position[name]
+        for step in schedule.steps
+        if isinstance(step, Transfer) and step.tensor in graph.producer
+        for name in graph.reads[graph.producer[step.tensor]]
+    }
+    first_steps = np.array(list(first_step.values()))
     served_from = _served_from(first_step, len(schedule.steps))
     touches: list[list[tuple[int, int]]] = [[] for _ in graph.bases]  # (step, gap) of each tensor
     for i, step_index in first_step.items():
@@ -56,9 +93,14 @@ def decisions_of(arrays: Arrays, schedule: Schedule) -> Decisions:
         ends.append(served_from[len(schedule.steps)] if delivered else None)
         before = [begin for begin, _ in (own[0], *own[:-1])]
         for (begin, gap), end, since in zip(own, ends, before, strict=True):
-            _decide(x, gap, since, begin, end, _Stays(tuple(stays[t]), schedule, index))
-    _bring_ahead(x, arrays, schedule, residency.instances, np.array(list(first_step.values())))
-    return x
+            held_by = _Stays(tuple(stays[t]), schedule, index)
+            _decide(x, gap, since, begin, end, held_by)
+            if end is not None:
+                doubts += _doubts(x, arrays, t, (gap, begin, end), held_by, first_steps)
+            if end is None and t in behind_copies:
+                doubts.append(Doubt(gap, 0, 0))
+    _bring_ahead(x, arrays, schedule, residency.instances, first_steps)
+    return x, doubts
 
 
 def _bring_ahead(
@@ -94,7 +136,7 @@ def _bring_ahead(
         )
         is_ahead = makes_way or (not is_at_once and stay.end > first_step[place])
         if is_ahead and t not in touched:
-            x.ahead[before] = moved(t, index[stay.device], arrays.n_devices, False)
+            x.ahead[before] = moved(t, index[stay.device], arrays.n_devices, BRING)
 
 
 @dataclass(frozen=True)
@@ -121,6 +163,28 @@ def _served_from(first_step: dict[int, int], steps: int) -> dict[int, int]:
         result[step_index] = previous
         previous = step_index + 1
     return result
+
+
+def _doubts(
+    x: Decisions,
+    arrays: Arrays,
+    t: int,
+    gap: tuple[int, int, int],
+    stays: _Stays,
+    first_steps: Ints,
+) -> Iterator[Doubt]:
+    """Ways to hold what is dropped in the middle of a gap of tensor t, given as in `_decide`."""
+    k, begin, end = gap
+    held = [stay for stay in stays.all if stay.start <= begin < stay.end]
+    for stay in held:
+        d = stays.index[stay.device]
+        if stay.end < end and not (x.push[k] >> d) & 1:
+            keep = x.keep[k] if x.keep[k] != EVERYWHERE else stays.mask(s.device for s in held)
+            behind = int(np.searchsorted(first_steps, stay.end))
+            if behind < len(x.order):
+                drop = moved(t, d, arrays.n_devices, DROP)
+                yield Doubt(k, keep | 1 << d, int(x.push[k]), int(x.order[behind]), drop)
+            yield Doubt(k, keep | 1 << d, int(x.push[k]))
 
 
 def _decide(x: Decisions, gap: int, since: int, begin: int, end: int | None, stays: _Stays) -> None:

@@ -6,7 +6,15 @@ from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.search.ahead import bring_ahead, last_chance, make_way_here, move_between
 from tvm_xengine.solvers.search.blocks import Surroundings
 from tvm_xengine.solvers.search.chance import AHEAD, KEEP, LEVEL, PUSH, Chance, below, change
-from tvm_xengine.solvers.search.decisions import EVERYWHERE, NEVER, Decisions, moved
+from tvm_xengine.solvers.search.decisions import (
+    BRING,
+    BRING_ALONE,
+    DROP,
+    EVERYWHERE,
+    NEVER,
+    Decisions,
+    moved,
+)
 from tvm_xengine.solvers.search.gaps import any_return, begin_of, gap_at, next_touch
 from tvm_xengine.solvers.search.reorder import reorder, run_elsewhere
 from tvm_xengine.solvers.search.static import Static
@@ -116,19 +124,22 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
         level = x.level[gap] + 1
         change(x, c, LEVEL, gap, NEVER if level > _MOST_LEVEL or below(c, 3) == 0 else level)
         return
+    if place > 0 and x.ahead[x.order[place - 1]] < 0 and below(c, 40) == 0:
+        change(x, c, AHEAD, x.order[place - 1], moved(t, d, len(g.device), DROP))
+        return
     other = below(c, len(g.device))
     is_moved = below(c, 2) == 0 or not _can_remake(g, t)
     if other != d and is_moved and g.link[d, other].hop >= 0:
         dice = below(c, 16)
         if dice == 0:
-            move_between(g, x, c, t, other, begin_of(g, x, gap), place, True)
+            move_between(g, x, c, t, other, begin_of(g, x, gap), place, BRING_ALONE)
             return
         _write(n, x, c, gap, 1 << other, 1 << other, 1)
         if dice < 4:
             make_way_here(x, w, c, step, len(g.device))
         elif dice < 6:
             after = next_touch(g, n, x, t, place)
-            change(x, c, AHEAD, x.order[after - 1], moved(t, d, len(g.device), False))
+            change(x, c, AHEAD, x.order[after - 1], moved(t, d, len(g.device), BRING))
         return
     left = 0
     if x.keep[gap] != EVERYWHERE and below(c, 2) == 0:
@@ -138,7 +149,7 @@ def _evict(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None
         _hold_reads(g, n, x, c, g.tensor[t].producer, place)
     after = next_touch(g, n, x, t, place)
     if below(c, 2) == 0 and last_chance(g, x, t, place, after) >= 0:
-        move_between(g, x, c, t, d, place, after, False)
+        move_between(g, x, c, t, d, place, after, BRING)
 
 
 @inner
