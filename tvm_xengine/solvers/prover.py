@@ -31,6 +31,8 @@ _OPEN_OPS = 24
 """Up to so many ops all states are searched, or one relaxation leaves the order of first runs open."""
 _WALK_FIRST_S = 8.0
 """So long a proof for some schedules only does not end a search of all states."""
+_GENERAL_SHARE = 0.5
+"""Otherwise that ends the search only after this share of the time: a schedule outside may be better."""
 _EXACT_OPS = 100
 """Up to this many ops the stage model is tried, after the relaxations."""
 _BESIDE_OPS = 60
@@ -110,12 +112,15 @@ class Prover:
     def proof(self, value: float | None) -> Proof:
         """What to say about an answer of that value: the most general proof that closes the gap.
 
-        Without one, the bound that holds for every schedule.
+        Without one, the bound that holds for every schedule; and for some time, too, where that
+        may still rise: a schedule outside what is proven may be better.
         """
         general = self._general()
         if value is None or is_closed(value, general, self._request):
             return general
-        if self._is_walking and self._request.elapsed_s < _WALK_FIRST_S:
+        limit_s = self._request.limits.time_limit_s
+        first_s = _WALK_FIRST_S if self._is_walking else _GENERAL_SHARE * limit_s
+        if self.is_at_work and self._request.elapsed_s < first_s:
             return general
         for scope in (Scope.GIVEN_ORDER, Scope.STAGE_MODEL):
             proof = self._proofs.get(scope)
