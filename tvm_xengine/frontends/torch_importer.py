@@ -22,6 +22,7 @@ from tvm_xengine.frontends.aten.converter import Converter
 from tvm_xengine.frontends.aten.table import CONVERTERS, DECOMPOSED_BY_TORCH
 from tvm_xengine.frontends.model import Array, ForwardModel, static_shape
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, identifier
+from tvm_xengine.frontends.torch_promotion import convert_operands
 
 
 def load_program(path: Path) -> ExportedProgram:
@@ -54,6 +55,7 @@ def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel
     _check_shapes(name, program)
     importer = _Importer()
     program = _decomposed(program, importer)
+    convert_operands(program.graph)
     try:
         mod, values = importer.translate(program)
     except Exception as error:

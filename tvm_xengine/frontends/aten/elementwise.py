@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 
-from tvm import relax
+from tvm import ir, relax
 
 from tvm_xengine.frontends.aten.converter import Converter
 from tvm_xengine.frontends.aten.literals import scalar
@@ -44,6 +44,31 @@ def hardswish(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     return builder.emit(relax.op.multiply(x, hardsigmoid(builder, x)))
 
 
+def clamp(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    low: float | relax.Expr | None = None,
+    high: float | relax.Expr | None = None,
+) -> relax.Expr:
+    """min(max(x, low), high), of integers as well, which have no infinity for a missing bound."""
+    if "float" in str(x.ty.dtype) and not any(isinstance(one, ir.Expr) for one in (low, high)):
+        lowest = -inf if low is None else float(low)
+        return builder.emit(relax.op.clip(x, lowest, inf if high is None else float(high)))
+    for bounded, limit in ((relax.op.maximum, low), (relax.op.minimum, high)):
+        if limit is not None:
+            x = builder.emit(bounded(x, limit if isinstance(limit, ir.Expr) else scalar(limit, x)))
+    return x
+
+
+def rsub(
+    builder: relax.BlockBuilder, x: relax.Expr, other: float | relax.Expr, alpha: float = 1
+) -> relax.Expr:
+    """other - alpha * x."""
+    scaled = x if alpha == 1 else relax.op.multiply(x, scalar(alpha, x))
+    whole = other if isinstance(other, ir.Expr) else scalar(other, x)
+    return builder.emit(relax.op.subtract(whole, scaled))
+
+
 def hypot(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
     """sqrt(x^2 + y^2)."""
     squares = relax.op.add(relax.op.multiply(x, x), relax.op.multiply(y, y))
@@ -71,6 +96,8 @@ def logaddexp(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> rela
 
 
 CONVERTERS: dict[str, Converter] = {
+    "clamp.default": clamp,
+    "clamp.Tensor": clamp,
     "elu.default": elu,
     "erfc.default": erfc,
     "exp2.default": exp2,
@@ -80,4 +107,6 @@ CONVERTERS: dict[str, Converter] = {
     "hypot.default": hypot,
     "logaddexp.default": logaddexp,
     "relu6.default": relu6,
+    "rsub.Scalar": rsub,
+    "rsub.Tensor": rsub,
 }
