@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,7 +107,8 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
     """The program without mutation, and with only those ops decomposed that have no importer."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        functional = program.run_decompositions({})
+        with _without_gradients_marked(program.graph):
+            functional = program.run_decompositions({})
         if not importer.unknown_ops(functional):
             return functional
         table = {
@@ -119,6 +121,31 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
         places = ", ".join(f"{_op_name(node)} (in {_layer(node)})" for node in unknown)
         raise UnsupportedModelError(f"{len(unknown)} ops of the program are unknown: {places}")
     return decomposed
+
+
+@contextmanager
+def _without_gradients_marked(graph: fx.Graph) -> Iterator[None]:
+    """Detach, for a while, what is computed under ``torch.no_grad``; decomposing forgets that."""
+    made: list[tuple[fx.Node, fx.Node]] = []
+    for node in list(graph.nodes):
+        source = node.args[0] if node.target is operator.getitem else None
+        if not isinstance(source, fx.Node) or source.args[:1] != (False,):
+            continue
+        is_float = node.meta["val"].is_floating_point()
+        if source.target is torch.ops.higher_order.wrap_with_set_grad_enabled and is_float:
+            with graph.inserting_after(node):
+                detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+            detached.meta = dict(node.meta)
+            node.replace_all_uses_with(
+                detached, delete_user_cb=lambda user, d=detached: user is not d
+            )
+            made.append((node, detached))
+    try:
+        yield
+    finally:
+        for node, detached in made:
+            detached.replace_all_uses_with(node)
+            graph.erase_node(detached)
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]

@@ -69,6 +69,11 @@ def rsub(
     return builder.emit(relax.op.subtract(whole, scaled))
 
 
+def detach(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """x, through which no gradient flows."""
+    return builder.emit(relax.op.grad.no_grad(x))
+
+
 def hypot(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
     """sqrt(x^2 + y^2)."""
     squares = relax.op.add(relax.op.multiply(x, x), relax.op.multiply(y, y))
@@ -98,6 +103,8 @@ def logaddexp(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> rela
 CONVERTERS: dict[str, Converter] = {
     "clamp.default": clamp,
     "clamp.Tensor": clamp,
+    "detach.default": detach,
+    "detach_.default": detach,
     "elu.default": elu,
     "erfc.default": erfc,
     "exp2.default": exp2,

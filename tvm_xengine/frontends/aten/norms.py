@@ -90,6 +90,30 @@ def layer_norm(
     return builder.emit(relax.op.nn.layer_norm(x, scale, shift, axes, epsilon))
 
 
+def group_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    groups: int,
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    epsilon: float,
+    _cudnn: bool,
+) -> relax.Expr:
+    """Every image's groups of channels, less their mean, over their deviation."""
+    shape = static_shape(x.ty)
+    return builder.emit(
+        relax.op.nn.group_norm(
+            x,
+            filled(shape[1:2], 1, x) if weight is None else weight,
+            filled(shape[1:2], 0, x) if bias is None else bias,
+            num_groups=groups,
+            channel_axis=1,
+            axes=list(range(2, len(shape))),
+            epsilon=epsilon,
+        )
+    )
+
+
 def instance_norm(
     builder: relax.BlockBuilder,
     x: relax.Expr,
@@ -121,6 +145,7 @@ def instance_norm(
 CONVERTERS: dict[str, Converter] = {
     "_native_batch_norm_legit_functional.default": batch_norm,
     "dropout.default": dropout,
+    "group_norm.default": group_norm,
     "instance_norm.default": instance_norm,
     "layer_norm.default": layer_norm,
     "native_dropout.default": native_dropout,
