@@ -168,7 +168,7 @@ def test_equal_quality_is_reached_a_hundred_times_faster_than_by_a_peer(
     ours = solved(case, problem, "greedy", Limits())
     assert ours.value is not None
     if theirs.value is not None and ours.value > theirs.value:
-        limit_s = max(0.2, theirs.solve_s / 100)
+        limit_s = max(0.2, theirs.solve_s / 115)  # some of the time is not the search's own
         ours = solved(case, problem, "auto", Limits(time_limit_s=limit_s))
         assert ours.value is not None
         assert ours.value <= theirs.value * (1 + 1e-6)

@@ -51,6 +51,8 @@ _LONGEST_HELD = (1, 4, 16, 32, 64, 128)
 """Lengths of the longest gaps, in ops, through which frugal starts hold tensors."""
 _FOLLOWED = ((0.01, 10.0), (0.03, 1.0))
 """Temperatures and first penalties of the rounds from what a relaxation suggests."""
+_LEAST_FOLLOWED = 30_000
+"""So many evaluations at least go into each, in several tries where the graph is small."""
 _MOST_SHAKEN = 8
 """Random changes with which a round begins; a new start gets up to one for each op more."""
 _PATIENCE = 3
@@ -159,7 +161,8 @@ class _Search:
                 length = int(np.clip(affordable, 500, longest))
             hint = self.guide.next_hint() if self.guide is not None else None
             if hint is not None:
-                left -= self._follow(hint, chain, min(left, length), deadline)
+                for _ in range(max(1, _LEAST_FOLLOWED // length)):
+                    left -= self._follow(hint, chain, max(0, min(left, length)), deadline)
                 continue
             if since_improved >= _PATIENCE:
                 self._accept(chain, self.status)
