@@ -169,17 +169,25 @@ class _Hoist:
             return node
         a = self.out_of(node.a)
         needs_b = a if isinstance(node, tirx.And) else tirx.Not(a)
-        b = self._where(node.b, lambda value, zero: tirx.if_then_else(needs_b, value, zero))
-        return type(node)(a, b)
+
+        def guarded(value: ir.Expr, zero: ir.Expr) -> ir.Expr:
+            return value if _lanes(needs_b) > 1 else tirx.if_then_else(needs_b, value, zero)
+
+        return type(node)(a, self._where(node.b, guarded))
 
     def _choice(
         self, choose: _Choose, condition: ir.Expr, true: ir.Expr, false: ir.Expr
     ) -> ir.Expr:
         holds = self.out_of(condition)
+
+        def guarded(value: ir.Expr, one: ir.Expr, other: ir.Expr) -> ir.Expr:
+            # Conditions of vectors are those of `Select`, which computes both sides anyway.
+            return value if _lanes(holds) > _lanes(value) else choose(holds, one, other)
+
         return choose(
             holds,
-            self._where(true, lambda value, zero: choose(holds, value, zero)),
-            self._where(false, lambda value, zero: choose(holds, zero, value)),
+            self._where(true, lambda value, zero: guarded(value, value, zero)),
+            self._where(false, lambda value, zero: guarded(value, zero, value)),
         )
 
     def _where(self, expr: ir.Expr, guard: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Expr:
@@ -203,6 +211,10 @@ class _Hoist:
             return divides or loads or _calls_function(part)
 
         return not _holds(value, is_unsafe)
+
+
+def _lanes(expr: ir.Expr) -> int:
+    return int(expr.ty.dtype.lanes)
 
 
 def _holds_let(expr: ir.Expr) -> bool:
