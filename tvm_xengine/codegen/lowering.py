@@ -8,6 +8,7 @@ from tvm.target import Target
 
 from tvm_xengine.passes.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.passes.explicit_workspace import STACK_BYTES, ExplicitWorkspace
+from tvm_xengine.passes.hide_conditions import HideConditions
 from tvm_xengine.passes.inline_trivial_lets import InlineTrivialLets
 from tvm_xengine.passes.store_nested_lets import StoreNestedLets
 
@@ -41,6 +42,7 @@ def blocks_to_loops(*, vectors: bool) -> list[tvm.transform.Pass]:
         s_tir.transform.StmtSimplify(),
         s_tir.transform.AnnotateIrregularLoop(),
         s_tir.transform.LowerOpaqueBlock(),
+        HideConditions(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         ExpandTranscendentals(),
