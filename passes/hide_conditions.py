@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
+
+from tvm_xengine.passes.parts import any_part
 
 
 @tvm.transform.module_pass(opt_level=0, name="HideConditions")
@@ -23,7 +23,7 @@ class HideConditions:
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         mod = mod.clone()
         for symbol, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and _any(func.body, _divides_remainder):
+            if isinstance(func, tirx.PrimFunc) and any_part(func.body, _divides_remainder):
                 body = tvm_ffi.structural_map(
                     func.body, [(ir.Call, _hidden), (tirx.IfThenElse, _hidden_branch)]
                 )
@@ -35,33 +35,22 @@ def _hidden(call: ir.Call) -> ir.Expr:
     if not isinstance(call.op, ir.Op) or call.op.name != "prim.if_then_else":
         return call
     condition, true, false = call.args
-    if not (_takes_remainder(condition) and _any(call, _divides_remainder)):
+    if not (_takes_remainder(condition) and any_part(call, _divides_remainder)):
         return call
     return tirx.if_then_else(tirx.Not(tirx.Not(condition)), true, false, call.span)
 
 
 def _hidden_branch(node: tirx.IfThenElse) -> tirx.Stmt:
-    if not (_takes_remainder(node.condition) and _any(node, _divides_remainder)):
+    if not (_takes_remainder(node.condition) and any_part(node, _divides_remainder)):
         return node
     condition = tirx.Not(tirx.Not(node.condition))
     return tirx.IfThenElse(condition, node.then_case, node.else_case, node.span)
 
 
 def _takes_remainder(expr: ir.Expr) -> bool:
-    return _any(expr, lambda part: isinstance(part, tirx.FloorMod))
+    return any_part(expr, lambda part: isinstance(part, tirx.FloorMod))
 
 
 def _divides_remainder(part: ir.Expr) -> bool:
     """Whether `part` divides something with a remainder in it."""
     return isinstance(part, (tirx.FloorDiv, tirx.FloorMod)) and _takes_remainder(part.a)
-
-
-def _any(root: tirx.Stmt | ir.Expr, is_one: Callable[[ir.Expr], bool]) -> bool:
-    found: list[bool] = []
-
-    def visit(part: ir.Expr) -> None:
-        if not found and is_one(part):
-            found.append(True)
-
-    tvm_ffi.structural_walk(root, (ir.Expr, visit))
-    return bool(found)

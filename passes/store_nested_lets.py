@@ -8,6 +8,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_xengine.passes.parts import any_part
+
 _Binding = tuple[ir.Var, ir.Expr]
 _Choose = Callable[[ir.Expr, ir.Expr, ir.Expr], ir.Expr]
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
@@ -60,7 +62,9 @@ def _is_nested(body: tirx.Stmt) -> bool:
         if holds_let:
             with_let.add(node.var)
         inner = holds_let and isinstance(node, tirx.Let)
-        if inner or _holds(node.value, lambda part: isinstance(part, ir.Var) and part in with_let):
+        if inner or any_part(
+            node.value, lambda part: isinstance(part, ir.Var) and part in with_let
+        ):
             nested.append(node.var)
 
     tvm_ffi.structural_walk(body, ((tirx.Let, tirx.Bind), visit), order="pre")
@@ -210,7 +214,7 @@ class _Hoist:
             loads = isinstance(part, ir.TensorLoad) and part.source not in mine
             return divides or loads or _calls_function(part)
 
-        return not _holds(value, is_unsafe)
+        return not any_part(value, is_unsafe)
 
 
 def _lanes(expr: ir.Expr) -> int:
@@ -218,21 +222,10 @@ def _lanes(expr: ir.Expr) -> int:
 
 
 def _holds_let(expr: ir.Expr) -> bool:
-    return _holds(expr, lambda part: isinstance(part, tirx.Let))
+    return any_part(expr, lambda part: isinstance(part, tirx.Let))
 
 
 def _calls_function(part: ir.Expr) -> bool:
     if not isinstance(part, ir.Call):
         return False
     return not (isinstance(part.op, ir.Op) and part.op.name in _FREE_CALLS)
-
-
-def _holds(expr: ir.Expr, is_one: Callable[[ir.Expr], bool]) -> bool:
-    found: list[bool] = []
-
-    def visit(part: ir.Expr) -> None:
-        if not found and is_one(part):
-            found.append(True)
-
-    tvm_ffi.structural_walk(expr, (ir.Expr, visit))
-    return bool(found)
