@@ -18,6 +18,7 @@ from tvm_xengine.cost_models.library_features import library_cycles, library_fea
 from tvm_xengine.cost_models.machine import Machine, machine_of
 from tvm_xengine.cost_models.statements import Statement, statements_of
 from tvm_xengine.cost_models.traffic import Run, footprints, missed_bytes, runs_of
+from tvm_xengine.libraries.stages import stages_of
 
 _ARITHMETIC = frozenset(("add", "multiply", "divide", "root", "compare", "select", "call"))
 _INNER_LOOPS = 3
@@ -36,20 +37,27 @@ class _Lowered:
 
 
 def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
-    """Features of a kernel prepared for a target on this machine; it is not compiled or run."""
+    """Features of a kernel prepared for a target on this machine; it is not compiled or run.
+
+    Raises
+    ------
+    LibraryError
+        When a library computes it that is missing here.
+    """
     machine = machine_of(kernel.target)
     statements = statements_of(kernel.func)
     bodies = bodies_of(statements, machine)
     runs = runs_of(statements)
     lowered = _Lowered(kernel, machine, statements, runs, bodies)
-    called_cycles = library_cycles(kernel.library, kernel.library_flops, machine)
+    stages = () if kernel.library is None else stages_of(kernel.library)
+    called_cycles = library_cycles(kernel.library, stages, kernel.library_flops, machine)
     work = max(1.0, sum(s.executions for s in statements) + called_cycles)
     flops = sum(s.executions * s.store.lanes * _arithmetic(s.ops) for s in statements)
     flops += kernel.library_flops
     tensors_bytes = sum(map(_tensor_bytes, (*kernel.inputs, *kernel.outputs)))
     named = _counters(lowered, work)
     named |= _kernel_part(lowered, work, flops)
-    named |= library_features(kernel.library, kernel.library_flops)
+    named |= library_features(kernel.library, stages, kernel.library_flops)
     total_cycles = max(1.0, called_cycles + sum(body.total_cycles for body in bodies))
     plain_cycles = sum(body.total_cycles for body in bodies if _is_plain(body))
     named["plain_share"] = plain_cycles / total_cycles

@@ -9,7 +9,7 @@ from tvm_xengine.cost_models.feature_table import STAGES
 from tvm_xengine.cost_models.machine import Machine
 from tvm_xengine.libraries.library_call import LibraryCall, OptionValue
 from tvm_xengine.libraries.product import product_of
-from tvm_xengine.libraries.stages import Stage, stages_of
+from tvm_xengine.libraries.stages import Stage
 
 _KINDS = ("convolution", "conv", "linear", "matmul", "softmax", "norm", "pool")
 _WORDS = (
@@ -38,14 +38,12 @@ _RANK = 4
 _FLOPS_PER_LANE_AND_CYCLE = 4.0
 
 
-def library_features(call: LibraryCall | None, flops: float) -> dict[str, float]:
-    """The operation, its shapes and options, and what the library runs for it; zeros where all of
-    a kernel is generated.
+def library_features(
+    call: LibraryCall | None, stages: Sequence[Stage], flops: float
+) -> dict[str, float]:
+    """The operation, its shapes and options, and the `stages` that the library runs for it.
 
-    Raises
-    ------
-    LibraryError
-        When the library is missing here.
+    All are zero where all of a kernel is generated.
     """
     shapes = () if call is None else (*call.shapes[:2], call.shapes[-1])
     values = {
@@ -66,7 +64,6 @@ def library_features(call: LibraryCall | None, flops: float) -> dict[str, float]
         for axis in range(_RANK):
             extent = shape[axis] if axis < len(shape) else 0
             values[f"log_library_extent{number}_{axis}x"] = _log(extent)
-    stages = () if call is None else stages_of(call)
     return values | _of_product(call) | _of_window(call) | _of_stages(stages)
 
 
@@ -128,29 +125,24 @@ def _words(stage: Stage) -> frozenset[str]:
     return frozenset(stage.implementation.replace(":", "_").split("_"))
 
 
-def library_cycles(call: LibraryCall | None, flops: float, machine: Machine) -> float:
-    """Cycles at the peak of one core, lanes without work included; at least some for setting out.
-
-    Raises
-    ------
-    LibraryError
-        When the library is missing here.
-    """
+def library_cycles(
+    call: LibraryCall | None, stages: Sequence[Stage], flops: float, machine: Machine
+) -> float:
+    """Cycles at the peak of one core, lanes without work included; at least some for setting out."""
     if call is None:
         return 0.0
     lanes = max(1, machine.vector_bytes // 4)
-    return max(
-        1.0, _times_for_full_lanes(call, lanes) * flops / (_FLOPS_PER_LANE_AND_CYCLE * lanes)
-    )
+    times = _times_for_full_lanes(call, stages, lanes)
+    return max(1.0, times * flops / (_FLOPS_PER_LANE_AND_CYCLE * lanes))
 
 
-def _times_for_full_lanes(call: LibraryCall, lanes: int) -> float:
+def _times_for_full_lanes(call: LibraryCall, stages: Sequence[Stage], lanes: int) -> float:
     """How many times the operations of a product are done because vectors are not full.
 
     Products of matrices have vectors of columns, convolutions vectors of channels.
     """
     product = product_of(call)
-    main = _main_stage(stages_of(call))
+    main = _main_stage(stages)
     if product is None or main is None:
         return 1.0
     words = _words(main)

@@ -13,9 +13,9 @@ from loky import ProcessPoolExecutor, get_reusable_executor
 from tvm.target import Target
 
 from tvm_xengine.codegen.compile import module_groups
-from tvm_xengine.codegen.compile_limit import COMPILE_LIMIT_S, ends_after
+from tvm_xengine.codegen.compile_limit import COMPILE_LIMIT_S
 from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels, write_library
+from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels, write_in_time
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.timing import (
     Effort,
@@ -137,18 +137,13 @@ def _written_apart(
     path = folder / f"{kernels[0].symbol}.so"
     executor = get_reusable_executor(1, timeout=_IDLE_S)
     try:
-        executor.submit(_write_in_time, kernels, path, limit_s).result()
+        executor.submit(write_in_time, kernels, path, limit_s).result()
     except BrokenExecutor:
         if len(kernels) == 1:
             return {}
         alone = [_written_apart([kernel], folder, limit_s) for kernel in kernels]
         return {symbol: found for paths in alone for symbol, found in paths.items()}
     return {kernel.symbol: path for kernel in kernels}
-
-
-def _write_in_time(kernels: Sequence[DeviceKernel], path: Path, limit_s: float) -> None:
-    with ends_after(limit_s):
-        write_library(kernels, path)
 
 
 class IsolatedTimer(_OnThisMachine):

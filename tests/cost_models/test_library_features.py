@@ -10,12 +10,14 @@ from tvm_xengine.cost_models.library_features import library_cycles, library_fea
 from tvm_xengine.cost_models.machine import Machine
 from tvm_xengine.libraries.flops import flops
 from tvm_xengine.libraries.library_call import LibraryCall
+from tvm_xengine.libraries.stages import stages_of
 
 WINDOW = (("dilation", (1, 1)), ("groups", 1), ("strides", (1, 1)))
 
 
 def features(call):
-    return library_features(call, 0.0 if call is None else flops(call))
+    stages = () if call is None else stages_of(call)
+    return library_features(call, stages, 0.0 if call is None else flops(call))
 
 
 def convolution(channels, extent, size):
@@ -80,7 +82,7 @@ def test_a_product_of_one_column_takes_the_cycles_of_a_whole_vector():
     )
 
     def cycles(call):
-        return library_cycles(call, flops(call), machine)
+        return library_cycles(call, stages_of(call), flops(call), machine)
 
     one, all_lanes = convolution(64, 1, 1), convolution(64, 4, 1)
     assert flops(all_lanes) == 16 * flops(one)

@@ -118,7 +118,7 @@ class KernelStore:
         workers = min(self._max_workers, len(kernels) // _FEW_KERNELS)
         if workers <= 1:
             for kernel in kernels:
-                write_library([kernel], self.path(kernel.symbol))
+                _write_library([kernel], self.path(kernel.symbol))
                 yield kernel
             return
         # The largest first, so that no worker is left with one of them at the end.
@@ -128,7 +128,7 @@ class KernelStore:
             try:
                 futures = {
                     executor.submit(
-                        _write_in_time, kernel, self.path(kernel.symbol), self._limit_s, notes
+                        _write_noted, kernel, self.path(kernel.symbol), self._limit_s, notes
                     ): kernel
                     for kernel in largest_first
                 }
@@ -207,7 +207,7 @@ def _require_devices(kernels: Iterable[DeviceKernel]) -> None:
         device_of(target)
 
 
-def write_library(kernels: Sequence[DeviceKernel], path: Path) -> None:
+def _write_library(kernels: Sequence[DeviceKernel], path: Path) -> None:
     """Compile kernels of one of `module_groups` into a shared library."""
     module = compile_kernels(kernels, kernels[0].target)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -216,9 +216,15 @@ def write_library(kernels: Sequence[DeviceKernel], path: Path) -> None:
         unfinished.replace(path)
 
 
-def _write_in_time(kernel: DeviceKernel, path: Path, limit_s: float, notes: str) -> None:
-    with noted_in(Path(notes), kernel.symbol), ends_after(limit_s):
-        write_library([kernel], path)
+def write_in_time(kernels: Sequence[DeviceKernel], path: Path, limit_s: float) -> None:
+    """Compile kernels in a process of its own, which ends after so much processor time in seconds."""
+    with ends_after(limit_s):
+        _write_library(kernels, path)
+
+
+def _write_noted(kernel: DeviceKernel, path: Path, limit_s: float, notes: str) -> None:
+    with noted_in(Path(notes), kernel.symbol):
+        write_in_time([kernel], path, limit_s)
 
 
 def _size(kernel: DeviceKernel) -> int:
