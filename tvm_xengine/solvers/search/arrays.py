@@ -141,6 +141,15 @@ class Arrays:
             result.append(tuple(sorted(before)))
         return tuple(result)
 
+    @cached_property
+    def dependents(self) -> tuple[tuple[int, ...], ...]:
+        """For each op the ops that have it among their `prerequisites`, in order."""
+        result: list[list[int]] = [[] for _ in self.prerequisites]
+        for i, before in enumerate(self.prerequisites):
+            for j in before:
+                result[j].append(i)
+        return tuple(map(tuple, result))
+
     def op_price(self, objective: Objective) -> Floats:
         """Price of each op on each device, shape (ops, devices); infinite where it cannot run."""
         if objective is Objective.ENERGY:

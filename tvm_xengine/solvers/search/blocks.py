@@ -54,10 +54,10 @@ def surroundings_of(arrays: Arrays) -> Surroundings:
         [j for j in earlier if j in needed] if i in needed else []
         for i, earlier in enumerate(arrays.prerequisites)
     ]
-    after: list[list[int]] = [[] for _ in before]
-    for i, earlier in enumerate(before):
-        for j in earlier:
-            after[j].append(i)
+    after = [
+        [j for j in later if j in needed] if i in needed else []
+        for i, later in enumerate(arrays.dependents)
+    ]
     op_class = _classes(arrays, before, after)
     gap_class = _gap_classes(arrays, op_class)
     touch_at, touch = _packed(touches)

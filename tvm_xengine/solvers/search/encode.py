@@ -97,7 +97,7 @@ def encoded(arrays: Arrays, schedule: Schedule) -> tuple[Decisions, list[Doubt]]
             _decide(x, gap, since, begin, end, held_by)
             if end is not None:
                 doubts += _doubts(x, arrays, t, (gap, begin, end), held_by, first_steps)
-            if end is None and t in behind_copies:
+            elif t in behind_copies:
                 doubts.append(Doubt(gap, 0, 0))
     _bring_ahead(x, arrays, schedule, residency.instances, first_steps)
     return x, doubts

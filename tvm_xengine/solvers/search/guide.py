@@ -128,17 +128,13 @@ def _in_feasible_order(arrays: Arrays, ops: Ints, period: _Bits, comes_last: _Bi
         for i, p, late in zip(ops.tolist(), period.tolist(), comes_last.tolist(), strict=True)
     }
     missing = {i: {j for j in arrays.prerequisites[i] if j in rank} for i in rank}
-    after: dict[int, list[int]] = {i: [] for i in rank}
-    for i, before in missing.items():
-        for j in before:
-            after[j].append(i)
     ready = [rank[i] for i, before in missing.items() if not before]
     heapify(ready)
     order: list[int] = []
     while ready:
         _, _, i = heappop(ready)
         order.append(i)
-        for j in after[i]:
+        for j in rank.keys() & arrays.dependents[i]:
             missing[j].remove(i)
             if not missing[j]:
                 heappush(ready, rank[j])

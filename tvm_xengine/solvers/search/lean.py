@@ -37,10 +37,6 @@ def in_lean_order(arrays: Arrays) -> Problem:
         for t in own:
             readers_left[t] += 1
     missing = [len(before) for before in arrays.prerequisites]
-    after: list[list[int]] = [[] for _ in missing]
-    for i, before in enumerate(arrays.prerequisites):
-        for j in before:
-            after[j].append(i)
 
     waiting = list(range(arrays.n_ops))
     order: list[int] = []
@@ -56,7 +52,7 @@ def in_lean_order(arrays: Arrays) -> Problem:
         order.append(chosen)
         for t in reads[chosen]:
             readers_left[t] -= 1
-        for i in after[chosen]:
+        for i in arrays.dependents[chosen]:
             missing[i] -= 1
     ops = tuple(graph.ops[i] for i in order)
     return replace(arrays.problem, graph=replace(graph, ops=ops))
