@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import tvm
+from tvm.target import Target
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.kernel_store import OnProgress
@@ -20,7 +22,7 @@ from tvm_xengine.cost_models.sources import KernelSources, add_kernel
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries
 from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.cost_models.variants import Variant
-from tvm_xengine.errors import XEngineError
+from tvm_xengine.errors import InvalidPlatformError, XEngineError
 from tvm_xengine.extract import extract_graph
 from tvm_xengine.libraries.sources import available_sources, prepare_from
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
@@ -28,6 +30,12 @@ from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.step import TRAIN_STEP
 
 _logger = logging.getLogger(__name__)
+
+Device = tuple[Target, Sequence[str]]
+"""A target, and where its kernels come from, the first that has one."""
+
+_NOT_BUILT = (XEngineError, ValueError, TypeError, RuntimeError)
+"""What networks end with that nobody can build; the compiler raises the last three."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,8 @@ def collect(
     """Measure the kernels of networks until there are enough; returns how many there are.
 
     Everything is on disk as soon as it is known: interrupting loses nothing, and a second call
-    with equal arguments goes on where the first one stopped.
+    with equal arguments goes on where the first one stopped. A network that cannot be built is left
+    out, and said so.
 
     Parameters
     ----------
@@ -73,13 +82,14 @@ def collect(
     """
     measured = len(folder.measured())
     sources = KernelSources(folder.folder)
+    devices = _devices(options)
     for variant in variants:
         if measured >= options.kernels:
             break
         try:
-            kernels = training_kernels(variant, options.targets, options.sources)
-        except XEngineError as error:
-            _logger.warning("%s is left out: %s", variant, error)
+            kernels = training_kernels(variant, devices)
+        except _NOT_BUILT as error:
+            _logger.warning("%s is left out: %s", variant, str(error).partition("\n")[0])
             continue
         wanted = []
         for kernel in kernels:
@@ -97,17 +107,26 @@ def collect(
     return measured
 
 
-def training_kernels(
-    variant: Variant, targets: Sequence[str], sources: Sequence[str] = ("tir",)
-) -> list[DeviceKernel]:
-    """The kernels of a network's training step, forward, backward and update, for each target."""
+def _devices(options: CollectOptions) -> tuple[Device, ...]:
+    """Each target with the sources that compute for it here."""
+    targets = [(resolve_target(description), description) for description in options.targets]
+    return tuple(
+        (target, available_sources(options.sources, target, description))
+        for target, description in targets
+    )
+
+
+def training_kernels(variant: Variant, devices: Sequence[Device]) -> list[DeviceKernel]:
+    """The kernels of a network's training step, forward, backward and update, for each device.
+
+    A device has those that one of its sources computes.
+    """
     training = build_training_step(variant.build(), optimizer=variant.optimizer)
     lowered = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP)])(training.mod)
     names = list(dict.fromkeys(extract_graph(lowered, TRAIN_STEP).kernels.values()))
-    funcs = [(name, lowered[name]) for name in names]
     kernels = []
-    for description in targets:
-        target = resolve_target(description)
-        here = available_sources(sources, target, description)
-        kernels += [prepare_from(here, func, target, name) for name, func in funcs]
+    for target, sources in devices:
+        for name in names:
+            with suppress(InvalidPlatformError):  # none of its sources has this kernel
+                kernels.append(prepare_from(sources, lowered[name], target, name))
     return kernels

@@ -10,6 +10,7 @@ import numpy as np
 from tvm_xengine.cost_models.dataset import RANDOM
 from tvm_xengine.cost_models.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.random_network import random_network
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
@@ -69,10 +70,23 @@ def variants(networks: tuple[str, ...] | None = None, seed: int = 0) -> Iterator
     networks
         Names of the zoo, of `DESIGNS` and `RANDOM`; None means all, with as many random ones as
         others.
+
+    Raises
+    ------
+    UnsupportedModelError
+        When there is no network of a name.
     """
-    rng = np.random.default_rng(seed)
     designed = (*zoo.NETWORKS, *DESIGNS)
+    if unknown := sorted({*(networks or ())} - {*designed, RANDOM}):
+        raise UnsupportedModelError(
+            f"unknown networks {unknown}, there are {RANDOM}, {', '.join(designed)}"
+        )
     order = networks or tuple(name for known in designed for name in (known, RANDOM))
+    return _endless(order, seed)
+
+
+def _endless(order: tuple[str, ...], seed: int) -> Iterator[Variant]:
+    rng = np.random.default_rng(seed)
     while True:
         for network in order:
             spec = zoo.NETWORKS.get(network)

@@ -105,7 +105,7 @@ def alexnet(d: Design) -> relax.Expr:
 def segnet(d: Design) -> relax.Expr:
     """A fully convolutional network (Long et al. 2015): a class for every pixel."""
     channels = [d.width(w) for w in (32, 64, 128)]
-    x = d.image()
+    x = d.image(divisible_by=2 ** len(channels))
     passed = []
     for w in channels:
         x = d.conv_norm_relu(x, w, 3)

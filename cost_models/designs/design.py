@@ -33,8 +33,9 @@ class Design:
         """So many channels in a network of this width; a multiple of eight."""
         return max(8, int(channels * self.ratio) // 8 * 8)
 
-    def image(self) -> relax.Expr:
-        return self.layers.input("x", (self.batch_size, 3, self.extent, self.extent))
+    def image(self, divisible_by: int = 1) -> relax.Expr:
+        extent = self.extent // divisible_by * divisible_by
+        return self.layers.input("x", (self.batch_size, 3, extent, extent))
 
     def emit(self, kind: str, value: relax.Expr) -> relax.Expr:
         return self.layers.emit(self.name(kind), value)

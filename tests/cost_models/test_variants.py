@@ -43,6 +43,16 @@ def test_an_unknown_design_is_named():
         build_design("lenet", 1, 2, 0)
 
 
+def test_an_image_is_as_small_as_a_design_can_halve():
+    """Seed 2 draws an extent that halves twice only."""
+    build_design("segnet", 1, 2, seed=2)
+
+
+def test_a_name_that_no_network_has_is_refused_at_once():
+    with pytest.raises(UnsupportedModelError, match=r"unknown networks \['lenett'\]"):
+        variants(("lenet", "lenett"))
+
+
 def test_networks_come_in_turn_with_as_many_random_ones():
     names = [
         variant.network for variant in islice(variants(), 2 * (len(zoo.NETWORKS) + len(DESIGNS)))

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tvm_xengine.cost_models.collect import CollectOptions, collect
+from tvm_xengine.cost_models.dataset import DatasetFolder
+from tvm_xengine.cost_models.timing import Effort
+from tvm_xengine.cost_models.variants import Variant, variants
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.frontends.model import ForwardModel
+
+OPTIONS = CollectOptions(("llvm -mcpu=x86-64",), kernels=1, effort=Effort(rounds=1))
+
+
+class Refused(Variant):
+    """A network that the compiler does not take."""
+
+    def build(self) -> ForwardModel:
+        raise ValueError("the shapes differ\nand much more that nobody reads")
+
+
+def test_a_network_that_cannot_be_built_is_left_out(tmp_path: Path, caplog) -> None:
+    (good,) = islice(variants(("mlp",)), 1)
+    refused = Refused(**vars(replace(good, network="bad")))
+    folder = DatasetFolder(tmp_path)
+    assert collect(folder, [refused, good], OPTIONS) >= 1
+    assert folder.load().all_families() == ("mlp",)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == f"{refused} is left out: the shapes differ"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(OPTIONS, targets=("native",)),
+        replace(OPTIONS, sources=("onednn",)),
+    ],
+)
+def test_what_no_target_can_compute_is_refused_before_any_network(tmp_path, options) -> None:
+    def none_is_asked_for() -> Iterator[Variant]:
+        raise AssertionError("a network was built")
+        yield
+
+    with pytest.raises(InvalidPlatformError):
+        collect(DatasetFolder(tmp_path), none_is_asked_for(), options)
