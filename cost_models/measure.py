@@ -16,7 +16,7 @@ from tvm_xengine.cost_models.measurements import (
     MeasurementFailure,
     typical_us,
 )
-from tvm_xengine.cost_models.sentinel import Sentinel
+from tvm_xengine.cost_models.sentinel import Sentinel, calm_rounds
 from tvm_xengine.cost_models.timers import Timer, TimerHere
 from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.errors import BoardLostError, MeasurementError
@@ -36,8 +36,10 @@ def measure_kernels(
     Kernels that run on one thread are timed by its CPU time, which other processes lengthen
     little; parallel ones by the wall clock, of which the shortest batch counts. Every kernel is
     timed in several rounds and the rounds go over all kernels in turn, because the noise of
-    neighbouring moments is alike. The cache knows every timing at once, so interrupting or
-    killing the work loses none, and the next call times only the rounds that are missing.
+    neighbouring moments is alike. Rounds in which the machine was slower than in others do not
+    count, and are made up for where the effort allows it. The cache knows every timing at once, so
+    interrupting or killing the work loses none, and the next call times only the rounds that are
+    missing.
 
     A kernel that cannot be timed is recorded as failed, has no measurement, and is not tried
     again; so is one that takes its board with it, which ends the work.
@@ -60,28 +62,36 @@ def measure_kernels(
         if (session := _session(kernel, timer.device(kernel.target), cache)) is not None
     ]
     missing = [one for one in sessions if one.missing_rounds(effort) > 0]
-    total = sum(one.missing_rounds(effort) for one in missing)
-    done = 0
     try:
         if missing:
             timer.prepare([one.kernel for one in missing], on_compiled)
-        sentinel = Sentinel()
-        for _ in range(max((one.missing_rounds(effort) for one in missing), default=0)):
-            for one in missing:
-                if one.is_failed or one.missing_rounds(effort) <= 0:
-                    continue
-                try:
-                    cache.add(one.next_round(timer, sentinel, effort))
-                except BoardLostError as error:
-                    cache.add(one.failure(str(error)))  # or it would end every run
-                    raise
-                done += 1
-                if on_progress is not None:
-                    on_progress(done, total, one.kernel.name)
+        _measure_in_turn(missing, cache, effort, timer, on_progress)
     finally:
         timer.close()
     found = {one.kernel.symbol: cache.find(one.kernel.key, one.device) for one in sessions}
     return {symbol: measurement for symbol, measurement in found.items() if measurement}
+
+
+def _measure_in_turn(
+    sessions: Sequence[_Session],
+    cache: MeasurementCache,
+    effort: Effort,
+    timer: Timer,
+    on_progress: OnProgress | None,
+) -> None:
+    sentinel = timer.sentinel()
+    done, total = 0, sum(one.missing_rounds(effort) for one in sessions)
+    while wanted := [one for one in sessions if one.wants_round(effort, sentinel)]:
+        total = max(total, done + len(wanted))
+        for one in wanted:
+            try:
+                cache.add(one.next_round(timer, sentinel, effort))
+            except BoardLostError as error:
+                cache.add(one.failure(str(error)))  # or it would end every run
+                raise
+            done += 1
+            if on_progress is not None:
+                on_progress(done, total, one.kernel.name)
 
 
 def require_measured(
@@ -112,24 +122,34 @@ class _Session:
     def missing_rounds(self, effort: Effort) -> int:
         return effort.rounds - len(self.rounds_us)
 
+    def wants_round(self, effort: Effort, sentinel: Sentinel | None) -> bool:
+        """Whether rounds are missing, or too few of them were calm and more may be added."""
+        if self.is_failed or self.missing_rounds(effort) > 0:
+            return not self.is_failed
+        if sentinel is None or self.missing_rounds(effort) <= -effort.extra_rounds:
+            return False
+        return len(calm_rounds(self.sentinels_us, sentinel.fastest_us)) < effort.rounds
+
     def failure(self, reason: str) -> MeasurementFailure:
         """What is remembered of a kernel that cannot be timed."""
         self.is_failed = True
         return MeasurementFailure(self.kernel.key, self.device, self.kernel.name, failed=reason)
 
     def next_round(
-        self, timer: Timer, sentinel: Sentinel, effort: Effort
+        self, timer: Timer, sentinel: Sentinel | None, effort: Effort
     ) -> Measurement | MeasurementFailure:
         """Time the kernel once more; the measurement covers all rounds so far."""
+        before_us = 0.0 if sentinel is None else sentinel.time_us()
         try:
             batches_us = timer.time_us(self.kernel, effort)
         except MeasurementError as error:
             return self.failure(str(error))
+        after_us = 0.0 if sentinel is None else sentinel.time_us()
         self.rounds_us.append(batches_us)
         self.load_averages.append(os.getloadavg()[0])
-        self.sentinels_us.append(sentinel.time_us())
+        self.sentinels_us.append(max(before_us, after_us))
         clock = timer.clock(self.kernel)
-        typical = [typical_us(batches, clock) for batches in self.rounds_us]
+        typical = [typical_us(self.rounds_us[k], clock) for k in calm_rounds(self.sentinels_us)]
         return Measurement(
             kernel=self.kernel.key,
             device=self.device,
@@ -152,5 +172,6 @@ def _session(kernel: DeviceKernel, device: str, cache: MeasurementCache) -> _Ses
     if known := cache.find(kernel.key, device):
         session.rounds_us = list(known.rounds_us)
         session.load_averages = list(known.load_averages)
-        session.sentinels_us = list(known.sentinels_us)
+        unwatched = len(known.rounds_us) - len(known.sentinels_us)
+        session.sentinels_us = [0.0] * unwatched + list(known.sentinels_us)
     return session

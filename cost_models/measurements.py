@@ -30,10 +30,10 @@ class Measurement:
     name
         What the kernel is called where it was first met.
     compute_us
-        Run time: the median over rounds of the typical batch of each round, which is the lower
-        quartile by the thread's clock and the shortest by the wall clock.
+        Run time: the median over calm rounds of the typical batch of each round, which is the
+        lower quartile by the thread's clock and the shortest by the wall clock.
     lo_us, hi_us
-        Smallest and largest typical batch of a round.
+        Smallest and largest typical batch of a calm round.
     clock
         ``"thread"`` (CPU time of the calling thread) or ``"wall"``.
     rounds_us
@@ -41,7 +41,8 @@ class Measurement:
     load_averages
         For each round the number of processes that wanted to run on the machine.
     sentinels_us
-        For each round the run time of a kernel that is always the same, which shows drift.
+        For each round the run time of a kernel that is always the same, the longer of before and
+        after it: which rounds were calm (`calm_rounds`). 0 where nobody watched the machine.
     energy_uj
         What one call draws, where a board's meter says; 0 is not measured.
     schema

@@ -17,6 +17,7 @@ from tvm_xengine.codegen.compile_limit import COMPILE_LIMIT_S
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress, load_kernels, write_in_time
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.sentinel import Sentinel
 from tvm_xengine.cost_models.timing import (
     Effort,
     KernelCall,
@@ -48,6 +49,9 @@ class Timer(Protocol):
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Batches of one round; MeasurementError when the kernel cannot be timed."""
 
+    def sentinel(self) -> Sentinel | None:
+        """What shows how fast the machine is that kernels are timed on, None where nothing does."""
+
     def close(self) -> None:
         """Give back what was taken."""
 
@@ -62,6 +66,10 @@ class _OnThisMachine:
     def clock(self, kernel: DeviceKernel) -> str:
         """Several threads have only the wall clock in common."""
         return "wall" if uses_threads(kernel) else "thread"
+
+    def sentinel(self) -> Sentinel:
+        """This machine is watched."""
+        return Sentinel()
 
 
 class TimerHere(_OnThisMachine):

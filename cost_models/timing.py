@@ -32,16 +32,21 @@ class Effort:
         Time to spend on a kernel in one round; a kernel that runs longer runs once.
     hang_s
         A kernel that is timed in a process of its own and takes longer is given up.
+    extra_rounds
+        So many more at most for a kernel, until `rounds` of them were calm (`calm_rounds`).
     """
 
     rounds: int = 3
     batch_us: float = 1500.0
     round_us: float = 30_000.0
     hang_s: float = 120.0
+    extra_rounds: int = 0
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        if self.extra_rounds < 0:
+            raise ValueError(f"extra_rounds must be >= 0, got {self.extra_rounds}")
         if not 0 < self.batch_us <= self.round_us:
             raise ValueError(
                 f"batch_us must be in 0..round_us, got {self.batch_us} of {self.round_us}"

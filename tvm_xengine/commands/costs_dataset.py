@@ -25,9 +25,8 @@ from tvm_xengine.report.costs import print_facts
 def collect_kernels(request: CostsRequest, console: Console) -> dict[str, Any]:
     """Measure the kernels of networks into a dataset."""
     folder = DatasetFolder(dataset_path(request))
-    options = CollectOptions(
-        request.targets, request.kernels, request.sources, Effort(rounds=request.rounds)
-    )
+    effort = Effort(rounds=request.rounds, extra_rounds=request.rounds)
+    options = CollectOptions(request.targets, request.kernels, request.sources, effort)
     with show_progress(console) as track:
         many = variants(request.networks or None, request.seed)
         count = collect(folder, many, options, track("collecting kernels"))
