@@ -9,6 +9,7 @@ from torch import nn
 
 from tests.training.autograd import exported, worst_gradient_error
 
+CLASSES = torch.tensor([0, 2, 1, 4])
 OPERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
     "sums over a divisor": (lambda x: F.avg_pool2d(x, 2, divisor_override=3), (2, 3, 6, 7)),
     "padded sums over a divisor": (
@@ -57,6 +58,45 @@ OPERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ..
     ),
     "layer norm without weights": (lambda x: F.layer_norm(x, (3, 4)), (2, 5, 3, 4)),
     "hypotenuses and powers of two": (lambda x: torch.hypot(x, x.exp2()), (2, 5)),
+    **{
+        f"smoothed while it is resized, {mode} to {size or factor}, {corners}": (
+            lambda x, mode=mode, size=size, factor=factor, corners=corners: F.interpolate(
+                x, size, factor, mode, align_corners=corners, antialias=True
+            ),
+            (2, 3, 7, 9),
+        )
+        for mode, size, factor, corners in (
+            ("bilinear", (3, 4), None, False),
+            ("bilinear", None, 0.6, False),
+            ("bicubic", None, (0.6, 1.3), False),
+            ("bicubic", (9, 4), None, True),
+        )
+    },
+    "exponentials below zero": (lambda x: F.celu(x, 0.3), (3, 5)),
+    "padding that cuts off": (
+        lambda x: F.pad(x, (-1, 2, 1, -2, 0, 1), value=0.7).cos(),
+        (2, 3, 4, 5),
+    ),
+    "the leading part written at places": (
+        lambda x: x.scatter(1, torch.tensor([[0, 2, 1], [3, 1, 0]]), x.detach().cos()),
+        (3, 5),
+    ),
+    "coordinates by column and row": (
+        lambda x: torch.stack(torch.meshgrid(x[0], x[1, :3], x[2, :2], indexing="xy")).cos(),
+        (3, 5),
+    ),
+    "cross-entropies in the network": (
+        lambda x: (
+            torch.stack(
+                [
+                    F.cross_entropy(x, CLASSES, x.detach()[0].abs(), label_smoothing=0.3),
+                    F.cross_entropy(x, CLASSES, ignore_index=2, reduction="sum"),
+                ]
+            )
+            * F.cross_entropy(x, CLASSES, reduction="none")[:, None]
+        ),
+        (4, 5),
+    ),
     "minus infinity in a tensor": (
         lambda x: torch.maximum(x, torch.full((4, 5), float("-inf"))),
         (2, 4, 5),

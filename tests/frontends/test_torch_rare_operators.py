@@ -72,6 +72,33 @@ OPERATORS: dict[str, tuple[Function, tuple[int, ...]]] = {
         f"distances of norm {p}": (lambda x, p=p: torch.cdist(x, 2 * x[:, :3], p), (2, 5, 4))
         for p in (1.0, 3.0, float("inf"))
     },
+    "sorted, equal ones as before": (
+        lambda x: (
+            torch.sort(x.round(), dim=0, stable=True, descending=True)[1]
+            * torch.sort(x, dim=0, stable=True)[0].cumsum(0).cos()
+            * torch.argsort(x.round(), dim=1, stable=True)
+        ),
+        (5, 6),
+    ),
+    "the third smallest": (
+        lambda x: x.kthvalue(3, 0)[0] * x.kthvalue(2, 1, keepdim=True)[0].cos(),
+        (4, 5),
+    ),
+    "variance and mean": (
+        lambda x: sum(torch.var_mean(x, 0)) * sum(torch.std_mean(x, (0, 1), correction=0)),
+        (4, 5),
+    ),
+    "quotients that are rounded": (
+        lambda x: (
+            x * torch.div(x, 0.3, rounding_mode="floor")
+            + x * torch.div(x, x.cos(), rounding_mode="trunc")
+        ),
+        (3, 5),
+    ),
+    "what is left of a number": (
+        lambda x: x * torch.remainder(2.3, x.detach().abs() + 0.3),
+        (3, 5),
+    ),
     "bilinear form": (
         lambda x: F.bilinear(x, x.cos()[..., :3], x.new_ones(5, 4, 3).cumsum(1), x[0, :5, 0]),
         (2, 6, 4),

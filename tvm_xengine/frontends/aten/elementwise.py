@@ -21,6 +21,11 @@ def elu(
     return builder.emit(y if scale == 1 else relax.op.multiply(y, scalar(scale, x)))
 
 
+def celu(builder: relax.BlockBuilder, x: relax.Expr, alpha: float = 1.0) -> relax.Expr:
+    """max(x, 0) + alpha * (exp(min(x / alpha, 0)) - 1)."""
+    return elu(builder, x, alpha, 1.0, 1 / alpha)
+
+
 def hardtanh(
     builder: relax.BlockBuilder, x: relax.Expr, low: float = -1.0, high: float = 1.0
 ) -> relax.Expr:
@@ -69,6 +74,25 @@ def rsub(
     return builder.emit(relax.op.subtract(whole, scaled))
 
 
+def divide(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    other: float | relax.Expr,
+    rounding_mode: str | None,
+) -> relax.Expr:
+    """x / other, as it is, rounded down or towards zero."""
+    divisor = other if isinstance(other, ir.Expr) else scalar(other, x)
+    if rounding_mode == "floor":
+        return builder.emit(relax.op.floor_divide(x, divisor))
+    quotient = builder.emit(relax.op.divide(x, divisor))
+    return builder.emit(relax.op.trunc(quotient)) if rounding_mode == "trunc" else quotient
+
+
+def remainder_of_scalar(builder: relax.BlockBuilder, x: float, other: relax.Expr) -> relax.Expr:
+    """x - other * floor(x / other) of one number and every element."""
+    return builder.emit(relax.op.floor_mod(scalar(x, other), other))
+
+
 def detach(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     """x, through which no gradient flows."""
     return builder.emit(relax.op.grad.no_grad(x))
@@ -101,10 +125,13 @@ def logaddexp(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> rela
 
 
 CONVERTERS: dict[str, Converter] = {
+    "celu.default": celu,
     "clamp.default": clamp,
     "clamp.Tensor": clamp,
     "detach.default": detach,
     "detach_.default": detach,
+    "div.Scalar_mode": divide,
+    "div.Tensor_mode": divide,
     "elu.default": elu,
     "erfc.default": erfc,
     "exp2.default": exp2,
@@ -114,6 +141,7 @@ CONVERTERS: dict[str, Converter] = {
     "hypot.default": hypot,
     "logaddexp.default": logaddexp,
     "relu6.default": relu6,
+    "remainder.Scalar_Tensor": remainder_of_scalar,
     "rsub.Scalar": rsub,
     "rsub.Tensor": rsub,
 }

@@ -19,6 +19,23 @@ _LINEAR, _NEAREST = 0, 1
 _ZEROS, _BORDER = 0, 1
 
 
+def meshgrid(
+    builder: relax.BlockBuilder, lines: Sequence[relax.Expr], indexing: str = "ij"
+) -> list[relax.Expr]:
+    """Each line of coordinates along an axis of its own; with "xy" the first two change places."""
+    axes = list(range(len(lines)))
+    if indexing == "xy":
+        axes[:2] = reversed(axes[:2])
+    extents = [prod(static_shape(line.ty)) for line in lines]
+    shape = tuple(extents[axis] for axis in axes)
+    made = []
+    for line, axis in zip(lines, axes, strict=True):
+        along = tuple(extent if k == axis else 1 for k, extent in enumerate(shape))
+        unit = builder.emit(relax.op.reshape(line, along))
+        made.append(builder.emit(relax.op.broadcast_to(unit, shape)))
+    return made
+
+
 def affine_grid(
     builder: relax.BlockBuilder, theta: relax.Expr, size: Sequence[int], align_corners: bool
 ) -> relax.Expr:
@@ -168,4 +185,6 @@ CONVERTERS: dict[str, Converter] = {
     "affine_grid_generator.default": affine_grid,
     "grid_sampler_2d.default": grid_sample,
     "grid_sampler_3d.default": grid_sample,
+    "meshgrid.default": meshgrid,
+    "meshgrid.indexing": meshgrid,
 }

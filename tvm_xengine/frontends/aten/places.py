@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -22,16 +23,21 @@ def select(builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: int) -> 
     return builder.emit(relax.op.reshape(part, shape[:axis] + shape[axis + 1 :]))
 
 
-def scatter_add(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: relax.Expr, source: relax.Expr
+def scatter(
+    reduction: str,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: int,
+    index: relax.Expr,
+    source: relax.Expr,
 ) -> relax.Expr:
-    """x with the leading part of `source`, shaped like `index`, added at its places."""
+    """x with the leading part of `source`, shaped like `index`, written or added at its places."""
     shape = static_shape(index.ty)
     if shape != static_shape(source.ty):
         axes = list(range(len(shape)))
         source = builder.emit(relax.op.strided_slice(source, axes, [0] * len(axes), list(shape)))
     axis = dim % len(shape)
-    return builder.emit(relax.op.scatter_elements(x, index, source, axis, "add"))
+    return builder.emit(relax.op.scatter_elements(x, index, source, axis, reduction))
 
 
 def take(builder: relax.BlockBuilder, x: relax.Expr, index: relax.Expr) -> relax.Expr:
@@ -149,7 +155,8 @@ def _put_where(
 CONVERTERS: dict[str, Converter] = {
     "index.Tensor": index,
     "index_put.default": index_put,
-    "scatter_add.default": scatter_add,
+    "scatter.src": partial(scatter, "update"),
+    "scatter_add.default": partial(scatter, "add"),
     "select.int": select,
     "take.default": take,
 }

@@ -43,6 +43,19 @@ def std(
     return builder.emit(relax.op.sqrt(var(builder, x, dim, correction, keepdim)))
 
 
+def spread_and_mean(
+    spread: Reduction,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: Sequence[int] | None,
+    correction: float | None,
+    keepdim: bool,
+) -> list[relax.Expr]:
+    """(variance or its square root, mean)."""
+    mean = builder.emit(relax.op.mean(x, list(dim) if dim else None, keepdims=keepdim))
+    return [spread(builder, x, dim, correction, keepdim), mean]
+
+
 def extreme(
     reduction: Reduction,
     builder: relax.BlockBuilder,
@@ -104,5 +117,7 @@ CONVERTERS: dict[str, Converter] = {
     "prod.default": lambda builder, x, _: product(builder, x),
     "prod.dim_int": lambda builder, x, dim, keepdim, _: product(builder, x, dim, keepdim),
     "std.correction": std,
+    "std_mean.correction": partial(spread_and_mean, std),
     "var.correction": var,
+    "var_mean.correction": partial(spread_and_mean, var),
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tvm_xengine.frontends.aten import (
+    antialiased,
     bags,
     convolutions,
     distances,
     elementwise,
     grids,
     norms,
+    order,
     places,
     pooling,
     products,
@@ -20,12 +22,14 @@ from tvm_xengine.frontends.aten import (
 from tvm_xengine.frontends.aten.converter import Converter
 
 _GROUPS = (
+    antialiased,
     bags,
     convolutions,
     distances,
     elementwise,
     grids,
     norms,
+    order,
     places,
     pooling,
     products,
@@ -39,4 +43,12 @@ CONVERTERS: dict[str, Converter] = {
     name: convert for group in _GROUPS for name, convert in group.CONVERTERS.items()
 }
 
-DECOMPOSED_BY_TORCH = frozenset({"gru.input", "lstm.input", "rnn_relu.input", "rnn_tanh.input"})
+DECOMPOSED_BY_TORCH = frozenset(
+    {
+        "cross_entropy_loss.default",  # TVM's importer leaves out reduction and smoothing
+        "gru.input",
+        "lstm.input",
+        "rnn_relu.input",
+        "rnn_tanh.input",
+    }
+)

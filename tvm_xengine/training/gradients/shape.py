@@ -125,6 +125,9 @@ def _pad(emitter: Emitter, site: Site) -> Linearized:
         name = site.grad_name(0)
         if not any(widths):
             return gradients
+        if mode == "constant" and min(widths) < 0:  # what was cut off gets zeros
+            back = relax.op.nn.pad(gradients[0], [-width for width in widths], "constant", 0)
+            return (emitter.bind(back, name),)
         if mode == "constant":
             end = [low + extent for low, extent in zip(before, shape, strict=True)]
             axes = list(range(len(shape)))
