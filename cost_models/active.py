@@ -80,6 +80,8 @@ class Planning:
         cheapest schedule that is known, if there is one.
     measure
         Measures kernels.
+    correct
+        What measured costs say of the others.
     """
 
     kernels: Mapping[str, DeviceKernel]
@@ -88,6 +90,7 @@ class Planning:
     sketch: Planner
     plan: Planner
     measure: Callable[[Sequence[DeviceKernel]], Costs]
+    correct: Callable[[Costs], Costs] = dict
 
 
 def plan_actively(
@@ -98,7 +101,7 @@ def plan_actively(
     A kernel that was not measured counts with the lower end of its interval, so a plan avoids it
     only where that is safe: optimism in the face of uncertainty (Lai and Robbins, Advances in
     Applied Mathematics 1985). What is measured first is what makes the plan's time most
-    uncertain.
+    uncertain, and what is measured corrects the predictions of the others.
 
     Parameters
     ----------
@@ -107,7 +110,7 @@ def plan_actively(
     """
     limits = limits or ActiveLimits()
     start_s = time.monotonic()
-    costs = dict(predicted)
+    costs = dict(planning.correct(predicted))
     found: list[Plan] = []
     rounds = 0
 
@@ -151,6 +154,7 @@ def _measure_more(
     wanted = _uncertain_kernels(planning, plan, costs, limits.uncertain_ratio)[: max(0, room)]
     if wanted:
         costs.update(planning.measure([planning.kernels[symbol] for symbol in wanted]))
+        costs.update(planning.correct(costs))
     return bool(wanted)
 
 

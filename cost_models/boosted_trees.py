@@ -38,6 +38,7 @@ _LARGEST_RATIO = 2.0
 _MOST_BINS = 64
 """Of values of a feature; 256 take twice the time."""
 
+_LEAVES_STEP = 4
 _LEAST_RESIDUALS = 50
 _LEAST_COLUMNS = 20
 _WHOLE_SHARE = 0.8
@@ -232,6 +233,11 @@ class BoostedTreesPredictor:
         factor = np.exp(np.array(self.widths)[bins] * (disagreement + self.disagreement_floor))
         lo_us, hi_us = typical_us / factor, typical_us * factor
         return Prediction(np.clip(self.mean_us(typical_us), lo_us, hi_us), lo_us, hi_us)
+
+    def leaves(self, table: FeatureTable) -> NDArray[np.int_]:
+        """Where kernels fall in every fourth tree, (kernels, trees): like ones often together."""
+        leaves = self.wholes[0].predict(xgboost.DMatrix(whole_view(table)), pred_leaf=True)
+        return np.asarray(leaves[:, ::_LEAVES_STEP], dtype=int)
 
     def mean_us(self, typical_us: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean times of kernels whose typical times these are."""

@@ -16,6 +16,7 @@ from tvm_xengine.atomic_write import write_bytes_atomically
 from tvm_xengine.cost_models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.dataset import TIR
 from tvm_xengine.cost_models.feature_table import FEATURE_SET
+from tvm_xengine.cost_models.processors import processors_of
 from tvm_xengine.errors import InvalidDatasetError
 
 SCHEMA = 4
@@ -40,6 +41,11 @@ class ModelFile:
     architectures: tuple[str, ...]
     sources: tuple[str, ...] = (TIR,)
     card: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def processors(self) -> frozenset[str]:
+        """Those whose kernels it has learned from; none where only baseline code was measured."""
+        return processors_of(self.card.get("targets", ()))
 
 
 def write_model(model: ModelFile, path: Path) -> None:

@@ -13,6 +13,9 @@ from tvm_xengine.cost_models.dataset import Dataset
 from tvm_xengine.cost_models.feature_table import FeatureTable
 from tvm_xengine.cost_models.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.model import Prediction, Predictor
+from tvm_xengine.cost_models.model_file import ModelFile
+from tvm_xengine.cost_models.predict import correction_of, is_foreign
+from tvm_xengine.problem import CostSource, OpCost
 
 _IS_NEW = "is_new_device"
 _MOST_CANDIDATES = 2000
@@ -81,6 +84,40 @@ def evaluate_transfer(
         rows[f"{count} chosen"] = _judge(transfer(model, source, pool.take(chosen)), test)
         rows[f"{count} at random"] = _judge(transfer(model, source, pool.take(drawn)), test)
     rows["all measured"] = _judge(model.fit_point(pool), test)
+    return rows
+
+
+def evaluate_correction(
+    model: ModelFile, target: Dataset, counts: Sequence[int], seed: int = 0
+) -> dict[str, Metrics]:
+    """The same for a model whose data is not at hand, which the measured kernels correct."""
+    judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
+    pool = np.flatnonzero(~judged)
+    foreign = [is_foreign(model, name) for name in target.targets]
+    symbols = tuple(str(row) for row in range(len(target)))
+    prior = correction_of(model, symbols, target.devices, foreign, target.table)
+    rng = np.random.default_rng(seed)
+
+    def metrics_after(measured: NDArray[np.int_]) -> Metrics:
+        known = {
+            symbols[row]: OpCost(float(target.time_us[row]), source=CostSource.MEASURED)
+            for row in measured
+        }
+        costs = prior.corrected({**prior.predicted, **known})
+        rows = np.flatnonzero(judged)
+        time_us, lo_us, hi_us = (
+            np.array([getattr(costs[symbols[row]], name) for row in rows])
+            for name in ("compute_us", "lo_us", "hi_us")
+        )
+        test = target.take(rows)
+        return metrics_of(test.time_us, time_us, test.families, (lo_us, hi_us))
+
+    rows = {"no measurement": metrics_after(pool[:0])}
+    for count in counts:
+        chosen = choose_kernels(target.table.take(pool), count, seed)
+        rows[f"{count} chosen"] = metrics_after(pool[chosen])
+        drawn = rng.choice(pool, size=min(count, len(pool)), replace=False)
+        rows[f"{count} at random"] = metrics_after(drawn)
     return rows
 
 

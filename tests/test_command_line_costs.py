@@ -63,6 +63,26 @@ def test_transfer_reports_each_number_of_measurements(dataset, tmp_path):
     assert main(["costs", "transfer", "--dataset", str(dataset), "--measurements", "900"]) == 2
 
 
+def test_a_model_is_corrected_by_few_measurements_on_another_device(dataset, tmp_path, capsys):
+    model, report = tmp_path / "my.costmodel", tmp_path / "report.json"
+    other = DatasetFolder(tmp_path / "other")
+    known = DatasetFolder(dataset)
+    for record, measured in known.measured():
+        device = other if record.device == "slow" else DatasetFolder(tmp_path / "fast")
+        device.add(record, known.feature_names)
+        device.measurements.add(measured)
+    fast = ["--dataset", str(tmp_path / "fast")]
+    assert main(["costs", "train", *fast, "-o", str(model)]) == 0
+    arguments = ["costs", "transfer", "--dataset", str(other.folder), "--cost-model", str(model)]
+    assert main([*arguments, "--measurements", "10", "30", "--json", str(report)]) == 0
+    (rows,) = json.loads(report.read_text()).values()
+    # The other device is three times as slow, for all kernels alike.
+    assert rows["no measurement"]["median_error_ratio"] > 0.5
+    assert rows["30 chosen"]["median_error_ratio"] < 0.15
+    assert main([*arguments, "--measurements", "100"]) == 2
+    assert "expected at least 200 kernels" in capsys.readouterr().err
+
+
 def test_kernels_are_collected_and_a_second_run_goes_on(tmp_path, capsys):
     folder = tmp_path / "new"
     arguments = ["costs", "collect", "--dataset", str(folder), "--networks", "mlp"]
@@ -104,7 +124,7 @@ def test_costs_are_predicted_without_running_anything(tmp_path):
     kernels = json.loads(report.read_text())["kernels"]
     assert {row["device"] for row in kernels} == {"cpu", "cpu_generic"}
     assert all(0 <= row["lo_us"] <= row["compute_us"] <= row["hi_us"] for row in kernels)
-    assert {row["source"] for row in kernels} <= {"predicted", "roofline"}
+    assert {row["source"] for row in kernels} <= {"predicted", "transferred", "roofline"}
 
 
 @pytest.mark.parametrize(

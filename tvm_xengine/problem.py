@@ -19,11 +19,12 @@ SCHEMA = 1
 
 
 class CostSource(Enum):
-    """Where a cost comes from."""
+    """Where a cost comes from; transferred is predicted by a model of other processors."""
 
     MEASURED = "measured"
     CACHED = "cached"
     PREDICTED = "predicted"
+    TRANSFERRED = "transferred"
     ROOFLINE = "roofline"
     GIVEN = "given"
 

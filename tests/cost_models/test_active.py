@@ -120,3 +120,21 @@ def test_every_round_begins_from_the_cheapest_schedule_so_far():
         simulate(final, found.plan.schedule).cost_us <= simulate(final, schedule).cost_us
         for schedule in schedules
     )
+
+
+def test_what_is_measured_corrects_the_others():
+    laboratory = Laboratory(0, factor=2.0)
+    told = []
+
+    def correct(costs):
+        measured = {symbol for symbol, cost in costs.items() if cost.source is CostSource.MEASURED}
+        told.append(measured)
+        return {symbol: laboratory.true_cost(symbol) for symbol in costs} if measured else costs
+
+    planning = replace(laboratory.planning(), correct=correct)
+    found = plan_actively(planning, laboratory.predicted)
+    assert told[0] == set()
+    assert told[1] == set(laboratory.measured)
+    assert found.rounds == 1  # then everything is known
+    cost_us = found.plan.simulation.cost_us
+    assert laboratory.really_us(found.plan) == pytest.approx(cost_us)

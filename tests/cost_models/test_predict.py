@@ -4,12 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.codegen.kernels import BASELINE, matmul, momentum, scale_and_shift
+from tests.codegen.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
 from tvm_xengine.codegen.device_kernel import prepare_kernel
 from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.cost_models.measure import measure_kernels
 from tvm_xengine.cost_models.measurements import MeasurementCache
-from tvm_xengine.cost_models.predict import architecture_of, default_model, predict_costs
+from tvm_xengine.cost_models.predict import (
+    architecture_of,
+    default_model,
+    predict_costs,
+    predict_to_correct,
+)
 from tvm_xengine.cost_models.timing import Effort
 from tvm_xengine.problem import CostSource
 
@@ -49,7 +54,43 @@ def test_a_device_without_data_gets_a_roofline_and_says_so():
     sources = {cost.source for cost in predict_costs(kernels(), foreign).values()}
     assert sources == {CostSource.ROOFLINE}
     known = {cost.source for cost in predict_costs(kernels(), model).values()}
-    assert known == {CostSource.PREDICTED}
+    assert known <= {CostSource.PREDICTED, CostSource.TRANSFERRED}
+
+
+def test_a_processor_that_nobody_learned_from_gets_wider_intervals_and_says_so():
+    def model_of(cpu):
+        return replace(default_model(), card={"targets": {f'{{"kind":"llvm","mcpu":"{cpu}"}}': 9}})
+
+    here = resolve_target(NATIVE).attrs["mcpu"]
+    known = predict_costs(kernels(), model_of(here))
+    foreign = predict_costs(kernels(), model_of("pentium4"))
+    assert {cost.source for cost in known.values()} == {CostSource.PREDICTED}
+    assert {cost.source for cost in foreign.values()} == {CostSource.TRANSFERRED}
+    for symbol, cost in known.items():
+        assert foreign[symbol].compute_us == cost.compute_us
+        assert foreign[symbol].lo_us < cost.lo_us
+        assert foreign[symbol].hi_us > cost.hi_us
+    baseline = predict_costs(kernels(), model_of("x86-64"))
+    assert {cost.source for cost in baseline.values()} == {CostSource.PREDICTED}  # who knows where
+
+
+def test_measured_kernels_correct_the_prediction_of_the_others():
+    some = kernels()
+    predicted, correction = predict_to_correct(some, default_model())
+    slow = {
+        kernel.symbol: replace(
+            predicted[kernel.symbol],
+            compute_us=2 * predicted[kernel.symbol].hi_us,
+            hi_us=2 * predicted[kernel.symbol].hi_us,
+            source=CostSource.MEASURED,
+        )
+        for kernel in some[::2]
+    }
+    corrected = correction.corrected({**predicted, **slow})
+    for kernel in some[::2]:
+        assert corrected[kernel.symbol] is slow[kernel.symbol]
+    for kernel in some[1::2]:
+        assert corrected[kernel.symbol].compute_us > predicted[kernel.symbol].compute_us
 
 
 def test_architectures_are_named_alike_however_a_target_spells_them():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,9 +21,11 @@ from tvm_xengine.compiler import (
     with_measured_links,
 )
 from tvm_xengine.cost_models.active import ActivePlan, Costs, Planning, plan_actively
+from tvm_xengine.cost_models.correction import Correction
 from tvm_xengine.cost_models.fingerprint import device_fingerprint
 from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
-from tvm_xengine.cost_models.predict import default_model, predict_costs
+from tvm_xengine.cost_models.predict import default_model, predict_costs, predict_to_correct
+from tvm_xengine.cost_models.processors import processor_of
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.kernel_choice import with_fastest_kernels
 from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
@@ -32,6 +35,9 @@ from tvm_xengine.problem import CostSource, Problem
 from tvm_xengine.schedule import Schedule
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.tuning.schedules import TunedSchedules
+
+if TYPE_CHECKING:
+    from tvm_xengine.cost_models.model_file import ModelFile
 
 _SKETCH_S = 10.0
 """Longest solve in a round of the active loop."""
@@ -70,7 +76,7 @@ def costed_problem(request: Request, lowered: LoweredStep, console: Console) -> 
             case CostChoice.MEASURED:
                 costs = measured_kernel_costs(request, track)
             case CostChoice.PREDICTED:
-                costs = lambda kernels: _predicted(kernels, console)  # noqa: E731
+                costs = lambda kernels: _predicted(kernels, console)[0]  # noqa: E731
             case _:
                 costs = lambda kernels: predict_costs(kernels, None)  # noqa: E731
         problem = make_problem(lowered, platform, costs)
@@ -128,7 +134,9 @@ def plan_with_active_costs(request: Request, lowered: LoweredStep, console: Cons
         plan=lambda problem, start: plan_for(request, problem, console, start),
         measure=measure,
     )
-    predicted = _predicted(list(kernels.values()), console)
+    predicted, correction = _predicted(list(kernels.values()), console)
+    if correction is not None:
+        planning = replace(planning, correct=correction.corrected)
     known = [
         kernel
         for kernel in kernels.values()
@@ -152,9 +160,12 @@ def measured_kernel_costs(request: Request, track: Callable[[str], OnProgress]) 
     )
 
 
-def _predicted(kernels: Sequence[DeviceKernel], console: Console) -> Costs:
+def _predicted(
+    kernels: Sequence[DeviceKernel], console: Console
+) -> tuple[Costs, Correction | None]:
     """What the shipped model predicts; says for which kernels it is only a guess."""
-    costs = predict_costs(kernels, default_model())
+    model = default_model()
+    costs, correction = predict_to_correct(kernels, model)
     guessed = [k for k in kernels if costs[k.symbol].source is CostSource.ROOFLINE]
     if guessed:
         kinds = sorted({f"{k.source} on {k.target.kind.name}" for k in guessed})
@@ -162,7 +173,23 @@ def _predicted(kernels: Sequence[DeviceKernel], console: Console) -> Costs:
             f"{len(distinct_kernels(guessed))} of {len(costs)} kernels cost what a typical roofline"
             f" says, because the cost model has no data of them: {', '.join(kinds)}"
         )
-    return costs
+    if model is not None:
+        say_what_is_transferred(kernels, costs, model, console)
+    return costs, correction
+
+
+def say_what_is_transferred(
+    kernels: Sequence[DeviceKernel], costs: Costs, model: ModelFile, console: Console
+) -> None:
+    """Which predictions are for processors that the model has not learned from."""
+    foreign = [k for k in kernels if costs[k.symbol].source is CostSource.TRANSFERRED]
+    if foreign:
+        here = sorted({processor_of(str(kernel.target)) for kernel in foreign})
+        console.print(
+            f"{len(distinct_kernels(foreign))} of {len(costs)} kernels run on {', '.join(here)}; the"
+            f" cost model has learned from {', '.join(sorted(model.processors))}, so their costs are"
+            " less certain until some are measured (--costs active)"
+        )
 
 
 def _cache(request: Request) -> MeasurementCache:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.codegen.kernel_store import KernelStore
+from tvm_xengine.commands.costing import say_what_is_transferred
 from tvm_xengine.commands.costs_dataset import (
     collect_kernels,
     dataset_path,
@@ -30,7 +31,7 @@ from tvm_xengine.compiler import LoweredStep, lower_step
 from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.card import make_card
-from tvm_xengine.cost_models.dataset import DatasetFolder
+from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.evaluate import hold_out
 from tvm_xengine.cost_models.measure import measure_kernels
 from tvm_xengine.cost_models.measurements import (
@@ -51,7 +52,12 @@ from tvm_xengine.cost_models.quantities import QUANTITIES
 from tvm_xengine.cost_models.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.cost_models.transfer import device_names, evaluate_transfer, other_devices
+from tvm_xengine.cost_models.transfer import (
+    device_names,
+    evaluate_correction,
+    evaluate_transfer,
+    other_devices,
+)
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.platform import Device, Platform
 from tvm_xengine.platform_file import read_platform
@@ -175,11 +181,17 @@ def _as_document(rows: Mapping[str, Metrics]) -> dict[str, Any]:
 def _predict(request: CostsRequest, console: Console) -> dict[str, Any]:
     step = _lowered(request, _platform(request), console)
     model = default_model() if request.model is None else read_model(request.model)
-    return _report_costs(request, console, step, predict_costs(_distinct(step), model))
+    costs = predict_costs(_distinct(step), model)
+    if model is not None:
+        say_what_is_transferred(_distinct(step), costs, model, console)
+    return _report_costs(request, console, step, costs)
 
 
 def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
     data = DatasetFolder(dataset_path(request)).load()
+    if request.model is not None:
+        path = SHIPPED_MODEL if request.model == Path("shipped") else request.model
+        return _transfer_model(read_model(path), data, request, console)
     document: dict[str, Any] = {}
     for name in sorted(set(device_names(data))):
         source, target = other_devices(data, name)
@@ -196,6 +208,21 @@ def _transfer(request: CostsRequest, console: Console) -> dict[str, Any]:
             f" {dict(Counter(device_names(data)))}; collect more, or ask for fewer measurements"
         )
     return document
+
+
+def _transfer_model(
+    model: ModelFile, data: Dataset, request: CostsRequest, console: Console
+) -> dict[str, Any]:
+    """From a model to the kernels of a dataset that its predictions are corrected with."""
+    if len(data) < 2 * max(request.measurements):
+        raise InvalidDatasetError(
+            f"{request.dataset}: expected at least {2 * max(request.measurements)} kernels, found"
+            f" {len(data)}; collect more, or ask for fewer measurements"
+        )
+    rows = evaluate_correction(model, data, request.measurements)
+    title = f"from {request.model}"
+    print_metrics(console, title, rows)
+    return {title: _as_document(rows)}
 
 
 def _inspect(request: CostsRequest, console: Console) -> dict[str, Any]:

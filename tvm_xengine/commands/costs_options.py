@@ -185,6 +185,12 @@ def _transfer(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--measurements", type=_positive, nargs="+", default=[20, 50, 100, 250], metavar="K"
     )
+    verb.add_argument(
+        "--cost-model",
+        type=Path,
+        metavar="FILE",
+        help='correct this model, or "shipped", instead of learning from the other devices',
+    )
 
 
 def _inspect(verb: argparse.ArgumentParser) -> None:
