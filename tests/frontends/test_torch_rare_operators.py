@@ -165,6 +165,10 @@ OPERATORS: dict[str, tuple[Function, tuple[int, ...]]] = {
         lambda x: F.embedding_bag(LONG, x, per_sample_weights=x[:2, :3].cos(), mode="sum"),
         (5, 4),
     ),
+    "a table with padding": (
+        lambda x: F.embedding(LONG, x, padding_idx=4).cos() + F.embedding(PLACES[:3], x, -4),
+        (5, 4),
+    ),
     "added at indices of an inner axis": (
         lambda x: x.index_add(1, torch.tensor([2, 0, 2]), x[:, :3].cos()),
         (2, 5, 3),
@@ -184,6 +188,16 @@ REFUSED: dict[str, tuple[Function, tuple[int, ...], str]] = {
         lambda x: torch.view_as_real(torch.view_as_complex(x) * 2j),
         (3, 2),
         "view_as_complex",
+    ),
+    "a gradient by frequency": (
+        lambda x: F.embedding(LONG, x, scale_grad_by_freq=True),
+        (5, 4),
+        "scale_grad_by_freq",
+    ),
+    "bags with a gradient by frequency": (
+        _bags(LONG, scale_grad_by_freq=True, mode="sum"),
+        (5, 4),
+        "scale_grad_by_freq",
     ),
     "inverse error function": (lambda x: torch.erfinv(x.tanh()), (3, 2), "erfinv"),
     "bicubic grids": (

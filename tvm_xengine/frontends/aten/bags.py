@@ -7,6 +7,7 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.frontends.aten.converter import Converter
+from tvm_xengine.frontends.aten.embeddings import refuse_scaling
 from tvm_xengine.frontends.aten.literals import scalar
 from tvm_xengine.frontends.model import static_shape
 
@@ -18,7 +19,7 @@ def embedding_bag(
     weight: relax.Expr,
     indices: relax.Expr,
     offsets: relax.Expr,
-    _scale_by_frequency: bool,
+    scale_by_frequency: bool,
     mode: int,
     _sparse: bool,
     per_sample_weights: relax.Expr | None,
@@ -30,6 +31,8 @@ def embedding_bag(
     Bags that are all equally long, which known offsets may say, are an axis of their own; else
     it is computed for every element and bag whether the one is in the other.
     """
+    if scale_by_frequency:
+        refuse_scaling()
     count, width = static_shape(indices.ty)[0], static_shape(weight.ty)[1]
     rows = builder.emit(relax.op.take(weight, indices, axis=0))
     if per_sample_weights is not None:
