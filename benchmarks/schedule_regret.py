@@ -54,7 +54,7 @@ class Case:
         The costs that plans are made with; `MEASURED` is one of them.
     active_from
         The kind that the active loop starts from, which measures what `MEASURED` says.
-    kernels, kernel_of
+    kernels, kernel_of, correct
         As in `Planning`.
     """
 
@@ -64,6 +64,7 @@ class Case:
     active_from: str
     kernels: Mapping[str, DeviceKernel]
     kernel_of: Callable[[str, str], str]
+    correct: Callable[[Costs], Costs]
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def regrets_of(case: Case, options: PlanOptions, limits: ActiveLimits) -> Regret
     ]
     active = _plan_actively(case, options, limits, known, pool)
     pool += [*again, active.plan.schedule]
-    problems[ACTIVE] = case.problem_with(known)
+    problems[ACTIVE] = case.problem_with(case.correct(known))
     return Regrets(
         _judged(case, {name: plan.schedule for name, plan in alone.items()}),
         _judged(case, {name: _cheapest(problem, pool) for name, problem in problems.items()}),
@@ -139,6 +140,7 @@ def _plan_actively(
         sketch=planner(replace(options, limits=half)),
         plan=planner(options),
         measure=measure,
+        correct=case.correct,
     )
     return plan_actively(planning, known, limits)
 
