@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
-from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome, RunProgram
 from tvm_xengine.solvers.backends.process import BackendRun
 from tvm_xengine.solvers.choose_moments import (
     SMALL_OPS,
+    exceeding_on,
     neediest,
-    negligible_tensors,
     next_moments,
     pressed_ops,
     spread,
@@ -25,15 +25,11 @@ from tvm_xengine.solvers.choose_moments import (
 )
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
-from tvm_xengine.solvers.formulations.periods import (
-    Periods,
-    ancestor_bits,
-    periods_in_every_order,
-    periods_in_given_order,
-    positions_in_every_order,
-)
+from tvm_xengine.solvers.formulations.periods import ancestor_bits, positions_in_every_order
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.lifting import lifted
 from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.relaxations import Relaxations
 from tvm_xengine.solvers.request import Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
 
@@ -52,7 +48,9 @@ _SMALL_SOLVE_SHARE = 0.7
 graphs, where one that is solved to its end proves more than another with more moments, the second.
 """
 
-RunProgram = Callable[[Program, BackendOptions, float], Answer]
+_LIFT_SHARE = 0.1
+"""Choosing among moments by their linear relaxations gets this share of what is left of the time."""
+
 OnSolution = Callable[
     [MomentModel, NDArray[np.float64], Schedule | None], NDArray[np.float64] | None
 ]
@@ -91,30 +89,33 @@ def bounds(
     scope: Scope = Scope.EVERY_SCHEDULE,
     listener: Listener | None = None,
     run: RunProgram | None = None,
+    run_aside: RunProgram | None = None,
 ) -> Iterator[Proof]:
     """Bounds that never fall, each proven for `scope`; ends when nothing is left to try.
 
     The first is the sum of every op at its cheapest (for the makespan: the critical path).
     Then relaxations follow with more and more moments. Where a solution can be carried out,
-    the next moments are those at which it asks for more than the budgets; else they are spread
-    over the ops at whose first runs memory is pressed.
+    the next moments are among those at which it asks for more than the budgets: the ones that lift
+    the linear relaxation, or where none does those that ask for most; else they are spread over
+    the ops at whose first runs memory is pressed.
 
     Parameters
     ----------
     run
-        Solves a program, by default with HiGHS in a worker process; what it is given last is a
-        bound that is known already.
+        Solves a program, by default with HiGHS in a worker process.
+    run_aside
+        The same for programs whose bounds say nothing about the schedules.
     """
     is_makespan = request.objective is Objective.MAKESPAN
     weighed = Objective.COST if is_makespan else request.objective
     indexed = index_problem(problem, weighed)
     run, listener = run or _run_highs, listener or Listener()
-    neglected = negligible_tensors(indexed)
+    run_aside = run_aside or run
+    relaxations = Relaxations(indexed, scope, is_makespan)
     bound = critical_path(indexed) if is_makespan else indexed.cheapest
     yield Proof(bound, scope)
     best = listener.incumbent()
     pressed = pressed_ops(indexed, best[1] if best else None)
-    ancestors = ancestor_bits(indexed) if scope is Scope.EVERY_SCHEDULE else ()
     time_share = _SMALL_SOLVE_SHARE if indexed.op_count <= SMALL_OPS else _SOLVE_SHARE
     trunk: list[int] = []
     if scope is Scope.EVERY_SCHEDULE:
@@ -127,11 +128,10 @@ def bounds(
     is_again = False
     while moments and (is_again or frozenset(moments) not in tried):
         tried.add(frozenset(moments))
-        columns = _column_estimate(indexed, neglected, len(moments))
-        if columns > _MAX_COLUMNS or request.elapsed_s > request.limits.time_limit_s:
+        is_over = request.elapsed_s > request.limits.time_limit_s
+        if is_over or relaxations.columns(len(moments)) > _MAX_COLUMNS:
             return
-        periods = _periods(indexed, sorted(moments), scope, ancestors)
-        model = formulate_moments(indexed, periods, is_makespan=is_makespan, neglected=neglected)
+        model = relaxations.at(moments)
         best = listener.incumbent()
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, time_share * request.remaining_s),
@@ -155,9 +155,20 @@ def bounds(
             moments, solved, is_again, time_share = solved, set(), True, _AGAIN_SHARE
             continue
         is_again = False
-        moments = next_moments(moments, pressed, pressure, ancestors, trunk)
-        if ancestors:
-            moments = with_suggested(moments, listener.suggested(), trunk, ancestors)
+        more = moments
+        if trunk and indexed.op_count > SMALL_OPS:
+            more = lifted(
+                relaxations,
+                moments,
+                exceeding_on(trunk, pressure),
+                run=run_aside,
+                limit_s=_LIFT_SHARE * request.remaining_s,
+            )
+        if more == moments:
+            more = next_moments(moments, pressed, pressure, relaxations.ancestors, trunk)
+        moments = more
+        if trunk:
+            moments = with_suggested(moments, listener.suggested(), trunk, relaxations.ancestors)
 
 
 def bound_of_open_order(
@@ -204,17 +215,3 @@ def critical_path(indexed: IndexedProblem) -> float:
 
 def _run_highs(program: Program, options: BackendOptions, floor: float) -> Answer:
     return BackendRun("highs", program, options, floor=floor).answer()
-
-
-def _periods(
-    indexed: IndexedProblem, moments: Sequence[int], scope: Scope, ancestors: Sequence[int]
-) -> Periods:
-    if scope is Scope.EVERY_SCHEDULE:
-        return periods_in_every_order(indexed, moments, ancestors)
-    return periods_in_given_order(indexed, moments)
-
-
-def _column_estimate(indexed: IndexedProblem, neglected: NDArray[np.bool_], count: int) -> int:
-    tensors = int((~neglected).sum())
-    per_period = indexed.device_count * (indexed.op_count + tensors)
-    return (count + 1) * (per_period + len(indexed.links) * tensors)

@@ -142,6 +142,12 @@ def next_moments(
     return most_exceeded(fresh, 1, pressure) or moments
 
 
+def exceeding_on(trunk: Sequence[int], pressure: NDArray[np.float64] | None) -> list[int]:
+    """Those of the trunk that are next to an op at which a budget is exceeded, in order."""
+    over = [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
+    return sorted({min(trunk, key=lambda m: abs(m - op)) for op in over})
+
+
 def with_suggested(
     moments: set[int], suggested: set[int], trunk: Sequence[int], ancestors: Sequence[int]
 ) -> set[int]:

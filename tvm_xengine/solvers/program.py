@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -192,6 +193,37 @@ class ProgramBuilder:
             quadratic_columns=np.stack([u, v], axis=1),
             quadratic_values=products,
         )
+
+
+def side_by_side(programs: Sequence[Program]) -> Program:
+    """One program of several that have nothing to do with each other; their objectives add up.
+
+    Its columns are those of the first, then those of the second, and so on.
+    """
+    columns = np.cumsum([0, *(program.column_count for program in programs)])
+    entries = np.cumsum([0, *(len(program.values) for program in programs)])
+
+    def joined(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(program, name) for program in programs])
+
+    def shifted(name: str, by: NDArray[np.int64]) -> NDArray[np.int64]:
+        arrays = [getattr(program, name) for program in programs]
+        return np.concatenate([array + k for array, k in zip(arrays, by, strict=False)])
+
+    starts = [program.starts[:-1] + k for program, k in zip(programs, entries, strict=False)]
+    return Program(
+        cost=joined("cost"),
+        lower=joined("lower"),
+        upper=joined("upper"),
+        is_integer=joined("is_integer"),
+        row_lower=joined("row_lower"),
+        row_upper=joined("row_upper"),
+        starts=np.concatenate([*starts, entries[-1:]]),
+        columns=shifted("columns", columns),
+        values=joined("values"),
+        quadratic_columns=shifted("quadratic_columns", columns),
+        quadratic_values=joined("quadratic_values"),
+    )
 
 
 def _joined(

@@ -233,6 +233,7 @@ class Prover:
             scope=scope,
             listener=self._listener,
             run=partial(self._run, scope),
+            run_aside=partial(self._run, None),
         )
         for proof in proofs:
             self._prove(proof)

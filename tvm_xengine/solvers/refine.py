@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
-from tvm_xengine.solvers.backends.answer import BackendOptions
-from tvm_xengine.solvers.bound import Listener, RunProgram, worthwhile_gap
+from tvm_xengine.solvers.backends.answer import BackendOptions, RunProgram
+from tvm_xengine.solvers.bound import Listener, worthwhile_gap
 from tvm_xengine.solvers.choose_moments import (
     incumbent_pressure,
     most_exceeded,

@@ -85,3 +85,5 @@ class Unavailable:
 
 Report = Callable[[Incumbent], None]
 SolveProgram = Callable[[Program, BackendOptions, Report], Answer | Unavailable]
+RunProgram = Callable[[Program, BackendOptions, float], Answer]
+"""Solves a program; what it is given last is a bound that is known already."""
