@@ -36,13 +36,16 @@ from tvm_xengine.solvers.result import Objective, Scope
 _MAX_COLUMNS = 60_000
 """Relaxations with more columns than this are not attempted."""
 _GAP_SHARE = 0.2
-_LARGEST_GAP_RATIO = 5e-3
+_ROUGH_GAP_RATIO = 5e-3
+_LARGER_GAP_RATIO = 2e-3
+"""The first relaxation is solved to the one gap at most, those with better chosen moments to the
+other: where no candidate lifts them any more, what is left of the gap is all there is to prove."""
 _FINEST_GAP_RATIO = 1e-4
 _AGAIN_SHARE = 0.8
 """Where more moments ask for too much time, the last that did not are solved to this gap, in this
 share of what is left of the time."""
 _LEAST_SOLVE_S = 3.0
-_SOLVE_SHARE = 0.2
+_SOLVE_SHARE = 0.3
 _SMALL_SOLVE_SHARE = 0.7
 """One relaxation gets this share of what is left of the time, but a few seconds at least; on small
 graphs, where one that is solved to its end proves more than another with more moments, the second.
@@ -133,9 +136,11 @@ def bounds(
             return
         model = relaxations.at(moments)
         best = listener.incumbent()
+        largest_gap = _ROUGH_GAP_RATIO if len(tried) == 1 else _LARGER_GAP_RATIO
+        gap = worthwhile_gap(indexed, best, bound, largest_gap)
         options = BackendOptions(
             time_limit_s=max(_LEAST_SOLVE_S, time_share * request.remaining_s),
-            gap_ratio=_FINEST_GAP_RATIO if is_again else worthwhile_gap(indexed, best, bound),
+            gap_ratio=_FINEST_GAP_RATIO if is_again else gap,
             start=encode_moments(model, best[1]) if best and not is_makespan else None,
             seed=request.seed,
         )
@@ -192,15 +197,18 @@ def bound_of_open_order(
 
 
 def worthwhile_gap(
-    indexed: IndexedProblem, best: tuple[float, Schedule] | None, bound: float
+    indexed: IndexedProblem,
+    best: tuple[float, Schedule] | None,
+    bound: float,
+    largest_ratio: float = _ROUGH_GAP_RATIO,
 ) -> float:
-    """The relative gap to which a relaxation is worth solving."""
+    """The relative gap to which a relaxation is worth solving, at most `largest_ratio`."""
     if indexed.op_count <= SMALL_OPS:
         return 0.0
     if best is None:
-        return _LARGEST_GAP_RATIO
+        return largest_ratio
     gap = (best[0] - bound) / max(best[0], 1e-12)
-    return float(min(_LARGEST_GAP_RATIO, max(1e-6, _GAP_SHARE * gap)))
+    return float(min(largest_ratio, max(1e-6, _GAP_SHARE * gap)))
 
 
 def critical_path(indexed: IndexedProblem) -> float:
