@@ -10,6 +10,9 @@ from typing import TypeVar
 
 _logger = logging.getLogger(__name__)
 
+_MOST_SAID = 3
+"""Lines that are skipped are named, until there are more."""
+
 Row = TypeVar("Row")
 
 
@@ -27,23 +30,27 @@ class AppendOnlyFile:
         self._ends_in_newline = True
 
     def read(self, parse: Callable[[dict[str, object]], Row]) -> Iterator[Row]:
-        """What `parse` makes of each line; lines that it or JSON cannot read are skipped, and said so."""
+        """What `parse` makes of each line.
+
+        Lines that it or JSON cannot read are skipped; the first of them, and how many, are said.
+        """
         if not self.path.exists():
             return
         text = self.path.read_text(encoding="utf-8", errors="replace")
         self._ends_in_newline = not text or text.endswith("\n")
+        skipped = 0
         for number, line in enumerate(text.splitlines(), start=1):
             if not line:
                 continue
             try:
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError(f"expected a JSON object, found {type(row).__name__}")
-                yield parse(row)
-            except KeyError as error:
-                _logger.warning("%s:%d is skipped: it has no field %s", self.path, number, error)
-            except (ValueError, TypeError) as error:
-                _logger.warning("%s:%d is skipped: %s", self.path, number, error)
+                yield parse(_object(line))
+            except (KeyError, ValueError, TypeError) as error:
+                skipped += 1
+                if skipped <= _MOST_SAID:
+                    reason = f"it has no field {error}" if isinstance(error, KeyError) else error
+                    _logger.warning("%s:%d is skipped: %s", self.path, number, reason)
+        if skipped > _MOST_SAID:
+            _logger.warning("%s: %d lines are skipped in all", self.path, skipped)
 
     def append(self, row: Mapping[str, object]) -> None:
         """Write one more line."""
@@ -54,3 +61,10 @@ class AppendOnlyFile:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line)
         self._ends_in_newline = True
+
+
+def _object(line: str) -> dict[str, object]:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError(f"expected a JSON object, found {type(row).__name__}")
+    return row

@@ -6,6 +6,7 @@ A dataset is a folder of two append-only files: ``kernels.jsonl`` with what kern
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -267,4 +268,6 @@ def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:
     fields = dict(row)
     fields["families"] = tuple(fields["families"])
     fields["features"] = tuple(map(float, fields["features"]))
+    if not isinstance(json.loads(fields["target"]), dict):
+        raise ValueError(f"expected a target as JSON, found {fields['target']!r}")
     return KernelRecord(**fields)

@@ -21,6 +21,10 @@ from tvm_xengine.errors import InvalidDatasetError
 
 SCHEMA = 4
 _DOCUMENT = "model.json"
+_UNREADABLE = (
+    *(OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError),
+    xgboost.core.XGBoostError,
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ def read_model(path: Path) -> ModelFile:
                 )
             wholes, parts = int(document["wholes"]), int(document["parts"])
             raw = [file.read(_member(member)) for member in range(wholes + parts)]
-        boosters = tuple(xgboost.Booster(model_file=bytearray(content)) for content in raw)
+        boosters = tuple(map(_booster, raw))
         predictor = BoostedTreesPredictor(
             feature_set=document["feature_set"],
             feature_names=tuple(document["feature_names"]),
@@ -108,16 +112,24 @@ def read_model(path: Path) -> ModelFile:
             smearing=tuple(document["smearing"]),
             most_threads=int(document["most_threads"]),
         )
-        return ModelFile(
+        model = ModelFile(
             predictor,
             tuple(document["architectures"]),
             tuple(document["sources"]),
-            document["card"],
+            dict(document["card"]),
         )
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, xgboost.core.XGBoostError) as error:
+        _ = model.processors  # refuses targets that are none
+        return model
+    except _UNREADABLE as error:
         raise InvalidDatasetError(
             f"{path}: expected a cost model written by tvm-xengine costs train: {error}"
         ) from error
+
+
+def _booster(content: bytes) -> xgboost.Booster:
+    if not content.startswith(b"{") or not content.endswith(b"}"):
+        raise ValueError("a member is cut off")  # which XGBoost would read for ever
+    return xgboost.Booster(model_file=bytearray(content))
 
 
 def _member(number: int) -> str:

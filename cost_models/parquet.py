@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.atomic_write import write_bytes_atomically
-from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord, make_dataset
 from tvm_xengine.cost_models.feature_table import FEATURE_SET
 from tvm_xengine.cost_models.measurements import Measurement
 from tvm_xengine.errors import InvalidDatasetError
@@ -39,7 +39,7 @@ def export_parquet(folder: DatasetFolder, path: Path) -> int:
     Raises
     ------
     InvalidDatasetError
-        When there is nothing to write, or pyarrow is missing.
+        When there is nothing to write, a kernel has other features, or pyarrow is missing.
     """
     arrow = _pyarrow()
     names = folder.feature_names
@@ -48,6 +48,7 @@ def export_parquet(folder: DatasetFolder, path: Path) -> int:
         raise InvalidDatasetError(
             f"{folder.folder}: expected measured kernels with features {FEATURE_SET}, found none"
         )
+    make_dataset(rows, names)  # or nobody could read what is written
     columns: dict[str, list[Any]] = {
         name: [getattr(record, name) for record, _ in rows] for name in _RECORD_FIELDS
     }

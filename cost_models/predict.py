@@ -6,7 +6,6 @@ import json
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,16 +14,12 @@ import tvm_xengine.cost_models
 from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.codegen.targets import is_gpu, thread_count, vector_bytes
 from tvm_xengine.cost_models.baselines import RooflinePredictor
-from tvm_xengine.cost_models.correction import (
-    COMMON_DEVIATION,
-    COVERED_DEVIATIONS,
-    Correction,
-)
+from tvm_xengine.cost_models.correction import Correction
 from tvm_xengine.cost_models.feature_table import FeatureTable, table_of
 from tvm_xengine.cost_models.features import kernel_features
 from tvm_xengine.cost_models.garbage import collection_paused
-from tvm_xengine.cost_models.model import Prediction
-from tvm_xengine.cost_models.processors import processor_of
+from tvm_xengine.cost_models.prior import correction_of, costs_of
+from tvm_xengine.cost_models.processors import is_foreign
 from tvm_xengine.problem import CostSource, OpCost
 
 if TYPE_CHECKING:
@@ -50,10 +45,6 @@ TYPICAL_GPU_ROOFLINE = RooflinePredictor(
 
 _LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE = 1000.0
 _LIBRARY_OVERHEAD_US = 3.0
-
-_OTHER_PROCESSOR_DEVIATION = 0.25
-"""What each error adds on a processor that the model has not learned from, beside what all have in
-common: seen from a Rocket Lake to a Zen 4."""
 
 _SAME_FAMILY = {"AMD64": "x86_64", "arm64": "aarch64"}
 
@@ -92,46 +83,15 @@ def predict_to_correct(
         return costs, None
     symbols = tuple(kernel.symbol for kernel in known)
     groups = tuple(f"{kernel.target} {kernel.source}" for kernel in known)
-    foreign = [is_foreign(model, str(kernel.target)) for kernel in known]
+    foreign = [is_foreign(model.processors, str(kernel.target)) for kernel in known]
     correction = correction_of(model, symbols, groups, foreign, _features(known))
     return {**costs, **correction.predicted}, correction
-
-
-def correction_of(
-    model: ModelFile,
-    symbols: Sequence[str],
-    groups: Sequence[str],
-    foreign: Sequence[bool],
-    table: FeatureTable,
-) -> Correction:
-    """What a model predicts, and what corrects it.
-
-    Parameters
-    ----------
-    symbols, groups
-        As in `Correction`.
-    foreign
-        For which kernels the processor is another one than those the model has learned from.
-    """
-    predicted = _costs(symbols, model.predictor.predict(table), CostSource.PREDICTED)
-    predicted |= {
-        symbol: _transferred(predicted[symbol])
-        for symbol, elsewhere in zip(symbols, foreign, strict=True)
-        if elsewhere
-    }
-    leaves = model.predictor.leaves(table)
-    return Correction(tuple(symbols), tuple(groups), leaves, predicted)
 
 
 def knows(model: ModelFile, kernel: DeviceKernel) -> bool:
     """Whether the model has learned from kernels of this source for this kind of processor."""
     is_known = architecture_of(str(kernel.target)) in model.architectures
     return is_known and kernel.source in model.sources
-
-
-def is_foreign(model: ModelFile, target: str) -> bool:
-    """Whether the model has learned from processors, but not from that of a target (as JSON)."""
-    return bool(model.processors) and processor_of(target) not in model.processors
 
 
 def default_model() -> ModelFile | None:
@@ -145,37 +105,12 @@ def _roofline(kernels: Sequence[DeviceKernel], roofline: RooflinePredictor) -> d
     if not kernels:
         return {}
     symbols = [kernel.symbol for kernel in kernels]
-    return _costs(symbols, roofline.predict(_features(kernels)), CostSource.ROOFLINE)
+    return costs_of(symbols, roofline.predict(_features(kernels)), CostSource.ROOFLINE)
 
 
 def _features(kernels: Sequence[DeviceKernel]) -> FeatureTable:
     with collection_paused():
         return table_of([kernel_features(kernel) for kernel in kernels])
-
-
-def _costs(symbols: Sequence[str], answer: Prediction, source: CostSource) -> dict[str, OpCost]:
-    rows = zip(symbols, answer.time_us, answer.lo_us, answer.hi_us, strict=True)
-    return {
-        symbol: OpCost(float(time), lo_us=float(lo), hi_us=float(hi), source=source)
-        for symbol, time, lo, hi in rows
-    }
-
-
-def _transferred(cost: OpCost) -> OpCost:
-    """A cost with what another processor adds to the error."""
-    deviation = math.hypot(
-        math.log(cost.hi_us / cost.lo_us) / 2 / COVERED_DEVIATIONS,
-        COMMON_DEVIATION[CostSource.TRANSFERRED],
-        _OTHER_PROCESSOR_DEVIATION,
-    )
-    typical_us = math.sqrt(cost.lo_us * cost.hi_us)
-    factor = math.exp(COVERED_DEVIATIONS * deviation)
-    return replace(
-        cost,
-        lo_us=typical_us / factor,
-        hi_us=typical_us * factor,
-        source=CostSource.TRANSFERRED,
-    )
 
 
 def _library_cost(kernel: DeviceKernel) -> OpCost:

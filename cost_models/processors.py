@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable
 from functools import cache
 
-from tvm_xengine.codegen.targets import resolve_target
-
 _ANY = frozenset(("", "generic", *(f"x86-64{level}" for level in ("", "-v2", "-v3", "-v4"))))
 """CPUs of targets whose code runs on many processors."""
 
@@ -27,6 +25,13 @@ def _cpu_of(target: str) -> str:
     return str(json.loads(target).get("mcpu", ""))
 
 
+def is_foreign(processors: frozenset[str], target: str) -> bool:
+    """Whether processors are known, and that of a target (as JSON) is another one."""
+    return bool(processors) and processor_of(target) not in processors
+
+
 @cache
 def _this_processor() -> str:
+    from tvm_xengine.codegen.targets import resolve_target  # nothing else here needs a compiler
+
     return str(resolve_target("llvm -mcpu=native").attrs["mcpu"])

@@ -87,7 +87,17 @@ def refresh_features(
     ----------
     on_progress
         Called after each kernel with the number done, the number of all and the kernel's name.
+
+    Raises
+    ------
+    InvalidDatasetError
+        When the dataset has no kernels at all.
     """
+    if not len(folder):
+        raise InvalidDatasetError(
+            f"{folder.folder}: expected kernels, found none; collect some with tvm-xengine costs"
+            " collect"
+        )
     sources = KernelSources(folder.folder)
     old = [record for record in folder.records() if record.feature_set != FEATURE_SET]
     missing = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,12 @@ from tvm_xengine.cost_models.dataset import Dataset
 from tvm_xengine.cost_models.feature_table import FeatureTable
 from tvm_xengine.cost_models.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.model import Prediction, Predictor
-from tvm_xengine.cost_models.model_file import ModelFile
-from tvm_xengine.cost_models.predict import correction_of, is_foreign
+from tvm_xengine.cost_models.prior import correction_of
+from tvm_xengine.cost_models.processors import is_foreign
 from tvm_xengine.problem import CostSource, OpCost
+
+if TYPE_CHECKING:
+    from tvm_xengine.cost_models.model_file import ModelFile
 
 _IS_NEW = "is_new_device"
 _MOST_CANDIDATES = 2000
@@ -93,7 +97,7 @@ def evaluate_correction(
     """The same for a model whose data is not at hand, which the measured kernels correct."""
     judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
     pool = np.flatnonzero(~judged)
-    foreign = [is_foreign(model, name) for name in target.targets]
+    foreign = [is_foreign(model.processors, name) for name in target.targets]
     symbols = tuple(str(row) for row in range(len(target)))
     prior = correction_of(model, symbols, target.devices, foreign, target.table)
     rng = np.random.default_rng(seed)

@@ -16,7 +16,8 @@ NAMES = ("one", "two")
 
 def record(kernel="k", families=("lenet",), features=(1.0, 2.0), feature_set=FEATURE_SET):
     return KernelRecord(
-        kernel, "d", "llvm", "name", families, "", feature_set, features, 10.0, 20.0, 30.0, 0
+        *(kernel, "d", '{"kind":"llvm"}', "name", families, "", feature_set, features),
+        *(10.0, 20.0, 30.0, 0),
     )
 
 
@@ -66,6 +67,21 @@ def test_a_line_cut_off_by_a_kill_is_skipped_and_the_next_is_whole(tmp_path, cap
     again.add(record("c"), NAMES)
     assert DatasetFolder(tmp_path).find("c", "d") is not None
     assert DatasetFolder(tmp_path).find("a", "d") is not None
+
+
+def test_of_many_lines_that_cannot_be_read_the_first_are_named(tmp_path, caplog):
+    (tmp_path / "kernels.jsonl").write_text('{"kernel": 1}\n' * 50)
+    DatasetFolder(tmp_path)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 4
+    assert said[0].endswith("kernels.jsonl:1 is skipped: expected schema 1, found None")
+    assert said[-1].endswith("50 lines are skipped in all")
+
+
+def test_a_target_that_is_no_json_is_skipped(tmp_path, caplog):
+    DatasetFolder(tmp_path).add(replace(record(), target='"llvm"'), NAMES)
+    assert not DatasetFolder(tmp_path).records()
+    assert "expected a target as JSON" in caplog.text
 
 
 def test_an_empty_dataset_says_how_to_fill_it(tmp_path):

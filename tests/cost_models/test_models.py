@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass, replace
 from io import StringIO
 
@@ -122,6 +124,26 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
             read_model(path)
 
 
+def test_a_model_file_whose_parts_are_wrong_is_refused(tmp_path, predictor):
+    whole, bad = tmp_path / "whole.costmodel", tmp_path / "bad.costmodel"
+    write_model(ModelFile(predictor, ("llvm x86_64",), card={"targets": {}}), whole)
+    with zipfile.ZipFile(whole) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    document = json.loads(parts["model.json"])
+    for changed in (
+        {"model.json": b"[1, 2]"},
+        {"model.json": json.dumps(document | {"widths": None}).encode()},
+        {"model.json": json.dumps(document | {"card": None}).encode()},
+        {"model.json": json.dumps(document | {"card": {"targets": {"llvm": 1}}}).encode()},
+        {"member0.ubj": parts["member0.ubj"][:100]},
+    ):
+        with zipfile.ZipFile(bad, "w") as file:
+            for name, content in (parts | changed).items():
+                file.writestr(name, content)
+        with pytest.raises(InvalidDatasetError, match="expected a cost model"):
+            read_model(bad)
+
+
 def test_labels_that_are_no_times_are_refused(data):
     times = data.time_us.copy()
     times[3] = np.nan
@@ -191,6 +213,7 @@ def test_predictors_need_no_compiler():
         "import sys\n"
         "import tvm_xengine.cost_models.boosted_trees, tvm_xengine.cost_models.baselines\n"
         "import tvm_xengine.cost_models.model_file, tvm_xengine.cost_models.transfer\n"
+        "import tvm_xengine.cost_models.correction, tvm_xengine.cost_models.prior\n"
         "import tvm_xengine.cost_models.evaluate, tvm_xengine.cost_models.dataset\n"
         "sys.exit('tvm' in sys.modules)\n"
     )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
@@ -45,6 +47,15 @@ def test_other_tools_read_a_column_for_each_feature(tmp_path, folder):
     table = parquet.read_table(tmp_path / "all.parquet")
     assert table.column("feature.two").to_pylist() == [2.25, 2.25]
     assert table.column("rounds_us").to_pylist()[0] == [[5.0, 5.5], [4.0]]
+
+
+def test_kernels_of_other_features_are_not_written(tmp_path, folder):
+    record, measured = folder.measured()[0]
+    folder.add(replace(record, kernel="c", features=(1.5,)), NAMES)
+    folder.measurements.add(replace(measured, kernel="c"))
+    with pytest.raises(InvalidDatasetError, match="found 1 of"):
+        export_parquet(folder, tmp_path / "all.parquet")
+    assert not (tmp_path / "all.parquet").exists()
 
 
 def test_what_is_known_already_keeps_its_measurement(tmp_path, folder):

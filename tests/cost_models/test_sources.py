@@ -75,3 +75,8 @@ def test_kernels_without_source_are_counted(tmp_path, kernel):
     record = add_kernel(folder, kernel, "d", ("lenet",))
     folder.add(replace(record, feature_set="tir-v0"), ("one",))
     assert refresh_features(DatasetFolder(tmp_path)) == (0, 1)
+
+
+def test_a_dataset_without_kernels_has_nothing_to_renew(tmp_path):
+    with pytest.raises(InvalidDatasetError, match="expected kernels, found none"):
+        refresh_features(DatasetFolder(tmp_path / "missing"))

@@ -140,11 +140,11 @@ def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
 
 def _train(request: CostsRequest, console: Console) -> dict[str, Any]:
     data = DatasetFolder(dataset_path(request)).load()
+    architectures = tuple(sorted({architecture_of(target) for target in set(data.targets)}))
     model = BoostedTrees(seed=request.seed)
     with console.status("learning, and holding out one family after the other"):
         predictor = model.fit(data)
         card = make_card(model, data, predictor)
-    architectures = tuple(sorted({architecture_of(target) for target in set(data.targets)}))
     sources = tuple(sorted(set(data.sources)))
     write_model(ModelFile(predictor, architectures, sources, card), _required(request.output))
     print_facts(console, f"learned from {len(data)} kernels", _summary(card))
