@@ -203,7 +203,7 @@ def test_a_device_whose_sources_lack_a_kernel_is_refused(lenet: TrainingStep) ->
         lowered(lenet, ("onednn",))
 
 
-NETWORKS = {"ds_cnn": None, "vgg16": 32, "unet": 32, "gpt_nano": None}
+NETWORKS = {"ds_cnn": None, "vgg16": 32, "gpt_nano": None}
 
 
 @needs_onednn
@@ -218,9 +218,13 @@ def test_networks_train_the_same_from_either_source(network: str) -> None:
 
 @needs_onednn
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["mobilenetv2", "resnet18"])
+@pytest.mark.parametrize("network", ["mobilenetv2", "resnet18", "unet"])
 def test_every_kernel_of_a_deep_network_agrees_with_its_twin(network: str) -> None:
-    """Whole steps of such networks are chaotic: they double a difference in every layer."""
+    """Whole steps of such networks are chaotic: they double a difference in every layer.
+
+    In the U-Net, with 8 numbers per channel to normalise at the bottom, a single relu that rounding
+    opens changes the state by 1.5e-4; so does the last bit of the inputs, with either source.
+    """
     training = build_training_step(load_model(network, batch_size=2, size=64))
     mod = lowered(training, BOTH).mod
     kernels = [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
