@@ -86,6 +86,16 @@ def test_errors_beyond_what_the_model_says_of_itself_widen_the_intervals():
     assert half > 1.5 * SPREAD
 
 
+def test_a_kernel_that_is_far_off_alone_says_little_of_others():
+    prior, _ = correction()
+    errors = np.full(KERNELS, 0.1)
+    usual = prior.corrected(measured(prior.predicted, errors, range(20)))
+    errors[3] = 2.0
+    odd = prior.corrected(measured(prior.predicted, errors, range(20)))
+    for k in range(20, KERNELS):
+        assert odd[f"k{k}"].compute_us == pytest.approx(usual[f"k{k}"].compute_us, rel=0.2)
+
+
 def test_what_is_measured_or_of_no_model_stays_as_it_is():
     prior, _ = correction()
     roofline = {"library": OpCost(7.0, source=CostSource.ROOFLINE)}
