@@ -7,6 +7,7 @@ A dataset is a folder of two append-only files: ``kernels.jsonl`` with what kern
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,8 @@ from tvm_xengine.cost_models.append_only import AppendOnlyFile
 from tvm_xengine.cost_models.feature_table import FEATURE_SET, FeatureTable
 from tvm_xengine.cost_models.measurements import Measurement, MeasurementCache, typical_us
 from tvm_xengine.errors import InvalidDatasetError
+
+_logger = logging.getLogger(__name__)
 
 SCHEMA = 1
 
@@ -169,12 +172,22 @@ class DatasetFolder:
     def load(self) -> Dataset:
         """The kernels that are measured.
 
+        Those whose features were not read again with the others are left out, and said so.
+
         Raises
         ------
         InvalidDatasetError
-            When there are none, or their features are of another version.
+            When there are none, or all have features of another version.
         """
         found = self.measured()
+        current = [row for row in found if row[0].feature_set == FEATURE_SET]
+        if 0 < len(current) < len(found):
+            _logger.warning(
+                "%s: %d of %d kernels are left out, because their features are not of %s; tvm-xengine"
+                " costs refresh reads them again where it can",
+                *(self.folder, len(found) - len(current), len(found), FEATURE_SET),
+            )
+            found = current
         if not found:
             raise InvalidDatasetError(
                 f"{self.folder}: expected measured kernels, found none; collect some with"

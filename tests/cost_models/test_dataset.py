@@ -84,6 +84,15 @@ def test_a_target_that_is_no_json_is_skipped(tmp_path, caplog):
     assert "expected a target as JSON" in caplog.text
 
 
+def test_kernels_whose_features_cannot_be_renewed_are_left_out(tmp_path, caplog):
+    folder = DatasetFolder(tmp_path)
+    for kernel, feature_set in (("a", "tir-v0"), ("b", FEATURE_SET)):
+        folder.add(record(kernel, feature_set=feature_set), NAMES)
+        folder.measurements.add(measurement(kernel))
+    assert folder.load().kernels == ("b",)
+    assert "1 of 2 kernels are left out" in caplog.text
+
+
 def test_an_empty_dataset_says_how_to_fill_it(tmp_path):
     with pytest.raises(InvalidDatasetError, match="costs collect"):
         DatasetFolder(tmp_path).load()
