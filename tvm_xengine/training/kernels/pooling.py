@@ -83,7 +83,18 @@ def max_pool_backward(
         zero = tvm.tirx.const(0, output_gradient.dtype)
         return te.sum(tvm.tirx.if_then_else(chosen, output_gradient(n, c, *at), zero), axis=k)
 
-    return te.compute(data_shape, data_gradient, name="data_gradient")
+    def of_its_window(n: Var, c: Var, *i: Var) -> Expr:
+        padded = [i[a] + padding[a] for a in range(len(i))]
+        at = [tvm.tirx.floordiv(one, step) for one, step in zip(padded, strides, strict=True)]
+        within = [tvm.tirx.floormod(one, step) for one, step in zip(padded, strides, strict=True)]
+        chosen = tvm.tirx.all(
+            _inside(at, out_space), position(n, c, *at) == _ravel(within, pool_size)
+        )
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return tvm.tirx.if_then_else(chosen, output_gradient(n, c, *at), zero)
+
+    gather = of_its_window if _side_by_side(pool_size, strides, dilation) else data_gradient
+    return te.compute(data_shape, gather, name="data_gradient")
 
 
 def avg_pool_backward(
@@ -140,8 +151,7 @@ def avg_pool_backward(
         zero = tvm.tirx.const(0, output_gradient.dtype)
         return tvm.tirx.if_then_else(_inside(at, out_space), share, zero)
 
-    side_by_side = pool_size == strides and all(step == 1 for step in dilation)
-    gather = of_its_window if side_by_side else data_gradient
+    gather = of_its_window if _side_by_side(pool_size, strides, dilation) else data_gradient
     return te.compute(data_shape, gather, name="data_gradient")
 
 
@@ -165,6 +175,13 @@ def adaptive_avg_pool_backward(
         return te.sum(tvm.tirx.if_then_else(tvm.tirx.all(*covered), share, zero), axis=q)
 
     return te.compute(data_shape, data_gradient, name="data_gradient")
+
+
+def _side_by_side(
+    pool_size: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+) -> bool:
+    """Whether every pixel lies in one window at most."""
+    return pool_size == strides and all(step == 1 for step in dilation)
 
 
 def _inside(at: Sequence[Expr], space: Sequence[int]) -> Expr:
