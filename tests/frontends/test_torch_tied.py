@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -39,3 +40,12 @@ def test_a_saved_program_keeps_them_tied(tmp_path: Path, caplog: pytest.LogCaptu
     model = from_torch_export(tmp_path / "tied.pt2")
     assert len(model.parameters) == 2
     assert "does not depend" not in caplog.text
+
+
+def test_training_the_module_leaves_the_imported_model_as_it_was() -> None:
+    module = nn.Linear(3, 2)
+    model = exported(module, torch.randn(4, 3))
+    before = module.weight.detach().numpy().copy()
+    with torch.no_grad():
+        module.weight += 1
+    np.testing.assert_array_equal(model.parameters["weight"], before)

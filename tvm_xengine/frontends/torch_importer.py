@@ -200,7 +200,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 inputs.append(variable)
             else:
                 others.append(variable)
-                values[name] = value.cpu().numpy()
+                values[name] = value.cpu().numpy().copy()  # training the module changes its own
             if spec.kind is not InputKind.USER_INPUT and spec.target in fixed:
                 self._known[placeholders[spec.arg.name]] = value
         with self.block_builder.function("main", params=[*inputs, *others]):
