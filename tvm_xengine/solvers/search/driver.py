@@ -37,7 +37,7 @@ from tvm_xengine.solvers.search.decisions import (
 from tvm_xengine.solvers.search.decoder import decode
 from tvm_xengine.solvers.search.guide import Guide
 from tvm_xengine.solvers.search.mend import mended_decisions_of
-from tvm_xengine.solvers.search.static import static_of
+from tvm_xengine.solvers.search.static import Static, static_of
 from tvm_xengine.solvers.search.work import schedule_left_in, workspace_of
 
 _HOT = (0.03, 0.1, 0.01, 0.3)
@@ -50,13 +50,19 @@ _LOOSER = (1.1, 1.25, 1.5, 2.0, 3.0, 6.0)
 _LONGEST_HELD = (1, 4, 16, 32, 64, 128)
 """Lengths of the longest gaps, in ops, through which frugal starts hold tensors."""
 _FOLLOWED = ((0.01, 10.0), (0.03, 1.0))
-"""Temperatures and first penalties of the rounds from what a relaxation suggests."""
+"""Temperatures and first penalties of the rounds from what a relaxation suggests, and of those in
+which an op is tried on another device."""
 _LEAST_FOLLOWED = 30_000
 """So many evaluations at least go into each, in several tries where the graph is small."""
 _MOST_SHAKEN = 8
 """Random changes with which a round begins; a new start gets up to one for each op more."""
 _PATIENCE = 3
 """After so many rounds without an improvement another start is tried."""
+_MOST_NEEDY = 4
+"""Before each new start one of so many ops, which need most memory, is tried on another device."""
+_PLACED_TIMES = 4
+_MOST_PLACED = 80_000
+"""That takes so many times as long as a round, and so many evaluations at most."""
 _CHUNK_S = 0.05
 _LEAST_ROUNDS = 3
 """Rounds are made so short that the time limit allows for this many."""
@@ -150,6 +156,7 @@ class _Search:
         champion = copied(x)
         record = self.status[[LEAST_EXCESS, BEST]]
         starts = self._restarts(copied(x), champion)
+        places = self._other_places(champion)
         left = evaluations if evaluations is not None else 2**62
         longest = int(np.clip(20 * len(x.keep), 400, 40000))
         self.speed = self._evaluations_per_s(x)
@@ -169,6 +176,15 @@ class _Search:
                 if tuple(self.status[[LEAST_EXCESS, BEST]]) < tuple(record):
                     _assign(champion, chain)
                     record = self.status[[LEAST_EXCESS, BEST]]
+                    places = self._other_places(champion)
+                _assign(chain, champion)
+                self.status[[LEAST_EXCESS, BEST]] = record
+                if (place := next(places, None)) is not None:
+                    most = min(left, _PLACED_TIMES * length, _MOST_PLACED)
+                    left -= self._place(*place, chain, max(0, most), deadline)
+                if (self.status[[LEAST_EXCESS, BEST]] < record).any():
+                    since_improved = 0
+                    continue
                 x, changes = next(starts)
                 left -= self._shake(x, changes)
                 chain = self._chain_from(x)
@@ -210,7 +226,43 @@ class _Search:
             for x in (first, champion, start, champion):
                 yield copied(x), int(self.random.integers(len(x.order) + _MOST_SHAKEN))
 
-    def _follow(self, hint: Decisions, best: Decisions, most: int, deadline: float) -> int:
+    def _other_places(self, x: Decisions) -> Iterator[tuple[int, int]]:
+        """(op, device), over and over: where `x` does not run the ops that need most memory."""
+        price = self.arrays.op_price(self.objective)
+        neediest = sorted(x.order.tolist(), key=self._needed_bytes, reverse=True)[:_MOST_NEEDY]
+        devices = range(self.arrays.n_devices if self.places else 0)
+        yield from cycle(
+            (i, d)
+            for i in neediest
+            for d in devices
+            if x.device[i] != d and np.isfinite(price[i, d])
+        )
+
+    def _needed_bytes(self, op: int) -> int:
+        """Bytes of all that an op touches, and its least workspace."""
+        arrays = self.arrays
+        touched = arrays.touch_tensor[arrays.touch_ptr[op] : arrays.touch_ptr[op + 1]]
+        return int(arrays.size_bytes[touched].sum() + arrays.workspace_bytes[op].min())
+
+    def _place(self, op: int, device: int, best: Decisions, most: int, deadline: float) -> int:
+        """Anneal from `best` with an op on another device, and nowhere else, until all around it fits.
+
+        Elsewhere it would be moved back at once: what it needs there has to be evicted first.
+        """
+        x, run = copied(best), self.static.run.copy()
+        x.device[op], x.redevice[op] = device, -1
+        run["price"][op, np.arange(self.arrays.n_devices) != device] = np.inf
+        static = self.static._replace(run=run)
+        return self._follow(x, best, most, deadline, static)
+
+    def _follow(
+        self,
+        hint: Decisions,
+        best: Decisions,
+        most: int,
+        deadline: float,
+        static: Static | None = None,
+    ) -> int:
         """Anneal from `hint`; take over into `best` what is better there."""
         x, own, status = copied(hint), copied(hint), self.status.copy()
         status[SCALE] = self.scale
@@ -220,7 +272,7 @@ class _Search:
             status[PENALTY], status[MOST_PENALTY] = penalty, _MOST_PENALTY[0]
             status[TEMPERATURE] = heat / len(x.order)
             _assign(x, own)
-            done += self._round(status, x, own, most // len(_FOLLOWED), deadline)
+            done += self._round(status, x, own, most // len(_FOLLOWED), deadline, static)
         is_better = status[LEAST_EXCESS] < self.status[LEAST_EXCESS] or (
             status[LEAST_EXCESS] == 0.0 and status[BEST] < self.status[BEST]
         )
@@ -230,17 +282,24 @@ class _Search:
         return max(1, done)
 
     def _round(
-        self, status: Floats, x: Decisions, best: Decisions, length: int, deadline: float
+        self,
+        status: Floats,
+        x: Decisions,
+        best: Decisions,
+        length: int,
+        deadline: float,
+        static: Static | None = None,
     ) -> int:
         """One annealing from `x`; returns how many decisions were evaluated."""
-        value, excess = decode(self.static, x, self.work)
+        static = static or self.static
+        value, excess = decode(static, x, self.work)
         status[[VALUE, EXCESS, FEASIBLE_SHARE]] = value, excess, 0.5
         left = length
         cooling = _COOLED ** (1.0 / max(1, length))
         while left > 0 and time.perf_counter() < deadline and not self._is_done():
             count = min(left, max(1, int(self.speed * _CHUNK_S)))
             before, began = status[BEST], time.perf_counter()
-            self._anneal(status, x, best, cooling, count)
+            self._anneal(static, status, x, best, cooling, count)
             self.speed = count / max(1e-6, time.perf_counter() - began)
             left -= count
             if status[BEST] < before and self.on_improvement is not None:
@@ -259,14 +318,20 @@ class _Search:
         status = self.status.copy()
         status[[VALUE, EXCESS]] = decode(self.static, x, self.work)
         status[TEMPERATURE] = np.inf
-        self._anneal(status, x, copied(x), cooling=1.0, count=changes)
+        self._anneal(self.static, status, x, copied(x), cooling=1.0, count=changes)
         return changes
 
     def _anneal(
-        self, status: Floats, x: Decisions, best: Decisions, cooling: float, count: int
+        self,
+        static: Static,
+        status: Floats,
+        x: Decisions,
+        best: Decisions,
+        cooling: float,
+        count: int,
     ) -> None:
         anneal(
-            self.static,
+            static,
             self.surroundings,
             x,
             best,
