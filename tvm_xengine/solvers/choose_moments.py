@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tvm_xengine.residency import trace_residency
 from tvm_xengine.schedule import Compute, Schedule
 from tvm_xengine.simulate import live_bytes
+from tvm_xengine.solvers.formulations.periods import depend_on_each_other
 from tvm_xengine.solvers.indexed import IndexedProblem
 
 _PRESSED_RATIO = 0.9
@@ -129,7 +130,7 @@ def next_moments(
         return moments | (most_exceeded(fresh, 1 + len(moments) // 2, pressure) or spread)
 
     def fits(op: int) -> bool:
-        return all(ancestors[max(m, op)] >> min(m, op) & 1 for m in moments)
+        return depend_on_each_other(ancestors, moments, op)
 
     on_trunk = {min(trunk, key=lambda m: abs(m - op)): op for op in over} if trunk else {}
     if fitting := {m: op for m, op in on_trunk.items() if m not in moments and fits(m)}:
@@ -153,11 +154,7 @@ def with_suggested(
 ) -> set[int]:
     """`moments`, a chain of dependences, and those next to `suggested` on the trunk that fit."""
     on_trunk = {min(trunk, key=lambda m: abs(m - op)) for op in suggested} if trunk else set()
-    return moments | {
-        op
-        for op in on_trunk
-        if all(ancestors[max(m, op)] >> min(m, op) & 1 for m in moments - {op})
-    }
+    return moments | {op for op in on_trunk if depend_on_each_other(ancestors, moments, op)}
 
 
 def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[int]:

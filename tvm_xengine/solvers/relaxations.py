@@ -13,6 +13,7 @@ from tvm_xengine.solvers.choose_moments import negligible_tensors
 from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
 from tvm_xengine.solvers.formulations.periods import (
     ancestor_bits,
+    depend_on_each_other,
     periods_in_every_order,
     periods_in_given_order,
 )
@@ -64,6 +65,4 @@ class Relaxations:
 
     def fits(self, moments: Collection[int], op: int) -> bool:
         """Whether `op` makes a chain of dependences with the moments, where it must."""
-        return not self.ancestors or all(
-            self.ancestors[max(m, op)] >> min(m, op) & 1 for m in moments if m != op
-        )
+        return not self.ancestors or depend_on_each_other(self.ancestors, moments, op)

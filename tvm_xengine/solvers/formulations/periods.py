@@ -5,7 +5,7 @@ A moment is the first run of an op. Which op it is may be fixed, or left to the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -104,6 +104,14 @@ def _each_is(indexed: IndexedProblem, moments: Sequence[int]) -> NDArray[np.bool
     may_be = np.zeros((len(moments), indexed.op_count), np.bool_)
     may_be[np.arange(len(moments)), list(moments)] = True
     return may_be
+
+
+def depend_on_each_other(ancestors: Sequence[int], moments: Iterable[int], op: int) -> bool:
+    """Whether `op` comes before or after each of the others in every order.
+
+    `ancestors` are those of `ancestor_bits`.
+    """
+    return all(ancestors[max(m, op)] >> min(m, op) & 1 for m in moments if m != op)
 
 
 def ancestor_bits(indexed: IndexedProblem) -> tuple[int, ...]:
