@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.solvers.networks import chain, pair, single
+from tests.solvers.networks import chain, pair, single, unet
 from tests.strategies import problems
 from tvm_xengine.problem import Problem
 from tvm_xengine.schedule import Schedule
@@ -21,9 +21,10 @@ from tvm_xengine.solvers.formulations.periods import (
     periods_in_given_order,
 )
 from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.search.arrays import arrays_of
 from tvm_xengine.solvers.search.guide import Guide, decisions_of_moments
+from tvm_xengine.solvers.solve import solve
 
 
 def relaxed(problem: Problem, every: int = 1) -> tuple[MomentModel, Answer]:
@@ -101,8 +102,24 @@ def test_whatever_a_relaxation_suggests_ops_run_after_their_prerequisites(
     model = formulate_moments(
         indexed, periods_in_every_order(indexed, moments or [deepest], ancestors)
     )
-    x = np.random.default_rng(seed).random(model.program.column_count)
-    order = decisions_of_moments(arrays, model, x).order.tolist()
+    rng = np.random.default_rng(seed)
+    x = rng.random(model.program.column_count)
+    within = rng.permutation(indexed.op_count).tolist()
+    order = decisions_of_moments(arrays, model, x, order=within).order.tolist()
     assert sorted(order) == arrays.needed_ops.tolist()
     for place, i in enumerate(order):
         assert not set(arrays.prerequisites[i]) & set(order[place:])
+
+
+def test_within_a_period_ops_keep_the_order_of_the_best_schedule_and_of_the_graph_in_turn() -> None:
+    problem = single(unet(2), 0.7)
+    best = solve(problem, "search", limits=Limits(2.0)).schedule
+    assert best is not None
+    indexed = index_problem(problem, Objective.COST)
+    own, graphs = indexed.first_runs(best), tuple(range(indexed.op_count))
+    assert own != graphs
+    guide = Guide(problem, Objective.COST, lambda _: None, lambda: best)
+    assert [tuple(guide._order(indexed, None)) for _ in range(4)] == [own, graphs, own, graphs]
+    assert tuple(guide._order(indexed, best)) == own
+    without = Guide(problem, Objective.COST, lambda _: None)
+    assert [tuple(without._order(indexed, None)) for _ in range(2)] == [graphs, graphs]

@@ -24,7 +24,12 @@ _COST_SHARE = 0.2
 def search_and_prove(best: Incumbent) -> tuple[Proof, str]:
     """Improve `best` until it is good enough for certain, or time is up; the proof and a note."""
     problem, request = best.problem, best.request
-    guide = Guide(problem, request.objective, lambda schedule: best.offer(schedule, "relaxation"))
+    guide = Guide(
+        problem,
+        request.objective,
+        lambda schedule: best.offer(schedule, "relaxation"),
+        lambda: best.schedule,
+    )
     prover = Prover(problem, request, best.snapshot, best.offer, guide.take, guide.proposed)
     try:
         greedy_schedule(

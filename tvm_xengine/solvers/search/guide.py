@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -18,6 +18,7 @@ from tvm_xengine.simulate import live_bytes
 from tvm_xengine.solvers.formulations.decode_moments import CannotCarryOutError, decode_moments
 from tvm_xengine.solvers.formulations.encode_moments import encode_moments
 from tvm_xengine.solvers.formulations.moments import MomentModel, values_of
+from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.search.arrays import Arrays, Floats, Ints, arrays_of
 from tvm_xengine.solvers.search.decisions import (
@@ -46,11 +47,12 @@ def decisions_of_moments(
     x: NDArray[np.float64],
     *,
     holds_what_returns: bool = False,
+    order: Sequence[int] | None = None,
     near: tuple[Decisions, NDArray[np.float64]] | None = None,
 ) -> Decisions:
     """Decisions that follow the solution `x` of a relaxation as far as it says anything.
 
-    Ops run in the order of their periods and, within a period, of the graph, as far as their
+    Ops run in the order of their periods and, within a period, of `order`, as far as their
     prerequisites allow, each where it first runs in the solution; an update waits for the end
     of its period where what reads the old state is repeated in it. A tensor is held through a
     gap on the devices that keep it at every moment in the gap, and dropped where there is none.
@@ -62,6 +64,8 @@ def decisions_of_moments(
         Hold all through the gap, too, what the solution drops and brings back before the gap
         ends. It may do so ahead of an update after which that is impossible, which decisions
         cannot express.
+    order
+        Of all ops of the model; by default that of the graph.
     near
         Decisions, and the solution of `model` that they project to. Their order is kept, and
         what `x` has in common with that solution is decided as there.
@@ -81,7 +85,10 @@ def decisions_of_moments(
         result = keep_everything(arrays, placed)
         comes_last = _updates_to_delay(model, x, period)
         comes_last[moments] = 2
-        result.order[:] = _in_feasible_order(arrays, op_of, period, comes_last)
+        place = np.arange(len(op_of))
+        if order is not None:
+            place[list(order)] = np.arange(len(op_of))
+        result.order[:] = _in_feasible_order(arrays, op_of, period, comes_last, place)
         result.position[result.order] = np.arange(len(result.order))
     else:
         result = copied(near[0])
@@ -117,22 +124,26 @@ def decisions_of_moments(
     return result
 
 
-def _in_feasible_order(arrays: Arrays, ops: Ints, period: _Bits, comes_last: _Bits) -> list[int]:
-    """`ops` by period, rank within it and place in the graph, each after its prerequisites.
+def _in_feasible_order(
+    arrays: Arrays, ops: Ints, period: _Bits, comes_last: _Bits, place: Ints
+) -> list[int]:
+    """`ops` by period, rank within it and place, each after its prerequisites.
 
     A fractional solution, or an update that waits, may ask for another order; the moves of the
     search rely on it.
     """
     rank = {
-        i: (p, late, i)
-        for i, p, late in zip(ops.tolist(), period.tolist(), comes_last.tolist(), strict=True)
+        i: (*ranks, i)
+        for i, *ranks in zip(
+            ops.tolist(), period.tolist(), comes_last.tolist(), place.tolist(), strict=True
+        )
     }
     missing = {i: {j for j in arrays.prerequisites[i] if j in rank} for i in rank}
     ready = [rank[i] for i, before in missing.items() if not before]
     heapify(ready)
     order: list[int] = []
     while ready:
-        _, _, i = heappop(ready)
+        i = heappop(ready)[-1]
         order.append(i)
         for j in rank.keys() & arrays.dependents[i]:
             missing[j].remove(i)
@@ -238,15 +249,24 @@ class Guide:
     ----------
     on_schedule
         Called with every schedule within the budgets that a solution leads to.
+    best_schedule
+        Gives the best schedule so far, if any. Solutions for every order leave open what comes
+        first within a period: they are carried out in its order and in that of the graph, in turn.
     """
 
     def __init__(
-        self, problem: Problem, objective: Objective, on_schedule: Callable[[Schedule], None]
+        self,
+        problem: Problem,
+        objective: Objective,
+        on_schedule: Callable[[Schedule], None],
+        best_schedule: Callable[[], Schedule | None] = lambda: None,
     ) -> None:
         self._arrays = arrays_of(problem)
         self._static = static_of(self._arrays, objective)
         self._work = workspace_of(self._arrays)
         self._on_schedule = on_schedule
+        self._best_schedule = best_schedule
+        self._is_turn_of_graph = True
         self._hints: deque[Decisions] = deque(maxlen=_MOST_HINTS)
         self._proposed: tuple[Schedule, set[int]] | None = None
 
@@ -258,14 +278,17 @@ class Guide:
         None where it cannot be carried out. What the solution has in common with the schedule
         `near`, which has the order of first runs of `model`, is done as there.
         """
-        exact = self._carry_out_exactly(model, x, near)
+        order = self._order(model.indexed, near)
+        exact = self._carry_out_exactly(model, x, order, is_proposal=near is None)
         arrays = self._arrays
         projected = encode_moments(model, near) if near is not None else None
         base = None
         if near is not None and projected is not None:
             base = decisions_of(arrays, near), projected
         for holds in (False, True):
-            decisions = decisions_of_moments(arrays, model, x, holds_what_returns=holds, near=base)
+            decisions = decisions_of_moments(
+                arrays, model, x, holds_what_returns=holds, order=order, near=base
+            )
             value, excess = self._carried_out(decisions)
             if np.isfinite(value):
                 break
@@ -281,12 +304,23 @@ class Guide:
         places = decisions.position[[graph.op_index[name] for name in model.indexed.op_names]]
         return pressure[places]
 
+    def _order(self, indexed: IndexedProblem, near: Schedule | None) -> Sequence[int]:
+        """That of `near`; without it in turn that of the best schedule and that of the graph."""
+        if near is None:
+            self._is_turn_of_graph = not self._is_turn_of_graph
+            near = None if self._is_turn_of_graph else self._best_schedule()
+        return range(indexed.op_count) if near is None else indexed.first_runs(near)
+
     def _carry_out_exactly(
-        self, model: MomentModel, x: NDArray[np.float64], near: Schedule | None
+        self,
+        model: MomentModel,
+        x: NDArray[np.float64],
+        order: Sequence[int],
+        *,
+        is_proposal: bool,
     ) -> Floats | None:
         """Follow the solution to the letter; the share of a budget asked for around first runs."""
         indexed, problem = model.indexed, self._arrays.problem
-        order = range(indexed.op_count) if near is None else indexed.first_runs(near)
         try:
             written = decode_moments(model, x, order)
             schedule = with_frees(problem, [step for step, _ in written])
@@ -303,7 +337,7 @@ class Guide:
         np.maximum.at(pressure, [op for _, op in written], asked[is_real])
         if pressure.max() <= 1.0:
             self._on_schedule(schedule)
-        elif near is None:
+        elif is_proposal:
             self._proposed = schedule, set(model.moments(x).tolist())
         return pressure
 
