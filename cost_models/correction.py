@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,14 +44,15 @@ class Correction:
     symbols, groups
         Of each kernel; a group is a device and where the kernels come from.
     leaves
-        Where each kernel falls in the trees, (kernels, trees).
+        Gives where each kernel falls in the trees, (kernels, trees); not asked before something is
+        measured, because asking takes as long as predicting.
     predicted
         What the model says, before anything is measured.
     """
 
     symbols: tuple[str, ...]
     groups: tuple[str, ...]
-    leaves: NDArray[np.int_]
+    leaves: Callable[[], NDArray[np.int_]]
     predicted: Mapping[str, OpCost]
 
     def corrected(self, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
@@ -92,9 +93,10 @@ class Correction:
     def _alike(self, rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.float64]:
         """Share of the trees that put both kernels into the same leaf."""
         alike = np.zeros((len(rows), len(columns)), dtype=np.float64)
-        for leaf in self.leaves.T:
+        leaves = self.leaves()
+        for leaf in leaves.T:
             alike += leaf[rows][:, None] == leaf[columns][None]
-        return np.asarray(alike / self.leaves.shape[1])
+        return np.asarray(alike / leaves.shape[1])
 
     def _typical_us(self, k: int) -> float:
         cost = self.predicted[self.symbols[k]]

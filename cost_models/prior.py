@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tvm_xengine.cost_models.correction import (
@@ -46,7 +47,7 @@ def correction_of(
         for symbol, elsewhere in zip(symbols, foreign, strict=True)
         if elsewhere
     }
-    leaves = model.predictor.leaves(table)
+    leaves = cache(partial(model.predictor.leaves, table))
     return Correction(tuple(symbols), tuple(groups), leaves, predicted)
 
 

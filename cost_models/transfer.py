@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -77,16 +77,11 @@ def evaluate_transfer(
 
     The kernels of every second hash are judged and never chosen.
     """
-    judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
-    pool, test = target.take(np.flatnonzero(~judged)), target.take(np.flatnonzero(judged))
-    known = model.fit_point(source)
-    rng = np.random.default_rng(model.seed)
-    rows = {"no measurement": _judge(known, test)}
-    for count in counts:
-        chosen = choose_kernels(pool.table, count, model.seed)
-        drawn = rng.choice(len(pool), size=min(count, len(pool)), replace=False)
-        rows[f"{count} chosen"] = _judge(transfer(model, source, pool.take(chosen)), test)
-        rows[f"{count} at random"] = _judge(transfer(model, source, pool.take(drawn)), test)
+    judged, others = _split(target)
+    pool, test = target.take(others), target.take(judged)
+    rows = {"no measurement": _judge(model.fit_point(source), test)}
+    for name, measured in _measured(pool.table, counts, model.seed):
+        rows[name] = _judge(transfer(model, source, pool.take(measured)), test)
     rows["all measured"] = _judge(model.fit_point(pool), test)
     return rows
 
@@ -95,12 +90,11 @@ def evaluate_correction(
     model: ModelFile, target: Dataset, counts: Sequence[int], seed: int = 0
 ) -> dict[str, Metrics]:
     """The same for a model whose data is not at hand, which the measured kernels correct."""
-    judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
-    pool = np.flatnonzero(~judged)
+    judged, pool = _split(target)
+    test = target.take(judged)
     foreign = [is_foreign(model.processors, name) for name in target.targets]
     symbols = tuple(str(row) for row in range(len(target)))
     prior = correction_of(model, symbols, target.devices, foreign, target.table)
-    rng = np.random.default_rng(seed)
 
     def metrics_after(measured: NDArray[np.int_]) -> Metrics:
         known = {
@@ -108,21 +102,33 @@ def evaluate_correction(
             for row in measured
         }
         costs = prior.corrected({**prior.predicted, **known})
-        rows = np.flatnonzero(judged)
         time_us, lo_us, hi_us = (
-            np.array([getattr(costs[symbols[row]], name) for row in rows])
+            np.array([getattr(costs[symbols[row]], name) for row in judged])
             for name in ("compute_us", "lo_us", "hi_us")
         )
-        test = target.take(rows)
         return metrics_of(test.time_us, time_us, test.families, (lo_us, hi_us))
 
     rows = {"no measurement": metrics_after(pool[:0])}
-    for count in counts:
-        chosen = choose_kernels(target.table.take(pool), count, seed)
-        rows[f"{count} chosen"] = metrics_after(pool[chosen])
-        drawn = rng.choice(pool, size=min(count, len(pool)), replace=False)
-        rows[f"{count} at random"] = metrics_after(drawn)
+    for name, measured in _measured(target.table.take(pool), counts, seed):
+        rows[name] = metrics_after(pool[measured])
     return rows
+
+
+def _split(target: Dataset) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows that are judged, those of every second hash, and those that may be measured."""
+    judged = np.array([int(kernel, 16) % 2 == 0 for kernel in target.kernels])
+    return np.flatnonzero(judged), np.flatnonzero(~judged)
+
+
+def _measured(
+    pool: FeatureTable, counts: Sequence[int], seed: int
+) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """So many rows of the pool, chosen actively and at random, and what they are called."""
+    rng = np.random.default_rng(seed)
+    size = len(pool)
+    for count in counts:
+        yield f"{count} chosen", np.asarray(choose_kernels(pool, count, seed), np.intp)
+        yield f"{count} at random", rng.choice(size, size=min(count, size), replace=False)
 
 
 def _judge(predictor: Predictor, test: Dataset) -> Metrics:

@@ -31,7 +31,7 @@ def correction(source=CostSource.TRANSFERRED, groups=("cpu",)):
         for symbol in symbols
     }
     where = tuple(groups[k % len(groups)] for k in range(KERNELS))
-    return Correction(symbols, where, leaves, predicted), kinds
+    return Correction(symbols, where, lambda: leaves, predicted), kinds
 
 
 def measured(costs, errors, rows):

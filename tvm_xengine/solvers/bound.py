@@ -160,18 +160,18 @@ def bounds(
             moments, solved, is_again, time_share = solved, set(), True, _AGAIN_SHARE
             continue
         is_again = False
-        more = moments
+        grown = moments
         if trunk and indexed.op_count > SMALL_OPS:
-            more = lifted(
+            grown = lifted(
                 relaxations,
                 moments,
                 exceeding_on(trunk, pressure),
                 run=run_aside,
                 limit_s=_LIFT_SHARE * request.remaining_s,
             )
-        if more == moments:
-            more = next_moments(moments, pressed, pressure, relaxations.ancestors, trunk)
-        moments = more
+        if grown == moments:
+            grown = next_moments(moments, pressed, pressure, relaxations.ancestors, trunk)
+        moments = grown
         if trunk:
             moments = with_suggested(moments, listener.suggested(), trunk, relaxations.ancestors)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +123,7 @@ def next_moments(
     for the op of the `trunk` that is next to it; where nothing is left there that fits, a new
     chain begins.
     """
-    over = [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
+    over = _exceeding(pressure)
     fresh = [op for op in over if op not in moments]
     spread = _spread_out(pressed, moments)
     if not ancestors:
@@ -132,7 +132,7 @@ def next_moments(
     def fits(op: int) -> bool:
         return depend_on_each_other(ancestors, moments, op)
 
-    on_trunk = {min(trunk, key=lambda m: abs(m - op)): op for op in over} if trunk else {}
+    on_trunk = _next_to(trunk, over)
     if fitting := {m: op for m, op in on_trunk.items() if m not in moments and fits(m)}:
         chosen = most_exceeded(list(fitting.values()), 1 + len(moments) // 3, pressure)
         return moments | {m for m, op in fitting.items() if op in chosen}
@@ -145,16 +145,24 @@ def next_moments(
 
 def exceeding_on(trunk: Sequence[int], pressure: NDArray[np.float64] | None) -> list[int]:
     """Those of the trunk that are next to an op at which a budget is exceeded, in order."""
-    over = [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
-    return sorted({min(trunk, key=lambda m: abs(m - op)) for op in over})
+    return sorted(_next_to(trunk, _exceeding(pressure)))
 
 
 def with_suggested(
     moments: set[int], suggested: set[int], trunk: Sequence[int], ancestors: Sequence[int]
 ) -> set[int]:
     """`moments`, a chain of dependences, and those next to `suggested` on the trunk that fit."""
-    on_trunk = {min(trunk, key=lambda m: abs(m - op)) for op in suggested} if trunk else set()
+    on_trunk = _next_to(trunk, suggested)
     return moments | {op for op in on_trunk if depend_on_each_other(ancestors, moments, op)}
+
+
+def _exceeding(pressure: NDArray[np.float64] | None) -> list[int]:
+    return [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
+
+
+def _next_to(trunk: Sequence[int], ops: Iterable[int]) -> dict[int, int]:
+    """Those of the trunk that are next to one of `ops`, and the last such op of each."""
+    return {min(trunk, key=lambda m: abs(m - op)): op for op in ops} if trunk else {}
 
 
 def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[int]:
