@@ -29,6 +29,7 @@ lint: .stamp-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: .stamp-dev
 	$(BIN)/ruff check --fix .

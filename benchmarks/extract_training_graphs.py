@@ -17,16 +17,16 @@ import tvm
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from benchmarks.torch_networks import NETWORKS
-from tvm_xengine.codegen.device_kernel import prepare_kernel
-from tvm_xengine.codegen.lowering import lower_to_explicit_memory
-from tvm_xengine.extract import extract_graph
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.torch import from_torch_export
-from tvm_xengine.passes.explicit_workspace import workspace_bytes
+from tvm_xengine.frontends.torch.read import from_torch_export
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
+from tvm_xengine.kernels.lower.pipeline import lower_to_explicit_memory
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.step import TRAIN_STEP
 
 FOLDER = Path(__file__).parent / "graphs"
 _ZOO = {"lenet": 64, "mlp": 64}

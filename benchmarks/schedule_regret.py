@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.cost_models.active import (
     ActiveLimits,
     ActivePlan,
@@ -32,10 +31,11 @@ from tvm_xengine.cost_models.active import (
     Planning,
     plan_actively,
 )
-from tvm_xengine.planner import Plan, PlanOptions, plan_schedule
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.schedule import Schedule
-from tvm_xengine.simulate import simulate
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
 
 MEASURED, ACTIVE = "measured", "active"
 

@@ -16,17 +16,17 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_xengine.arena import plan_arenas
-from tvm_xengine.codegen.device_kernel import prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.extract import extract_graph
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.passes.bind_arenas import BindArenas
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.schedule import Compute, with_frees
-from tvm_xengine.simulate import simulate
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, with_frees
+from tvm_xengine.scheduling.simulate import simulate
 
 OPS = 1000
 COLD_S, WARM_S = 180, 20

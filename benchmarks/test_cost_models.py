@@ -22,38 +22,43 @@ from rich.table import Table
 from tvm import relax
 
 from benchmarks.schedule_regret import ACTIVE, MEASURED, Case, Regrets, regrets_of
-from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.compiler import lower_step, make_problem, measured_costs, with_measured_links
+from tvm_xengine.compile.pipeline import (
+    lower_step,
+    make_problem,
+    measured_costs,
+    with_measured_links,
+)
 from tvm_xengine.cost_models.active import ActiveLimits, Costs
-from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
-from tvm_xengine.cost_models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.dataset import RANDOM, Dataset, DatasetFolder
-from tvm_xengine.cost_models.designs.catalogue import DESIGNS, build_design
-from tvm_xengine.cost_models.evaluate import SPLITS, hold_out
-from tvm_xengine.cost_models.feature_table import table_of
-from tvm_xengine.cost_models.features import kernel_features
-from tvm_xengine.cost_models.fingerprint import device_fingerprint
-from tvm_xengine.cost_models.measurements import (
+from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_design
+from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset, DatasetFolder
+from tvm_xengine.cost_models.features.extract import kernel_features
+from tvm_xengine.cost_models.features.table import table_of
+from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,
     default_cache_path,
     typical_us,
 )
-from tvm_xengine.cost_models.metrics import noise_floor
-from tvm_xengine.cost_models.model_file import ModelFile
-from tvm_xengine.cost_models.predict import (
+from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.models.evaluate import SPLITS, hold_out
+from tvm_xengine.cost_models.models.metrics import noise_floor
+from tvm_xengine.cost_models.models.model_file import ModelFile
+from tvm_xengine.cost_models.prediction.predict import (
     architecture_of,
     default_model,
     predict_costs,
     predict_to_correct,
 )
-from tvm_xengine.cost_models.transfer import evaluate_transfer, other_devices
+from tvm_xengine.cost_models.prediction.transfer import evaluate_transfer, other_devices
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.planner import PlanOptions, budgets_for_ratio, plan_schedule
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import CostSource, OpCost
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
 from tvm_xengine.report.costs import NOISE, print_families, print_metrics
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import CostSource, OpCost
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.build import build_training_step
 

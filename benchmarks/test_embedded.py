@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.aot.examples import MODELS, attention, export, facts_mlp, need_tools, tiny_mlp
-from tvm_xengine.aot.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportReport
 from tvm_xengine.frontends import zoo
 

@@ -15,20 +15,20 @@ from dataclasses import dataclass
 import pytest
 from tvm import te, topi
 
-from tvm_xengine.codegen.compile import compile_kernels
-from tvm_xengine.codegen.device_kernel import prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.timing import call_of, example_arguments
-from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
-from tvm_xengine.training.kernels.linear import (
+from tvm_xengine.cost_models.measure.timing import call_of, example_arguments
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.store.compile import compile_kernels
+from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.kernels.te.convolution import conv_data_gradient, conv_weight_gradient
+from tvm_xengine.kernels.te.linear import (
     batch_matmul,
     linear,
     linear_data_gradient,
     linear_weight_gradient,
 )
-from tvm_xengine.training.kernels.loss import cross_entropy_forward
-from tvm_xengine.training.kernels.normalisation import batch_norm_backward, batch_norm_forward
-from tvm_xengine.training.kernels.pooling import max_pool_backward, max_pool_forward
+from tvm_xengine.kernels.te.losses.loss import cross_entropy_forward
+from tvm_xengine.kernels.te.norms.batch_norm import batch_norm_backward, batch_norm_forward
+from tvm_xengine.kernels.te.pooling import max_pool_backward, max_pool_forward
 
 torch = pytest.importorskip("torch")
 

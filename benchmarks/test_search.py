@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from tests.solvers.networks import residual, single, transformer, unet
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.local_search.arrays import arrays_of
+from tvm_xengine.solvers.local_search.decisions import keep_everything
+from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.local_search.static import static_of
+from tvm_xengine.solvers.local_search.work import workspace_of
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.search.arrays import arrays_of
-from tvm_xengine.solvers.search.decisions import keep_everything
-from tvm_xengine.solvers.search.decoder import decode
-from tvm_xengine.solvers.search.driver import search
-from tvm_xengine.solvers.search.static import static_of
-from tvm_xengine.solvers.search.work import workspace_of
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def test_decodes_per_second(name, graph):
 def test_a_fresh_process_searches_within_seconds_once_compiled():
     code = (
         "from tests.solvers.networks import chain, single\n"
-        "from tvm_xengine.solvers.search.driver import search\n"
+        "from tvm_xengine.solvers.local_search.driver import search\n"
         "search(single(chain(4), 0.9), evaluations=10)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # compiles if nobody did

@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks.training_graphs import PLATFORMS, problem_of
 from tvm_xengine.errors import SolverUnavailableError
-from tvm_xengine.problem import Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 from tvm_xengine.solvers.solve import solve
 

@@ -29,8 +29,8 @@ from benchmarks.torch_memory import (  # noqa: E402
     checkpointed_within,
     compiled_within,
 )
-from tvm_xengine.codegen.kernel_store import KernelStore  # noqa: E402
-from tvm_xengine.compiler import (  # noqa: E402
+from tvm_xengine.compile.kernel_choice import with_fastest_kernels  # noqa: E402
+from tvm_xengine.compile.pipeline import (  # noqa: E402
     KernelCosts,
     LoweredStep,
     build_step,
@@ -39,15 +39,18 @@ from tvm_xengine.compiler import (  # noqa: E402
     measured_costs,
     plan_keep_everything,
 )
-from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path  # noqa: E402
-from tvm_xengine.cost_models.timing import Effort  # noqa: E402
+from tvm_xengine.cost_models.measure.measurements import (  # noqa: E402
+    MeasurementCache,
+    default_cache_path,
+)
+from tvm_xengine.cost_models.measure.timing import Effort  # noqa: E402
 from tvm_xengine.errors import NoScheduleError  # noqa: E402
-from tvm_xengine.frontends.torch import from_torch_export  # noqa: E402
-from tvm_xengine.graph import Role  # noqa: E402
-from tvm_xengine.kernel_choice import with_fastest_kernels  # noqa: E402
-from tvm_xengine.planner import Plan, PlanOptions, budgets_for_ratio, plan_schedule  # noqa: E402
-from tvm_xengine.platform import Device, Platform  # noqa: E402
-from tvm_xengine.problem import Problem  # noqa: E402
+from tvm_xengine.frontends.torch.read import from_torch_export  # noqa: E402
+from tvm_xengine.kernels.store.kernel_store import KernelStore  # noqa: E402
+from tvm_xengine.planning.planner import Plan, PlanOptions, budgets_for_ratio, plan_schedule  # noqa: E402
+from tvm_xengine.scheduling.graph import Role  # noqa: E402
+from tvm_xengine.scheduling.platform import Device, Platform  # noqa: E402
+from tvm_xengine.scheduling.problem import Problem  # noqa: E402
 from tvm_xengine.solvers.result import Limits  # noqa: E402
 from tvm_xengine.solvers.working_set import working_sets  # noqa: E402
 from tvm_xengine.training.build import build_training_step  # noqa: E402

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import UNLIMITED_BYTES, Device, Link, Platform
-from tvm_xengine.problem import CostSource, OpCost, Problem
-from tvm_xengine.simulate import simulate
-from tvm_xengine.solvers.baselines.placed import run_once
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.published.baselines.placed import run_once
 from tvm_xengine.solvers.working_set import working_sets
 
 FOLDER = Path(__file__).parent / "graphs"

@@ -1,0 +1,1 @@
+"""Cost models: measure kernels, describe them, learn and predict their time and memory."""

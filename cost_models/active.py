@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.planner import Plan
-from tvm_xengine.problem import CostSource, OpCost, Problem
-from tvm_xengine.schedule import Compute, Schedule
-from tvm_xengine.simulate import simulate
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.simulate import simulate
 
 _MEASURED = (CostSource.MEASURED, CostSource.CACHED)
 

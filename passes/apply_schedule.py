@@ -8,12 +8,13 @@ from functools import cached_property
 import tvm
 from tvm import relax
 
-from tvm_xengine.codegen.targets import resolve_target
 from tvm_xengine.errors import InvalidScheduleError
-from tvm_xengine.extract import Extraction, extract_graph
-from tvm_xengine.platform import Platform
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Compute, Free, Schedule, Transfer
+from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.relax_ir.extract import Extraction, extract_graph
+from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer
 
 
 @tvm.transform.module_pass(opt_level=0, name="ApplySchedule")
@@ -182,8 +183,8 @@ class _Replay:
             )
             for name in self.graph.outputs
         ]
-        for position in self.func.attrs.get("tvm_xengine.updates", ()):
-            state = self.func.params[int(position)].name
+        for position in StepSignature.read(self.func).updates:
+            state = self.func.params[position].name
             final = self.graph.updated_by[state][1] if state in self.graph.updated_by else state
             results.append(self._read(final, self.problem.home[state]))
         return results

@@ -9,13 +9,15 @@ from dataclasses import asdict, dataclass
 import tvm
 from tvm import relax
 
-from tvm_xengine.arena import ArenaPlan
-from tvm_xengine.codegen.device_kernel import DeviceKernel
 from tvm_xengine.errors import InvalidScheduleError, UnsupportedModuleError
-from tvm_xengine.extract import VIEW_OP, returned_fields, static_shape, step_function
-from tvm_xengine.passes.dataflow import single_block
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Compute, Free, Schedule, Transfer
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, step_function
+from tvm_xengine.relax_ir.kernel_calls import VIEW_OP
+from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, StepSignature
+from tvm_xengine.relax_ir.types import static_tensor
+from tvm_xengine.scheduling.arena.plan import ArenaPlan
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer
 
 VIEWS_ATTR = "tvm_xengine.views"
 """Function attribute (JSON): the arena view behind each parameter, as `views_of` reads it."""
@@ -119,9 +121,7 @@ class BindArenas:
         func = step_function(mod, self.func_name)
         binder = _Binder(self.problem, self.arenas, self.kernels)
         bound = binder.run(func, self.schedule)
-        attrs = {
-            name: value for name, value in func.attrs.items() if name != "tvm_xengine.constants"
-        }
+        attrs = {name: value for name, value in func.attrs.items() if name != CONSTANTS_ATTR}
         attrs[VIEWS_ATTR] = json.dumps([asdict(view) for view in binder.params])
         attrs[CONTEXTS_ATTR] = json.dumps(list(binder.contexts))
         attrs[INTERFACE_ATTR] = json.dumps(asdict(binder.interface(func)))
@@ -202,7 +202,7 @@ class _Binder:
     def interface(self, func: relax.Function) -> StepInterface:
         """Where the inputs and results of the bound function are."""
         graph = self.problem.graph
-        names = [str(name) for name in func.attrs.get("tvm_xengine.results", graph.outputs)]
+        names = StepSignature.read(func).results or graph.outputs
         returned = returned_fields(func)[: len(names)]
         return StepInterface(
             inputs={
@@ -273,7 +273,7 @@ class _Binder:
         return self.contexts[symbol]
 
     def _arena_view(self, place: _Place, ty: relax.TensorType) -> ArenaView:
-        shape, dtype = static_shape("a view", ty)
+        shape, dtype = static_tensor("a view", ty)
         return ArenaView(place.device, place.offset_bytes, shape, dtype)
 
     def _function(self) -> relax.Function:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax
 
-from tvm_xengine.passes.dataflow import single_block, with_bindings
+from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
 
 _VIEWS = frozenset({"relax.flatten", "relax.squeeze", "relax.expand_dims"})
 

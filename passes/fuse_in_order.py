@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import tvm
 from tvm import ir, relax
 
-from tvm_xengine.passes.dataflow import single_block, with_bindings
-from tvm_xengine.passes.kernel_calls import returned_fields, same_bytes
-from tvm_xengine.passes.live_bytes import live_bytes, size_bytes, variables_read
+from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
+from tvm_xengine.relax_ir.kernel_calls import same_bytes
+from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes, variables_read
 
 OPAQUE_PATTERN = 8
 """What ``op_pattern`` is for a kernel that no fusion may touch."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax, tirx
 
-from tvm_xengine.libraries.parts import KernelParts, Part, with_parts
-from tvm_xengine.passes.dataflow import single_block
+from tvm_xengine.kernels.library.parts import KernelParts, Part, with_parts
+from tvm_xengine.relax_ir.dataflow import single_block
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseKeepingParts")

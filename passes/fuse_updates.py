@@ -8,16 +8,11 @@ from dataclasses import dataclass
 import tvm
 from tvm import ir, relax, tirx
 
-from tvm_xengine.extract import static_shape, tensor_bytes
-from tvm_xengine.passes.dataflow import single_block, with_bindings
-from tvm_xengine.passes.kernel_calls import (
-    KernelCall,
-    kernel_call,
-    returned_fields,
-    same_bytes,
-)
-from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR
 from tvm_xengine.passes.merged_kernel import merged_kernel
+from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+from tvm_xengine.relax_ir.kernel_calls import KernelCall, kernel_call, same_bytes
+from tvm_xengine.relax_ir.types import static_tensor, tensor_bytes
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseUpdates")
@@ -206,8 +201,8 @@ class _Step:
 
 
 def _bytes(var: relax.Var) -> int:
-    return tensor_bytes(*static_shape(var.name, var.ty))
+    return tensor_bytes(*static_tensor(var.name, var.ty))
 
 
 def _shape(var: relax.Var) -> tuple[int, ...]:
-    return static_shape(var.name, var.ty)[0]
+    return static_tensor(var.name, var.ty)[0]

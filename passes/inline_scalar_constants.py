@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 
-from tvm_xengine.passes.dataflow import single_block, with_bindings
+from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
 
 
 @tvm.transform.module_pass(opt_level=0, name="InlineScalarConstants")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax
 
-from tvm_xengine.passes.dataflow import single_block, with_bindings
-
-CONSTANTS_ATTR = "tvm_xengine.constants"
-"""Function attribute: the values of the last parameters, in their order."""
+from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
+from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR
 
 
 @tvm.transform.module_pass(opt_level=0, name="LiftConstants")

@@ -6,7 +6,6 @@ import tvm
 from tvm import ir, relax, tirx
 
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.passes.dataflow import single_block
 from tvm_xengine.passes.express_views_as_reshape import ExpressViewsAsReshape
 from tvm_xengine.passes.fuse_in_order import OPAQUE_PATTERN, FuseInOrder
 from tvm_xengine.passes.fuse_keeping_parts import FuseKeepingParts
@@ -14,9 +13,8 @@ from tvm_xengine.passes.inline_scalar_constants import InlineScalarConstants
 from tvm_xengine.passes.lift_constants import LiftConstants
 from tvm_xengine.passes.name_bindings_by_kernel import NameBindingsByKernel
 from tvm_xengine.passes.name_kernels import named_legalizations
-
-INPLACE_ATTR = "tvm_xengine.inplace"
-"""Kernel attribute ``[k, j, ...]``: output k may be written over input j."""
+from tvm_xengine.relax_ir.dataflow import single_block
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 
 
 @tvm.transform.module_pass(opt_level=0, name="LowerToKernels")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tvm
 from tvm import ir, relax, tirx
 
-from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 
 Body = Callable[[relax.BlockBuilder, Mapping[str, ir.GlobalVar], Sequence[relax.Var]], relax.Expr]
 """Emits the calls; gets a builder, the kernels by name and the inputs, and returns the result."""

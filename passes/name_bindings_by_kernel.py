@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
-from tvm_xengine.passes.dataflow import single_block
+from tvm_xengine.relax_ir.dataflow import single_block
 
 _ANONYMOUS = re.compile(r"(lv|gv)(_?\d+)*")
 

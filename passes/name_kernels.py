@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from tvm import ir, relax, te, tirx, topi
 
-from tvm_xengine.libraries.parts import name_attributes
-from tvm_xengine.training.kernels.convolution import conv_data_gradient
-from tvm_xengine.training.kernels.linear import batch_matmul
+from tvm_xengine.kernels.library.parts import name_attributes
+from tvm_xengine.kernels.te.convolution import conv_data_gradient
+from tvm_xengine.kernels.te.linear import batch_matmul
 
 Legalization = Callable[[relax.BlockBuilder, ir.Call], relax.Expr]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import tvm
 from tvm import ir, relax, tirx
 
-from tvm_xengine.libraries.parts import KernelParts, kernel_parts
-from tvm_xengine.passes.dataflow import single_block, with_bindings
-from tvm_xengine.passes.kernel_calls import KernelCall, kernel_call
-from tvm_xengine.passes.live_bytes import live_bytes, size_bytes
+from tvm_xengine.kernels.library.parts import KernelParts, kernel_parts
 from tvm_xengine.passes.name_bindings_by_kernel import NameBindingsByKernel
+from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
+from tvm_xengine.relax_ir.kernel_calls import KernelCall, kernel_call
+from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes
 
 
 @dataclass(frozen=True)

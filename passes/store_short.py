@@ -8,16 +8,12 @@ import tvm
 from tvm import ir, relax, tirx
 
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.extract import static_shape, tensor_bytes
-from tvm_xengine.passes.dataflow import single_block
-from tvm_xengine.passes.kernel_calls import (
-    KernelCall,
-    is_view,
-    kernel_call,
-    returned_fields,
-)
-from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR
 from tvm_xengine.passes.merged_kernel import merged_kernel
+from tvm_xengine.relax_ir.dataflow import returned_fields, single_block
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
+from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.relax_ir.types import static_tensor, tensor_bytes
 
 _SHORT, _LONG = "float16", "float32"
 
@@ -79,8 +75,7 @@ def _parameters(func: relax.Function, names: frozenset[str]) -> set[relax.Var]:
         )
     chosen = {found[name] for name in names if _is_long(found[name].ty)}
     fields = returned_fields(func)
-    attrs = func.attrs
-    updates = [int(k) for k in attrs["tvm_xengine.updates"]]
+    updates = StepSignature.read(func).updates
     for field, position in zip(fields[len(fields) - len(updates) :], updates, strict=True):
         if func.params[position] in chosen and isinstance(field, relax.Var):
             chosen.add(field)
@@ -90,7 +85,7 @@ def _parameters(func: relax.Function, names: frozenset[str]) -> set[relax.Var]:
 def _forward_tensors(func: relax.Function, least_bytes: int) -> set[relax.Var]:
     """What the results depend on: the float32 tensors of a kernel that are large enough."""
     bindings = single_block(func).bindings
-    results = int(func.attrs["tvm_xengine.num_results"])
+    results = StepSignature.read(func).num_results
     fields = returned_fields(func)
     needed = {field for field in fields[:results] if isinstance(field, relax.Var)}
     returned = {field for field in fields if isinstance(field, relax.Var)}
@@ -118,7 +113,7 @@ def _forward_tensors(func: relax.Function, least_bytes: int) -> set[relax.Var]:
 
 
 def _is_large(var: relax.Var, least_bytes: int) -> bool:
-    return _is_long(var.ty) and tensor_bytes(*static_shape(var.name, var.ty)) >= least_bytes
+    return _is_long(var.ty) and tensor_bytes(*static_tensor(var.name, var.ty)) >= least_bytes
 
 
 def _shortened(ty: relax.TensorType) -> relax.TensorType:

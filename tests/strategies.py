@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import UNLIMITED_BYTES, Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
 
 UNIT_BYTES = 64
 """Every size and budget that is drawn is a multiple of this."""

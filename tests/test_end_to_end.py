@@ -9,7 +9,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from tvm_xengine.compiler import (
+from tvm_xengine.compile.pipeline import (
     LoweredStep,
     build_step,
     lower_step,
@@ -17,13 +17,13 @@ from tvm_xengine.compiler import (
     plan_keep_everything,
 )
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.planner import PlanOptions, budgets_for_ratio, plan_schedule
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
+from tvm_xengine.runtime.data import load_digits
 from tvm_xengine.runtime.trainer import train
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.data import load_digits
 from tvm_xengine.training.step import TrainingStep
 
 BATCH = 4

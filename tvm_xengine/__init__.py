@@ -1,0 +1,1 @@
+"""Place, rematerialize and page training steps under memory budgets: a compiler stage for TVM Relax."""

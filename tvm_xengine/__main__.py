@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tvm_xengine.commands.options import parse
 from tvm_xengine.errors import XEngineError
-from tvm_xengine.thread_pools import share_cores
+from tvm_xengine.kernels.threads import share_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from tvm import relax
 
-from tvm_xengine.aot.emulation import missing_tool
+from tvm_xengine.aot.check.emulation import missing_tool
 from tvm_xengine.aot.export import ExportOptions, ExportReport, export_step
-from tvm_xengine.aot.kernels import Backend, Optimize
-from tvm_xengine.aot.regions import parse_regions
+from tvm_xengine.aot.plan.kernels import Backend, Optimize
+from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.aot.targets import embedded_target
+from tvm_xengine.compile.short_storage import ShortStorage
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.planner import PlanOptions
+from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
 from tvm_xengine.training.recipe import Recipe
-from tvm_xengine.training.short_storage import ShortStorage
 
 OPTIMIZERS: Mapping[str, Optimizer] = {
     "sgd": SGD(),

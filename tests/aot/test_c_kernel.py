@@ -13,19 +13,19 @@ from tvm import relax, te, tirx
 from tvm.target import Target
 
 from tests.aot.examples import MODELS, need_tools
-from tvm_xengine.aot.c_kernel import CKernel, c_kernel
-from tvm_xengine.aot.c_math import helper_definitions
-from tvm_xengine.aot.kernels import Optimize, lower_for_target
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.codegen.kernel_store import load_kernels
+from tvm_xengine.aot.emit_c.kernel import CKernel, c_kernel
+from tvm_xengine.aot.emit_c.math_functions import helper_definitions
+from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.platform import Device, Platform
+from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.kernels.store.kernel_store import load_kernels
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
+from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.optimizers import SGD
-from tvm_xengine.training.step import TRAIN_STEP
 
 C = Target({"kind": "c"})
 X86 = Target({"kind": "llvm", "mcpu": "x86-64"})

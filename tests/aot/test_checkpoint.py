@@ -11,9 +11,9 @@ import pytest
 
 from tests.aot.examples import export, need_tools, tiny_mlp
 from tests.aot.test_package import Session
-from tvm_xengine.aot.checkpoint import read_checkpoint, write_checkpoint
-from tvm_xengine.aot.emulation import Build, build_program, run_program
+from tvm_xengine.aot.check.emulation import Build, build_program, run_program
 from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.package.checkpoint import read_checkpoint, write_checkpoint
 from tvm_xengine.errors import UnsupportedModelError
 
 SANITIZED = ("-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fsanitize=address,undefined")

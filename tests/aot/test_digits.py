@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from tests.aot.examples import export, need_tools
-from tvm_xengine.aot.checkpoint import read_checkpoint
-from tvm_xengine.aot.emulation import EMULATORS, Build, build_program
-from tvm_xengine.aot.reference import host_step
-from tvm_xengine.compiler import build_forward
+from tvm_xengine.aot.check.emulation import EMULATORS, Build, build_program
+from tvm_xengine.aot.check.reference import host_step
+from tvm_xengine.aot.package.checkpoint import read_checkpoint
+from tvm_xengine.compile.pipeline import build_forward
 from tvm_xengine.frontends import zoo
-from tvm_xengine.graph import Role
-from tvm_xengine.platform import Device, Platform
+from tvm_xengine.runtime.data import load_digits
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.data import load_digits
 from tvm_xengine.training.evaluation import evaluation_module
 from tvm_xengine.training.optimizers import SGD
 

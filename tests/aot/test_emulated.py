@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.aot.examples import MODELS, export, need_tools
-from tvm_xengine.aot.emulation import (
+from tvm_xengine.aot.check.emulation import (
     build_program,
     printed_losses,
     run_program,
     selftest_build,
 )
 from tvm_xengine.aot.export import ExportReport
-from tvm_xengine.training.short_storage import ShortStorage
+from tvm_xengine.compile.short_storage import ShortStorage
 
 USER = ("aarch64", "armhf", "riscv64")
 BARE_METAL = ("cortex-m4", "cortex-m7")

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from tests.aot.examples import attention
-from tvm_xengine.aot.kernels import Backend, Optimize, code_target, lower_for_target
-from tvm_xengine.aot.plan_step import Machine, PlannedTraining, plan_training
-from tvm_xengine.aot.regions import writable_platform
+from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
+from tvm_xengine.aot.plan.plan_step import Machine, PlannedTraining, plan_training
+from tvm_xengine.aot.plan.regions import writable_platform
 from tvm_xengine.aot.targets import embedded_target
-from tvm_xengine.codegen.operation_count import count_operations
-from tvm_xengine.energy import kernel_energy_uj
+from tvm_xengine.compile.energy import kernel_energy_uj
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.planner import PlanOptions
-from tvm_xengine.platform import Device
-from tvm_xengine.platform_file import BOARDS, platform_path, read_platform
-from tvm_xengine.schedule import Compute, Transfer
+from tvm_xengine.kernels.operation_count import count_operations
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.scheduling.platform import Device
+from tvm_xengine.scheduling.platform_file import BOARDS, platform_path, read_platform
+from tvm_xengine.scheduling.schedule import Compute, Transfer
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD

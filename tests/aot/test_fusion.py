@@ -10,15 +10,15 @@ from tvm.target import Target
 
 from tests.passes.test_split_groups import Nothing
 from tvm_xengine.aot import kernels
-from tvm_xengine.aot.kernels import Optimize, lower_for_target
-from tvm_xengine.compiler import make_problem, plan_keep_everything
+from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
+from tvm_xengine.compile.pipeline import make_problem, plan_keep_everything
 from tvm_xengine.frontends.load import load_model
-from tvm_xengine.libraries.parts import kernel_parts
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.kernels.library.parts import kernel_parts
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD
-from tvm_xengine.training.step import TRAIN_STEP
 
 C = Target({"kind": "c"})
 RAM = Platform((Device("ram", "c"),))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.aot.examples import need_tools
-from tvm_xengine.aot.c_math import helper_definitions
-from tvm_xengine.aot.emulation import compile_program, run_program
+from tvm_xengine.aot.check.emulation import compile_program, run_program
+from tvm_xengine.aot.emit_c.math_functions import helper_definitions
 from tvm_xengine.aot.targets import embedded_target
 
 MAIN = """

@@ -12,11 +12,11 @@ import tvm_ffi
 
 from tests.aot.aarch64_runtime import aarch64_runtime
 from tests.aot.examples import MODELS, attention, need_tools, tiny_mlp
-from tvm_xengine.aot.library import LibraryOptions, LibraryReport, export_library
-from tvm_xengine.aot.reference import host_step
+from tvm_xengine.aot.check.reference import host_step
+from tvm_xengine.aot.vm_library.export import LibraryOptions, LibraryReport, export_library
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.planner import PlanOptions
+from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tests.aot.examples import attention, export, need_tools, tiny_mlp
-from tvm_xengine.aot.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.export import ExportReport
-from tvm_xengine.aot.reference import host_step
+from tvm_xengine.compile.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD
-from tvm_xengine.training.short_storage import ShortStorage
 
 STRICT = ("-Wall", "-Wextra", "-Werror")
 SANITIZED = (*STRICT, "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover")

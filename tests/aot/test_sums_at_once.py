@@ -7,9 +7,9 @@ import pytest
 import tvm
 from tvm import ir, te, tirx
 
-from tvm_xengine.aot.kernels import Optimize, prepare_for_target
-from tvm_xengine.codegen.kernel_store import load_kernels
-from tvm_xengine.codegen.targets import resolve_target
+from tvm_xengine.aot.plan.kernels import Optimize, prepare_for_target
+from tvm_xengine.kernels.store.kernel_store import load_kernels
+from tvm_xengine.kernels.targets import resolve_target
 
 Reader = Callable[[te.Tensor, ir.Var, ir.Var], ir.Expr]
 ROWS, COLUMNS, TERMS = 3, 4, 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.cost_models.dataset import Dataset
-from tvm_xengine.cost_models.feature_table import FEATURE_SET, FeatureTable
+from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
 
 NAMES = ("lanes", "stride", "depth", "machine_vector_bytes", "threads")
 

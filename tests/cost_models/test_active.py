@@ -7,11 +7,11 @@ import pytest
 
 from tests.solvers.networks import pair, residual
 from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
-from tvm_xengine.planner import PlanOptions, plan_schedule
-from tvm_xengine.problem import CostSource, OpCost, Problem
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.report.intervals import cost_interval_us, cost_sources
-from tvm_xengine.schedule import Schedule
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Limits
 
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 from tvm import te, tirx
 
-from tests.codegen.kernels import BASELINE, NATIVE, matmul, scale_and_shift
-from tvm_xengine.codegen.device_kernel import prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.bodies import bodies_of
-from tvm_xengine.cost_models.features import kernel_features
-from tvm_xengine.cost_models.machine import machine_of
-from tvm_xengine.cost_models.statements import statements_of
+from tests.kernels.kernels import BASELINE, NATIVE, matmul, scale_and_shift
+from tvm_xengine.cost_models.features.bodies import bodies_of
+from tvm_xengine.cost_models.features.extract import kernel_features
+from tvm_xengine.cost_models.features.machine import machine_of
+from tvm_xengine.cost_models.features.statements import statements_of
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
 
 
 def bodies(func: tirx.PrimFunc, description: str = BASELINE):

@@ -3,8 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_xengine.cost_models.body_sum import body_rows, fit_body_sum, sum_of_bodies_us
-from tvm_xengine.cost_models.feature_table import BODY_SLOTS, FEATURE_SET, FeatureTable
+from tvm_xengine.cost_models.features.table import (
+    BODY_SLOTS,
+    FEATURE_SET,
+    FeatureTable,
+)
+from tvm_xengine.cost_models.models.body_sum import body_rows, fit_body_sum, sum_of_bodies_us
 
 PARTS = ("share", "log_iterations", "width")
 PARAMETERS = {"max_depth": 4, "learning_rate": 0.2, "min_child_weight": 1, "nthread": 1}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tvm_xengine.cost_models.collect import CollectOptions, collect
-from tvm_xengine.cost_models.dataset import DatasetFolder
-from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.cost_models.variants import Variant, variants
+from tvm_xengine.cost_models.corpus.variants import Variant, variants
+from tvm_xengine.cost_models.dataset.collect import CollectOptions, collect
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.frontends.model import ForwardModel
 

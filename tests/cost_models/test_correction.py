@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tvm_xengine.cost_models.correction import Correction
-from tvm_xengine.problem import CostSource, OpCost
+from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 KERNELS, KINDS, TREES = 120, 12, 40
 SPREAD = 0.35

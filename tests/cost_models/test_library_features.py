@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.libraries.onednn_twins import needs_onednn
-from tvm_xengine.cost_models.library_features import library_cycles, library_features
-from tvm_xengine.cost_models.machine import Machine
-from tvm_xengine.libraries.flops import flops
-from tvm_xengine.libraries.library_call import LibraryCall
-from tvm_xengine.libraries.stages import stages_of
+from tests.kernels.onednn.onednn_twins import needs_onednn
+from tvm_xengine.cost_models.features.library_features import (
+    library_cycles,
+    library_features,
+)
+from tvm_xengine.cost_models.features.machine import Machine
+from tvm_xengine.kernels.library.call import LibraryCall
+from tvm_xengine.kernels.library.flops import flops
+from tvm_xengine.kernels.library.stages import stages_of
 
 WINDOW = (("dilation", (1, 1)), ("groups", 1), ("strides", (1, 1)))
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 import tvm
 
-from tests.codegen.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
-from tvm_xengine.codegen.device_kernel import prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.fingerprint import device_fingerprint
-from tvm_xengine.cost_models.measure import measure_kernels
-from tvm_xengine.cost_models.measure_link import fit_line, measure_link
-from tvm_xengine.cost_models.measurements import MeasurementCache
-from tvm_xengine.cost_models.timing import Effort
+from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
+from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.measure_link import fit_line, measure_link
+from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
 
 QUICK = Effort(rounds=2, batch_us=100.0, round_us=1000.0)
 

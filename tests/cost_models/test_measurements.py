@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_xengine.cost_models.measurements import (
+from tvm_xengine.cost_models.measure.measurements import (
     LinkMeasurement,
     Measurement,
     MeasurementCache,

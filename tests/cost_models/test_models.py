@@ -13,13 +13,17 @@ from rich.console import Console
 from scipy.spatial import cKDTree
 
 from tests.cost_models.synthetic import synthetic
-from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
-from tvm_xengine.cost_models.boosted_trees import BoostedTrees, family_folds
-from tvm_xengine.cost_models.evaluate import SPLITS, evaluate, hold_out
-from tvm_xengine.cost_models.metrics import metrics_of, noise_floor
-from tvm_xengine.cost_models.model import Prediction
-from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
-from tvm_xengine.cost_models.transfer import choose_kernels, evaluate_transfer, other_devices
+from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees, family_folds
+from tvm_xengine.cost_models.models.evaluate import SPLITS, evaluate, hold_out
+from tvm_xengine.cost_models.models.metrics import metrics_of, noise_floor
+from tvm_xengine.cost_models.models.model import Prediction
+from tvm_xengine.cost_models.models.model_file import ModelFile, read_model, write_model
+from tvm_xengine.cost_models.prediction.transfer import (
+    choose_kernels,
+    evaluate_transfer,
+    other_devices,
+)
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.report.costs import print_families, print_metrics
 
@@ -211,10 +215,10 @@ def test_more_threads_than_were_learned_from_are_worth_what_amdahl_says(data):
 def test_predictors_need_no_compiler():
     script = (
         "import sys\n"
-        "import tvm_xengine.cost_models.boosted_trees, tvm_xengine.cost_models.baselines\n"
-        "import tvm_xengine.cost_models.model_file, tvm_xengine.cost_models.transfer\n"
-        "import tvm_xengine.cost_models.correction, tvm_xengine.cost_models.prior\n"
-        "import tvm_xengine.cost_models.evaluate, tvm_xengine.cost_models.dataset\n"
+        "import tvm_xengine.cost_models.models.boosted_trees, tvm_xengine.cost_models.models.baselines\n"
+        "import tvm_xengine.cost_models.models.model_file, tvm_xengine.cost_models.prediction.transfer\n"
+        "import tvm_xengine.cost_models.prediction.correction, tvm_xengine.cost_models.prediction.prior\n"
+        "import tvm_xengine.cost_models.models.evaluate, tvm_xengine.cost_models.dataset.dataset\n"
         "sys.exit('tvm' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

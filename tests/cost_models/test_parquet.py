@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_xengine.cost_models.dataset import DatasetFolder, KernelRecord
-from tvm_xengine.cost_models.feature_table import FEATURE_SET
-from tvm_xengine.cost_models.measurements import Measurement
-from tvm_xengine.cost_models.parquet import export_parquet, import_parquet
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.dataset.parquet import export_parquet, import_parquet
+from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.measure.measurements import Measurement
 from tvm_xengine.errors import InvalidDatasetError
 
 pyarrow = pytest.importorskip("pyarrow")

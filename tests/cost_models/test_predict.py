@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.codegen.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
-from tvm_xengine.codegen.device_kernel import prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.measure import measure_kernels
-from tvm_xengine.cost_models.measurements import MeasurementCache
-from tvm_xengine.cost_models.predict import (
+from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.cost_models.prediction.predict import (
     architecture_of,
     default_model,
     predict_costs,
     predict_to_correct,
 )
-from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.problem import CostSource
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.scheduling.problem import CostSource
 
 SIZES = (8, 16, 32, 64, 128, 192)
 

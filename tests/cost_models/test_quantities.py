@@ -7,16 +7,16 @@ import pytest
 
 from tests.cost_models.synthetic import synthetic
 from tvm_xengine.commands.costs_options import QUANTITY_NAMES, SOURCE_NAMES, SPLIT_NAMES
-from tvm_xengine.cost_models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.evaluate import SPLITS, evaluate
-from tvm_xengine.cost_models.quantities import (
+from tvm_xengine.cost_models.dataset.quantities import (
     ALIGNMENT_BYTES,
     QUANTITIES,
     energy_of_kernels,
     memory_of_calls,
 )
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.models.evaluate import SPLITS, evaluate
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.libraries.sources import SOURCES
+from tvm_xengine.kernels.sources import SOURCES
 
 QUICK = BoostedTrees(members=1, trees=80, learning_rate=0.2, depth=5)
 

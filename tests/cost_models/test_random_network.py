@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from tvm_xengine.cost_models.random_elementwise import self_gated
-from tvm_xengine.cost_models.random_layers import RandomLayers
-from tvm_xengine.cost_models.random_network import random_network
-from tvm_xengine.cost_models.random_sequences import sequences
-from tvm_xengine.cost_models.random_small_layers import normed_rows, shared_products, tiny_maps
-from tvm_xengine.frontends.model import static_shape
+from tvm_xengine.cost_models.corpus.random_elementwise import self_gated
+from tvm_xengine.cost_models.corpus.random_layers import RandomLayers
+from tvm_xengine.cost_models.corpus.random_network import random_network
+from tvm_xengine.cost_models.corpus.random_sequences import sequences
+from tvm_xengine.cost_models.corpus.random_small_layers import (
+    normed_rows,
+    shared_products,
+    tiny_maps,
+)
 from tvm_xengine.frontends.zoo.layers import build_network
+from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.training.build import build_training_step
 
 

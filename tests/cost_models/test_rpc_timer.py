@@ -13,15 +13,14 @@ from types import SimpleNamespace
 import pytest
 from tvm import rpc, tirx
 
-from tests.codegen.kernels import BASELINE, matmul, scale_and_shift
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models import rpc_timer
-from tvm_xengine.cost_models.measure import measure_kernels
-from tvm_xengine.cost_models.measurements import MeasurementCache
-from tvm_xengine.cost_models.rpc_timer import RpcTimer
-from tvm_xengine.cost_models.timing import Effort
+from tests.kernels.kernels import BASELINE, matmul, scale_and_shift
+from tvm_xengine.cost_models.measure.measure import measure_kernels, rpc_timer
+from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
+from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import BoardLostError, MeasurementError
+from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
 
 QUICK = Effort(rounds=2, batch_us=1000.0, round_us=2000.0)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.codegen.kernels import NATIVE, scale_and_shift
-from tvm_xengine.codegen.device_kernel import prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.measure import measure_kernels
-from tvm_xengine.cost_models.measurements import MeasurementCache
-from tvm_xengine.cost_models.sentinel import Sentinel, calm_rounds
-from tvm_xengine.cost_models.timing import Effort
+from tests.kernels.kernels import NATIVE, scale_and_shift
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.sentinel import Sentinel, calm_rounds
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
 
 CALM_US, SLOWED_US = 200.0, 260.0
 

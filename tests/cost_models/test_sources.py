@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from tests.codegen.kernels import BASELINE, matmul, momentum
-from tvm_xengine.codegen.compile import compile_kernels
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.dataset import DatasetFolder
-from tvm_xengine.cost_models.feature_table import FEATURE_SET
-from tvm_xengine.cost_models.measurements import Measurement
-from tvm_xengine.cost_models.sources import KernelSources, add_kernel, refresh_features
+from tests.kernels.kernels import BASELINE, matmul, momentum
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+from tvm_xengine.cost_models.dataset.sources import (
+    KernelSources,
+    add_kernel,
+    refresh_features,
+)
+from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.measure.measurements import Measurement
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.libraries.library_call import LibraryCall
+from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.kernels.library.call import LibraryCall
+from tvm_xengine.kernels.store.compile import compile_kernels
+from tvm_xengine.kernels.targets import resolve_target
 
 CALL = LibraryCall(
     operation="linear",

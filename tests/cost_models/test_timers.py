@@ -3,15 +3,19 @@ from __future__ import annotations
 import tvm
 from tvm import tirx
 
-from tests.codegen.kernels import BASELINE, long_kernel, matmul, scale_and_shift
-from tvm_xengine.codegen.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
-from tvm_xengine.codegen.kernel_store import KernelStore
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.fingerprint import device_fingerprint
-from tvm_xengine.cost_models.measure import measure_kernels
-from tvm_xengine.cost_models.measurements import MeasurementCache
-from tvm_xengine.cost_models.timers import IsolatedTimer, kept_libraries, passing_libraries
-from tvm_xengine.cost_models.timing import Effort
+from tests.kernels.kernels import BASELINE, long_kernel, matmul, scale_and_shift
+from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.timers import (
+    IsolatedTimer,
+    kept_libraries,
+    passing_libraries,
+)
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
+from tvm_xengine.kernels.store.kernel_store import KernelStore
+from tvm_xengine.kernels.targets import resolve_target
 
 QUICK = Effort(rounds=2, batch_us=100.0, round_us=1000.0, hang_s=10.0)
 

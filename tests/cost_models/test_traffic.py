@@ -10,11 +10,16 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from tests.codegen.kernels import BASELINE, matmul
-from tvm_xengine.codegen.lowering import lower_to_explicit_memory
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.cost_models.statements import statements_of
-from tvm_xengine.cost_models.traffic import Run, footprints, missed_bytes, runs_of
+from tests.kernels.kernels import BASELINE, matmul
+from tvm_xengine.cost_models.features.statements import statements_of
+from tvm_xengine.cost_models.features.traffic import (
+    Run,
+    footprints,
+    missed_bytes,
+    runs_of,
+)
+from tvm_xengine.kernels.lower.pipeline import lower_to_explicit_memory
+from tvm_xengine.kernels.targets import resolve_target
 
 LINE_BYTES = 64
 FLOAT_BYTES = 4

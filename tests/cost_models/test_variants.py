@@ -5,10 +5,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from tvm_xengine.cost_models.dataset import RANDOM
-from tvm_xengine.cost_models.designs.catalogue import DESIGNS, build_design
-from tvm_xengine.cost_models.random_network import random_network
-from tvm_xengine.cost_models.variants import variants
+from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_design
+from tvm_xengine.cost_models.corpus.random_network import random_network
+from tvm_xengine.cost_models.corpus.variants import variants
+from tvm_xengine.cost_models.dataset.dataset import RANDOM
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.training.build import build_training_step

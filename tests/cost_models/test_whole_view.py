@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from tests.cost_models.synthetic import synthetic
-from tvm_xengine.cost_models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.feature_table import FEATURE_SET, FeatureTable
-from tvm_xengine.cost_models.whole_view import whole_view
+from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.models.whole_view import whole_view
 
 NAMES = (
     *("log_work", "log_flops", "lanes", "log_iterations_0", "log_iterations_5"),

@@ -13,8 +13,8 @@ from tests.training.autograd import worst_gradient_error
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends import load_model, zoo
 from tvm_xengine.frontends.assemble import with_output, without_final_softmax
-from tvm_xengine.frontends.onnx import from_onnx
-from tvm_xengine.frontends.torch import from_torch_export
+from tvm_xengine.frontends.onnx.read import from_onnx
+from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.training.build import build_training_step
 
 

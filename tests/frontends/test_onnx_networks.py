@@ -15,7 +15,7 @@ from torch import nn
 from tests.training.running import ReferenceRun
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.naming_builder import identifier
-from tvm_xengine.frontends.onnx import from_onnx
+from tvm_xengine.frontends.onnx.read import from_onnx
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.recipe import Recipe

@@ -12,7 +12,7 @@ from torch import nn
 from tvm import relax
 
 from tests.training.autograd import worst_gradient_error
-from tvm_xengine.frontends.torch import from_torch_export
+from tvm_xengine.frontends.torch.read import from_torch_export
 
 TYPES = [
     torch.float16,

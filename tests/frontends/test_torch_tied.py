@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.training.autograd import exported, worst_gradient_error
-from tvm_xengine.frontends.torch import from_torch_export
+from tvm_xengine.frontends.torch.read import from_torch_export
 
 
 class Tied(nn.Module):

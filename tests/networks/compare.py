@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from tests.networks.network import Subject
-from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
-from tvm_xengine.frontends.model import static_shape
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.step import TrainingStep
 

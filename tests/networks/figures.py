@@ -21,13 +21,13 @@ from tests.networks.compare import (
 )
 from tests.networks.directional import directional_error
 from tests.networks.network import Network
-from tvm_xengine.compiler import lower_step, make_problem, plan_keep_everything
-from tvm_xengine.extract import extract_graph
+from tvm_xengine.compile.pipeline import lower_step, make_problem, plan_keep_everything
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.step import TRAIN_STEP
 
 STEPS = 5
 ZERO_SHARE = 1e-6

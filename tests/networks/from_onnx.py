@@ -13,7 +13,7 @@ from tests.networks.rewritten import as_float64, without_dropout
 from tvm_xengine.frontends.assemble import without_final_softmax
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
-from tvm_xengine.frontends.onnx import from_onnx
+from tvm_xengine.frontends.onnx.read import from_onnx
 
 _SIZE = 224
 

@@ -11,7 +11,7 @@ from torch import nn
 from tests.networks.network import Network, Setting, Subject
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
-from tvm_xengine.frontends.torch import from_torch_export
+from tvm_xengine.frontends.torch.read import from_torch_export
 
 ModuleOfSize = Callable[["int | None"], nn.Module]
 """Builds a module for images or sequences of a size."""

@@ -9,8 +9,9 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.frontends.assemble import assemble
-from tvm_xengine.frontends.model import Array, ForwardModel
-from tvm_xengine.training.forward_ops import ForwardOp, read_forward_ops
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
+from tvm_xengine.relax_ir.types import Array
 
 Emit = Callable[[relax.BlockBuilder, ForwardOp, list[relax.Expr]], list[relax.Expr]]
 

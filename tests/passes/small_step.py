@@ -8,9 +8,9 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from tvm_xengine.extract import extract_graph
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
 
 
 @I.ir_module

@@ -7,11 +7,11 @@ from tvm.script import tirx as T
 
 from tests.passes.small_step import SmallStep, small_problem, two_cpus
 from tvm_xengine.errors import InvalidScheduleError
-from tvm_xengine.extract import extract_graph
 from tvm_xengine.passes.apply_schedule import ApplySchedule
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.schedule import Compute, Schedule, Transfer, with_frees
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer, with_frees
 
 ROLES = ["batch"]
 

@@ -7,8 +7,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.libraries.parts import KERNEL_ATTR
 from tvm_xengine.passes.build_training_graph import BuildTrainingGraph
+from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.recipe import Recipe

@@ -7,13 +7,13 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from tvm_xengine.compiler import lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.pipeline import lower_step, make_problem, plan_keep_everything
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.passes import lower_to_kernels
-from tvm_xengine.passes.dataflow import single_block
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.relax_ir.dataflow import single_block
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_training_step
 
 
@@ -106,7 +106,8 @@ def arena_bytes(training, fuse, monkeypatch, plain=False):
     """Arena of keeping everything on one processor."""
     with monkeypatch.context() as patch:
         patch.setattr(
-            "tvm_xengine.compiler.LowerToKernels", lambda name: LowerToKernels(name, fuse=fuse)
+            "tvm_xengine.compile.pipeline.LowerToKernels",
+            lambda name: LowerToKernels(name, fuse=fuse),
         )
         if plain:
             patch.setattr(lower_to_kernels, "FuseInOrder", lambda _: relax.transform.FuseOps())

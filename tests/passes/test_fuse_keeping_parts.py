@@ -3,10 +3,10 @@ from __future__ import annotations
 import tvm
 from tvm import relax, tirx
 
-from tvm_xengine.codegen.kernel_hash import kernel_hash
-from tvm_xengine.libraries.parts import kernel_parts
-from tvm_xengine.libraries.rest import without_parts
+from tvm_xengine.kernels.library.parts import kernel_parts
+from tvm_xengine.kernels.library.rest import without_parts
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 
 IMAGE, FILTER, COLUMN = (1, 3, 8, 8), (4, 3, 3, 3), (1, 4, 1, 1)
 

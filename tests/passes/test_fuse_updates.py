@@ -9,13 +9,13 @@ import tvm
 from tvm import relax
 
 from tests.passes.small_step import SmallStep
-from tvm_xengine.aot.reference import host_step
-from tvm_xengine.extract import extract_graph
+from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.graph import OpGraph
 from tvm_xengine.passes.fuse_updates import FuseUpdates
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import CrossEntropy
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer

@@ -9,8 +9,9 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.passes.lift_constants import CONSTANTS_ATTR
-from tvm_xengine.passes.lower_to_kernels import INPLACE_ATTR, LowerToKernels
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR
 
 
 @I.ir_module

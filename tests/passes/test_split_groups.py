@@ -7,16 +7,16 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from tests.libraries.onednn_twins import needs_onednn
+from tests.kernels.onednn.onednn_twins import needs_onednn
 from tests.passes.test_fuse_in_order import kernels, random, run
-from tvm_xengine import compiler
-from tvm_xengine.compiler import lower_step, make_problem, plan_keep_everything
-from tvm_xengine.cost_models.predict import predict_costs
+from tvm_xengine.compile import pipeline as compiler
+from tvm_xengine.compile.pipeline import lower_step, make_problem, plan_keep_everything
+from tvm_xengine.cost_models.prediction.predict import predict_costs
 from tvm_xengine.frontends.load import load_model
-from tvm_xengine.libraries.parts import kernel_parts
+from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
-from tvm_xengine.platform import Device, Platform
+from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
 
 

@@ -8,13 +8,13 @@ import tvm
 from tvm import relax
 
 from tests.passes.small_step import SmallStep
-from tvm_xengine.aot.reference import host_step
+from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.extract import extract_graph
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.store_short import StoreShort
+from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.optimizers import SGD, Optimizer

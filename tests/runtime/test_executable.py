@@ -7,17 +7,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.passes.small_step import SmallStep, reference, small_problem, two_cpus
-from tvm_xengine.arena import plan_arenas
-from tvm_xengine.codegen.compile import compile_kernels, module_groups
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.extract import extract_graph
-from tvm_xengine.graph import Role
+from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
+from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.passes.bind_arenas import ArenaView, BindArenas
+from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.storage import Arena
-from tvm_xengine.schedule import Compute, Step, Transfer, with_frees
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.schedule import Compute, Step, Transfer, with_frees
 
 PROBLEM = small_problem(two_cpus())
 X = np.random.default_rng(0).random((4, 8), dtype="float32")

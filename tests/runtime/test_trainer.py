@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tests.passes.small_step import SmallStep, two_cpus
-from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
-from tvm_xengine.problem import OpCost
+from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.trainer import relative_difference, train
+from tvm_xengine.scheduling.problem import OpCost
 
 X = np.random.default_rng(0).random((4, 8), dtype="float32")
 STATE = {"w": np.random.default_rng(1).random(32, dtype="float32")}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
 
 
 def repeated_start(budget_bytes: int) -> Problem:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import UNLIMITED_BYTES, Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.schedule import Compute, Schedule, with_frees
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
+from tvm_xengine.scheduling.simulate import simulate
 
 KIB = 1024
 

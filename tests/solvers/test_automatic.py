@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.solvers.chains import training_chain
-from tvm_xengine.graph import Op, OpGraph, Tensor
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.simulate import simulate
-from tvm_xengine.solvers.incumbent import Incumbent
-from tvm_xengine.solvers.prover import Prover, is_closed
+from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.portfolio.incumbent import Incumbent
+from tvm_xengine.solvers.portfolio.prover import Prover, is_closed
 from tvm_xengine.solvers.request import Proof, Request
 from tvm_xengine.solvers.result import Limits, Objective, Scope, Status
 from tvm_xengine.solvers.solve import solve

@@ -15,9 +15,9 @@ from tests.solvers.chains import training_chain
 from tests.solvers.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.errors import InvalidProblemError
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.reach import cut_off
 from tvm_xengine.solvers.result import Limits, Status

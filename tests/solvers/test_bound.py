@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from tests.solvers.chains import training_chain
 from tests.solvers.networks import chain, single
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.bound import bounds
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.portfolio.bound import bounds
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Objective, Scope, Status

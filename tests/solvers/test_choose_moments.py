@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.solvers.chains import training_chain
 from tests.solvers.networks import chain, single
-from tvm_xengine.solvers.choose_moments import neediest, with_suggested
-from tvm_xengine.solvers.formulations.periods import ancestor_bits
 from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.relaxation.choose import neediest, with_suggested
+from tvm_xengine.solvers.relaxation.periods import ancestor_bits
 from tvm_xengine.solvers.result import Objective
 
 

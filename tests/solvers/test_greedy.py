@@ -15,11 +15,11 @@ from tests.solvers.networks import (
     with_storage,
 )
 from tests.strategies import problems
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.simulate import simulate
-from tvm_xengine.solvers.greedy import greedy_schedule
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.greedy.walk import greedy_schedule
 from tvm_xengine.solvers.result import Objective
 
 

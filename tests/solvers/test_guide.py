@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 
 from tests.solvers.networks import chain, pair, single, unet
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Schedule
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
-from tvm_xengine.solvers.formulations.periods import (
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.local_search.arrays import arrays_of
+from tvm_xengine.solvers.local_search.guide import Guide, decisions_of_moments
+from tvm_xengine.solvers.relaxation.periods import (
     ancestor_bits,
     periods_in_every_order,
     periods_in_given_order,
 )
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.search.arrays import arrays_of
-from tvm_xengine.solvers.search.guide import Guide, decisions_of_moments
 from tvm_xengine.solvers.solve import solve
 
 

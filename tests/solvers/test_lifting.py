@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.solvers.chains import training_chain
-from tvm_xengine.problem import Problem
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.lifting import lifted
 from tvm_xengine.solvers.program import Program
-from tvm_xengine.solvers.relaxations import Relaxations
+from tvm_xengine.solvers.relaxation.lifting import lifted
+from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 from tvm_xengine.solvers.result import Objective, Scope
 
 CHAIN = training_chain(8, 56)

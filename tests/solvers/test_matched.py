@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import problems
-from tvm_xengine.platform import Device, Link
-from tvm_xengine.problem import OpCost, Problem
+from tvm_xengine.scheduling.platform import Device, Link
+from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
-from tvm_xengine.solvers.matched import without_matched_devices
+from tvm_xengine.solvers.presolve import without_matched_devices
 from tvm_xengine.solvers.result import Limits, Objective, Status
 
 

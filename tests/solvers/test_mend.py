@@ -7,19 +7,19 @@ from hypothesis import given, settings
 
 from tests.solvers.networks import pair, residual, unet
 from tests.strategies import problems
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.schedule import Compute, with_frees
-from tvm_xengine.simulate import simulate
-from tvm_xengine.solvers.greedy import greedy_schedule
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, with_frees
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.local_search.arrays import arrays_of
+from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.local_search.encode import decisions_of
+from tvm_xengine.solvers.local_search.mend import mended_decisions_of
+from tvm_xengine.solvers.local_search.static import static_of
+from tvm_xengine.solvers.local_search.work import schedule_left_in, workspace_of
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.search.arrays import arrays_of
-from tvm_xengine.solvers.search.decoder import decode
-from tvm_xengine.solvers.search.encode import decisions_of
-from tvm_xengine.solvers.search.mend import mended_decisions_of
-from tvm_xengine.solvers.search.static import static_of
-from tvm_xengine.solvers.search.work import schedule_left_in, workspace_of
 
 
 def needed_until_the_middle() -> tuple[Problem, list[str]]:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.result import Limits, Objective, Status
-from tvm_xengine.solvers.search.driver import search
 from tvm_xengine.solvers.solve import solve
 
 pytestmark = [pytest.mark.slow, pytest.mark.oracle]

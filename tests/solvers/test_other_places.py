@@ -7,12 +7,12 @@ import time
 import pytest
 
 from tests.solvers.networks import pair, single, unet
-from tvm_xengine.problem import Problem
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.local_search.anneal import BEST, LEAST_EXCESS
+from tvm_xengine.solvers.local_search.decisions import copied, keep_everything
+from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.local_search.driver import _Search
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.search.anneal import BEST, LEAST_EXCESS
-from tvm_xengine.solvers.search.decisions import copied, keep_everything
-from tvm_xengine.solvers.search.decoder import decode
-from tvm_xengine.solvers.search.driver import _Search
 
 PAIR = pair(unet(3), 0.5, slow=4.0, link_gb_s=8.0)
 

@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 
 from tests.solvers.networks import chain, keep_all, pair, residual, single, transformer, unet
 from tests.strategies import problems
-from tvm_xengine.schedule import Compute, with_frees
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.schedule import Compute, with_frees
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
-from tvm_xengine.solvers.greedy import greedy_schedule
+from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.local_search.anneal import EXCESS, VALUE, anneal
+from tvm_xengine.solvers.local_search.arrays import arrays_of
+from tvm_xengine.solvers.local_search.blocks import surroundings_of
+from tvm_xengine.solvers.local_search.chance import chance
+from tvm_xengine.solvers.local_search.decisions import EVERYWHERE, WAYS, copied, keep_everything
+from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.local_search.encode import decisions_of
+from tvm_xengine.solvers.local_search.lean import in_lean_order
+from tvm_xengine.solvers.local_search.static import static_of
+from tvm_xengine.solvers.local_search.work import schedule_left_in, workspace_of
 from tvm_xengine.solvers.result import Limits, Objective, Status
-from tvm_xengine.solvers.search.anneal import EXCESS, VALUE, anneal
-from tvm_xengine.solvers.search.arrays import arrays_of
-from tvm_xengine.solvers.search.blocks import surroundings_of
-from tvm_xengine.solvers.search.chance import chance
-from tvm_xengine.solvers.search.decisions import EVERYWHERE, WAYS, copied, keep_everything
-from tvm_xengine.solvers.search.decoder import decode
-from tvm_xengine.solvers.search.driver import search
-from tvm_xengine.solvers.search.encode import decisions_of
-from tvm_xengine.solvers.search.lean import in_lean_order
-from tvm_xengine.solvers.search.static import static_of
-from tvm_xengine.solvers.search.work import schedule_left_in, workspace_of
 
 
 @pytest.mark.parametrize("objective", Objective)

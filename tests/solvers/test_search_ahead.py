@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.local_search.arrays import arrays_of
+from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.local_search.encode import decisions_of
+from tvm_xengine.solvers.local_search.static import static_of
+from tvm_xengine.solvers.local_search.work import workspace_of
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.search.arrays import arrays_of
-from tvm_xengine.solvers.search.decoder import decode
-from tvm_xengine.solvers.search.driver import search
-from tvm_xengine.solvers.search.encode import decisions_of
-from tvm_xengine.solvers.search.static import static_of
-from tvm_xengine.solvers.search.work import workspace_of
 
 
 def repeated_before_an_update() -> Problem:

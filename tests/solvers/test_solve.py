@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.result import Limits, Status
 from tvm_xengine.solvers.solve import SOLVERS, solve

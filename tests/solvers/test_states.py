@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.solvers.chains import repeated_start
 from tests.strategies import problems
-from tvm_xengine.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.astar.search import shortest_path
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.result import Limits, Objective, Status
 from tvm_xengine.solvers.solve import solve
-from tvm_xengine.solvers.states.search import shortest_path
 
 pytestmark = pytest.mark.filterwarnings("error")
 

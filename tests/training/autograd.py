@@ -7,7 +7,7 @@ from torch import nn
 from tests.training.running import ReferenceRun
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
-from tvm_xengine.frontends.torch import from_torch_export
+from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.training.build import build_training_step
 
 

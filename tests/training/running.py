@@ -6,7 +6,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_xengine.training.step import TRAIN_STEP, TrainingStep
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
+from tvm_xengine.training.step import TrainingStep
 
 
 class ReferenceRun:

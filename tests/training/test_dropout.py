@@ -9,15 +9,15 @@ from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
-from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.kernels.te.randomness import dropout
+from tvm_xengine.relax_ir.forward_ops import read_forward_ops
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_step_by_recipe, build_training_step
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.evaluation import evaluation_module
-from tvm_xengine.training.forward_ops import read_forward_ops
 from tvm_xengine.training.gradients.randomness import DROPOUT
-from tvm_xengine.training.kernels.randomness import dropout
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.recipe import Recipe
 

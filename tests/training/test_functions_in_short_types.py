@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.training.autograd import exported
-from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.precision import MixedPrecision

@@ -11,7 +11,7 @@ from tests.frontends.torch_networks import LeNet, ResNet18
 from tests.training.autograd import exported, worst_gradient_error
 from tests.training.running import ReferenceRun
 from tvm_xengine.frontends import zoo
-from tvm_xengine.frontends.onnx import from_onnx
+from tvm_xengine.frontends.onnx.read import from_onnx
 from tvm_xengine.training.build import build_training_step
 
 

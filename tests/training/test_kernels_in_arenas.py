@@ -8,11 +8,11 @@ from tvm import relax
 from tests.training.cases import FAMILIES
 from tests.training.cases.case import Case, DrawCase, case_strategy
 from tests.training.running import ReferenceRun
-from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import from_relax
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.recipe import Recipe

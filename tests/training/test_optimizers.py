@@ -10,8 +10,8 @@ from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.training.build import build_step_by_recipe
-from tvm_xengine.training.emitter import INPLACE_ATTR
 from tvm_xengine.training.losses import (
     BINARY_CROSS_ENTROPY,
     MEAN_ABSOLUTE_ERROR,

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from tests.training.autograd import exported
-from tvm_xengine.arena import plan_arenas
-from tvm_xengine.compiler import build_step, lower_step, make_problem, plan_keep_everything
-from tvm_xengine.planner import Plan
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.problem import OpCost
+from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.planning.planner import Plan
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.schedule import Compute, with_frees
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
+from tvm_xengine.scheduling.schedule import Compute, with_frees
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.training.build import build_training_step
 
 CPU = Platform((Device("cpu", "llvm -mcpu=native"),))

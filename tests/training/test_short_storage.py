@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from tests.aot.examples import attention, tiny_mlp
-from tvm_xengine.aot.reference import host_step
-from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.optimizers import SGD, Adam
-from tvm_xengine.training.short_storage import (
+from tvm_xengine.aot.check.reference import host_step
+from tvm_xengine.compile.short_storage import (
     ShortStorage,
     short_parameters,
     with_short_storage,
 )
+from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.optimizers import SGD, Adam
 from tvm_xengine.training.step import TrainingStep
 
 

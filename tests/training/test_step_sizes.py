@@ -4,10 +4,10 @@ import pytest
 import tvm
 
 from tests.networks.registry import networks
-from tvm_xengine.extract import extract_graph
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.step import TRAIN_STEP
 
 
 def _num_ops(mod: tvm.IRModule, *, fuse: bool) -> int:

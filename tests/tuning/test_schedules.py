@@ -11,13 +11,10 @@ import pytest
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tests.codegen.kernels import NATIVE, centred_twice, matmul
-from tests.libraries.onednn_twins import run
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.codegen.kernel_hash import kernel_hash
-from tvm_xengine.codegen.targets import resolve_target
-from tvm_xengine.tuning import tune_kernel as tuning
-from tvm_xengine.tuning.schedules import (
+from tests.kernels.kernels import NATIVE, centred_twice, matmul
+from tests.kernels.onednn.onednn_twins import run
+from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.kernels.store.tuned import (
     TunedSchedule,
     TunedSchedules,
     kernel_kind,
@@ -25,6 +22,9 @@ from tvm_xengine.tuning.schedules import (
     scheduled_by,
     trace_of,
 )
+from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.tuning import tune_kernel as tuning
 from tvm_xengine.tuning.tune_kernel import tune_kernel
 
 TARGET = resolve_target(NATIVE)

@@ -9,39 +9,44 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from tvm_xengine.aot.batches import BatchInput
-from tvm_xengine.aot.c_expressions import Names
-from tvm_xengine.aot.c_kernel import c_kernel
-from tvm_xengine.aot.driver import driver_source
-from tvm_xengine.aot.header import header_source
-from tvm_xengine.aot.kernels import Backend, Optimize, code_target
-from tvm_xengine.aot.llvm_object import object_prototype, write_object
-from tvm_xengine.aot.measure_code import CodeSize, measure_code
-from tvm_xengine.aot.names import package_name
-from tvm_xengine.aot.package import KernelCode, Package, StateTensor
-from tvm_xengine.aot.places import Field, KernelCall
-from tvm_xengine.aot.plan_document import as_json, plan_document
-from tvm_xengine.aot.plan_step import (
+from tvm_xengine.aot.check.batches import BatchInput
+from tvm_xengine.aot.check.measure_code import CodeSize, measure_code
+from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
+from tvm_xengine.aot.check.selftest import selftest_source
+from tvm_xengine.aot.emit_c.driver import driver_source
+from tvm_xengine.aot.emit_c.expressions import Names
+from tvm_xengine.aot.emit_c.header import header_source
+from tvm_xengine.aot.emit_c.kernel import c_kernel
+from tvm_xengine.aot.emit_c.llvm_object import object_prototype, write_object
+from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
+from tvm_xengine.aot.package.contents import KernelCode, Package, StateTensor
+from tvm_xengine.aot.package.names import package_name
+from tvm_xengine.aot.package.plan_document import as_json, plan_document
+from tvm_xengine.aot.package.project_files import (
+    cmake_lists,
+    library_sources,
+    make_fragment,
+    readme,
+)
+from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
+from tvm_xengine.aot.plan.places import Field, KernelCall
+from tvm_xengine.aot.plan.plan_step import (
     Machine,
     PlannedFunction,
     PlannedTraining,
     plan_evaluation,
     plan_training,
 )
-from tvm_xengine.aot.project_files import cmake_lists, library_sources, make_fragment, readme
-from tvm_xengine.aot.reference import Expected, Trial, expected_results
-from tvm_xengine.aot.regions import FLASH, Region, regions_platform, writable_platform
-from tvm_xengine.aot.selftest import selftest_source
-from tvm_xengine.aot.sources import data_source, kernels_header, kernels_source
+from tvm_xengine.aot.plan.regions import FLASH, Region, regions_platform, writable_platform
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
-from tvm_xengine.aot.write_directory import check_free, write_directory
-from tvm_xengine.codegen.device_kernel import DeviceKernel
+from tvm_xengine.compile.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
-from tvm_xengine.extract import tensor_bytes
+from tvm_xengine.files.write_directory import check_free, write_directory
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.planner import PlanOptions
-from tvm_xengine.platform import Platform
-from tvm_xengine.training.short_storage import ShortStorage, with_short_storage
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.relax_ir.types import tensor_bytes
+from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.training.step import TrainingStep
 
 OnProgress = Callable[[str], None]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel, distinct_kernels
-from tvm_xengine.codegen.kernel_store import KernelStore, OnProgress
 from tvm_xengine.commands.options import BudgetOptions, CostChoice, Request
 from tvm_xengine.commands.platforms import default_platform
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compiler import (
+from tvm_xengine.compile.kernel_choice import with_fastest_kernels
+from tvm_xengine.compile.pipeline import (
     KernelCosts,
     LoweredStep,
     make_problem,
@@ -21,23 +20,31 @@ from tvm_xengine.compiler import (
     with_measured_links,
 )
 from tvm_xengine.cost_models.active import ActivePlan, Costs, Planning, plan_actively
-from tvm_xengine.cost_models.correction import Correction
-from tvm_xengine.cost_models.fingerprint import device_fingerprint
-from tvm_xengine.cost_models.measurements import MeasurementCache, default_cache_path
-from tvm_xengine.cost_models.predict import default_model, predict_costs, predict_to_correct
-from tvm_xengine.cost_models.processors import processor_of
+from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.measurements import (
+    MeasurementCache,
+    default_cache_path,
+)
+from tvm_xengine.cost_models.models.processors import processor_of
+from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.cost_models.prediction.predict import (
+    default_model,
+    predict_costs,
+    predict_to_correct,
+)
 from tvm_xengine.errors import InvalidPlatformError
-from tvm_xengine.kernel_choice import with_fastest_kernels
-from tvm_xengine.planner import Plan, budgets_for_ratio, plan_schedule
-from tvm_xengine.platform import Platform
-from tvm_xengine.platform_file import read_platform
-from tvm_xengine.problem import CostSource, Problem
-from tvm_xengine.schedule import Schedule
+from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.kernels.store.kernel_store import KernelStore, OnProgress
+from tvm_xengine.kernels.store.tuned import TunedSchedules
+from tvm_xengine.planning.planner import Plan, budgets_for_ratio, plan_schedule
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform_file import read_platform
+from tvm_xengine.scheduling.problem import CostSource, Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.tuning.schedules import TunedSchedules
 
 if TYPE_CHECKING:
-    from tvm_xengine.cost_models.model_file import ModelFile
+    from tvm_xengine.cost_models.models.model_file import ModelFile
 
 _SKETCH_S = 10.0
 """Longest solve in a round of the active loop."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-from tvm_xengine.codegen.device_kernel import DeviceKernel
-from tvm_xengine.codegen.kernel_store import KernelStore
 from tvm_xengine.commands.costing import say_what_is_transferred
 from tvm_xengine.commands.costs_dataset import (
     collect_kernels,
@@ -27,41 +25,44 @@ from tvm_xengine.commands.options import ModelOptions
 from tvm_xengine.commands.platforms import default_platform
 from tvm_xengine.commands.prepare import requested_model
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compiler import LoweredStep, lower_step
-from tvm_xengine.cost_models.baselines import LogLinear, NearestNeighbours, Roofline
-from tvm_xengine.cost_models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.card import make_card
-from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
-from tvm_xengine.cost_models.evaluate import hold_out
-from tvm_xengine.cost_models.measure import measure_kernels
-from tvm_xengine.cost_models.measurements import (
+from tvm_xengine.compile.pipeline import LoweredStep, lower_step
+from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.dataset.quantities import QUANTITIES
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,
     default_cache_path,
     typical_us,
 )
-from tvm_xengine.cost_models.metrics import Metrics, noise_floor
-from tvm_xengine.cost_models.model import CostModel
-from tvm_xengine.cost_models.model_file import ModelFile, read_model, write_model
-from tvm_xengine.cost_models.predict import (
+from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
+from tvm_xengine.cost_models.measure.timers import (
+    IsolatedTimer,
+    passing_libraries,
+    timer_for,
+)
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.models.card import make_card
+from tvm_xengine.cost_models.models.evaluate import hold_out
+from tvm_xengine.cost_models.models.metrics import Metrics, noise_floor
+from tvm_xengine.cost_models.models.model import CostModel
+from tvm_xengine.cost_models.models.model_file import ModelFile, read_model, write_model
+from tvm_xengine.cost_models.prediction.predict import (
     SHIPPED_MODEL,
     architecture_of,
     default_model,
     predict_costs,
 )
-from tvm_xengine.cost_models.quantities import QUANTITIES
-from tvm_xengine.cost_models.rpc_timer import RpcTimer
-from tvm_xengine.cost_models.timers import IsolatedTimer, passing_libraries, timer_for
-from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.cost_models.transfer import (
+from tvm_xengine.cost_models.prediction.transfer import (
     device_names,
     evaluate_correction,
     evaluate_transfer,
     other_devices,
 )
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.platform import Device, Platform
-from tvm_xengine.platform_file import read_platform
-from tvm_xengine.problem import CostSource, OpCost
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.report.costs import (
     NOISE,
     print_costs,
@@ -70,6 +71,9 @@ from tvm_xengine.report.costs import (
     print_metrics,
 )
 from tvm_xengine.report.summary import write_json
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.platform_file import read_platform
+from tvm_xengine.scheduling.problem import CostSource, OpCost
 from tvm_xengine.training.build import build_training_step
 
 

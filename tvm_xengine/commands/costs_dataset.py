@@ -11,13 +11,13 @@ from rich.console import Console
 
 from tvm_xengine.commands.costs_options import CostsRequest
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.cost_models.collect import CollectOptions, collect
-from tvm_xengine.cost_models.dataset import Dataset, DatasetFolder
-from tvm_xengine.cost_models.feature_table import FEATURE_SET
-from tvm_xengine.cost_models.parquet import export_parquet, import_parquet
-from tvm_xengine.cost_models.sources import refresh_features
-from tvm_xengine.cost_models.timing import Effort
-from tvm_xengine.cost_models.variants import variants
+from tvm_xengine.cost_models.corpus.variants import variants
+from tvm_xengine.cost_models.dataset.collect import CollectOptions, collect
+from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.dataset.parquet import export_parquet, import_parquet
+from tvm_xengine.cost_models.dataset.sources import refresh_features
+from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.report.costs import print_facts
 

@@ -11,25 +11,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.aot.emulation import build_program, run_program, selftest_build
+from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportOptions, ExportReport, export_step
-from tvm_xengine.aot.kernels import Backend, Optimize
-from tvm_xengine.aot.library import LibraryOptions, export_library
-from tvm_xengine.aot.regions import FLASH, Region, parse_regions, platform_regions
+from tvm_xengine.aot.plan.kernels import Backend, Optimize
+from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
 from tvm_xengine.aot.targets import embedded_target
-from tvm_xengine.aot.write_directory import check_free
+from tvm_xengine.aot.vm_library.export import LibraryOptions, export_library
 from tvm_xengine.commands.export_options import ExportRequest
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import requested_model
+from tvm_xengine.compile.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError, UnsupportedModelError
+from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.platform import Platform
-from tvm_xengine.platform_file import platform_path, read_platform
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
 from tvm_xengine.training.recipe import Recipe
-from tvm_xengine.training.short_storage import ShortStorage
 from tvm_xengine.training.step import TrainingStep
 
 _OPTIMIZERS: dict[str, Optimizer] = {

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from tvm_xengine.byte_sizes import parse_bytes
 from tvm_xengine.commands.costs_options import (
     CostsRequest,
     add_costs_arguments,
@@ -19,7 +18,8 @@ from tvm_xengine.commands.export_options import (
     add_export_arguments,
     export_request,
 )
-from tvm_xengine.planner import PlanOptions
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.solve import SOLVERS
 
@@ -63,7 +63,7 @@ class BudgetOptions:
     budgets
         Bytes of single devices; they win over `ratio`.
     ratio
-        Budget of every computing device as in `tvm_xengine.planner.budgets_for_ratio`; None
+        Budget of every computing device as in `tvm_xengine.planning.planner.budgets_for_ratio`; None
         keeps the platform's.
     """
 

@@ -6,10 +6,10 @@ from rich.console import Console
 
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import prepare_problem
-from tvm_xengine.planner import budgets_for_ratio
+from tvm_xengine.planning.pareto import ParetoPoint, pareto
+from tvm_xengine.planning.planner import budgets_for_ratio
 from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
 from tvm_xengine.report.summary import write_json
-from tvm_xengine.solvers.pareto import ParetoPoint, pareto
 
 
 def run_pareto(request: Request, console: Console) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.platform import Device, Link, Platform
+from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 
 def default_platform() -> Platform:

@@ -16,14 +16,14 @@ from tvm_xengine.commands.costing import (
 )
 from tvm_xengine.commands.options import CostChoice, ModelOptions, Request
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compiler import LoweredStep, lower_step
+from tvm_xengine.compile.pipeline import LoweredStep, lower_step
 from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.planner import Plan
-from tvm_xengine.problem import Problem, write_problem
+from tvm_xengine.planning.planner import Plan
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
-from tvm_xengine.schedule import write_schedule
+from tvm_xengine.scheduling.problem import Problem, write_problem
+from tvm_xengine.scheduling.schedule import write_schedule
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.step import TrainingStep
 

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from tvm_xengine.codegen.kernel_store import OnProgress
+from tvm_xengine.kernels.store.kernel_store import OnProgress
 
 
 @contextmanager

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from tvm_xengine.codegen.kernel_store import KernelStore
 from tvm_xengine.commands.costing import kernel_store
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import PreparedStep, prepare, summarize
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compiler import build_forward, build_step, plan_keep_everything
+from tvm_xengine.compile.pipeline import build_forward, build_step, plan_keep_everything
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.model import static_shape
-from tvm_xengine.graph import Role
+from tvm_xengine.kernels.store.kernel_store import KernelStore
+from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.report.summary import (
     PlanSummary,
     RunSummary,
@@ -26,14 +25,15 @@ from tvm_xengine.report.summary import (
     write_json,
 )
 from tvm_xengine.report.tables import print_report
-from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.trainer import Comparison, train
-from tvm_xengine.training.data import (
+from tvm_xengine.runtime.data import (
     Dataset,
     load_digit_masks,
     load_digit_tokens,
     load_digits,
 )
+from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.trainer import Comparison, train
+from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.evaluation import evaluation_module
 
 

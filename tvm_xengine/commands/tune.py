@@ -12,8 +12,8 @@ from tvm_xengine.commands.costing import measured_kernel_costs
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import lower
 from tvm_xengine.commands.progress import show_progress
+from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.report.summary import write_json
-from tvm_xengine.tuning.schedules import TunedSchedules
 from tvm_xengine.tuning.tune_step import TunedKernel, tune_step
 
 

@@ -10,10 +10,11 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.model import Array, ForwardModel
-from tvm_xengine.training.batch_norms import running_statistics
-from tvm_xengine.training.constants import lift_constants
-from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.batch_norms import running_statistics
+from tvm_xengine.relax_ir.constants import lift_constants
+from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.types import Array
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,10 @@ from math import prod, sqrt
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.model import Array, ForwardModel
-from tvm_xengine.training.batch_norms import BATCH_NORM
-from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.batch_norms import BATCH_NORM
+from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.types import Array
 
 _MOVES = ("relax.reshape", "relax.expand_dims", "relax.broadcast_to", "relax.squeeze")
 _SCALED_NORMS = (

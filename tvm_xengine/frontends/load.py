@@ -8,8 +8,8 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.initialise import initialised
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.onnx import from_onnx
-from tvm_xengine.frontends.torch import from_torch_export
+from tvm_xengine.frontends.onnx.read import from_onnx
+from tvm_xengine.frontends.torch.read import from_torch_export
 
 DEFAULT_BATCH_SIZE = 16
 

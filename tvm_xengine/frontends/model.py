@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import tvm
-from numpy.typing import NDArray
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-
-Array = NDArray[np.generic]
+from tvm_xengine.relax_ir.types import Array, is_static, static_shape
 
 
 @dataclass(frozen=True)
@@ -77,22 +74,3 @@ class ForwardModel:
     def state(self) -> dict[str, Array]:
         """Values of all parameters of ``main`` after the inputs, in order."""
         return {**self.parameters, **self.statistics, **self.constants}
-
-
-def is_static(ty: tvm.ir.Type) -> bool:
-    """Whether every dimension of a tensor type is a number."""
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        return False
-    return all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape)
-
-
-def static_shape(ty: tvm.ir.Type) -> tuple[int, ...]:
-    """The dimensions of a tensor type, which must be static."""
-    if not is_static(ty):
-        raise UnsupportedModelError(f"expected a tensor of fixed shape, found {ty}")
-    return tuple(int(extent) for extent in ty.shape)
-
-
-def tensor_type(array: Array) -> relax.TensorType:
-    """The Relax type of a numpy array."""
-    return relax.TensorType(array.shape, str(array.dtype))

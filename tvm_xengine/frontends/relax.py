@@ -9,7 +9,8 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
-from tvm_xengine.frontends.model import Array, ForwardModel
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.types import Array
 
 
 def from_relax(

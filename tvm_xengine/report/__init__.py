@@ -1,0 +1,1 @@
+"""Plans, runs and cost models as tables, JSON and plots."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.cost_models.metrics import Metrics
-from tvm_xengine.problem import OpCost
+from tvm_xengine.cost_models.models.metrics import Metrics
 from tvm_xengine.report.tables import format_us
+from tvm_xengine.scheduling.problem import OpCost
 
 NOISE = "measured again"
 """Name of the row that says how far two measurements lie apart."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.byte_sizes import format_bytes
 from tvm_xengine.errors import XEngineError
-from tvm_xengine.solvers.pareto import ParetoPoint
+from tvm_xengine.planning.pareto import ParetoPoint
+from tvm_xengine.scheduling.sizes import format_bytes
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Compute, Schedule
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.simulate import simulate
 
 
 def cost_interval_us(problem: Problem, schedule: Schedule) -> tuple[float, float]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tvm_xengine.arena import plan_arenas
-from tvm_xengine.atomic_write import write_atomically
-from tvm_xengine.planner import Plan, keep_everything
+from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.planning.planner import Plan, keep_everything
 from tvm_xengine.report.intervals import cost_interval_us, cost_sources
-from tvm_xengine.schedule import Compute
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.schedule import Compute
+from tvm_xengine.scheduling.simulate import simulate
 
 
 @dataclass(frozen=True)

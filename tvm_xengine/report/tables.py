@@ -7,9 +7,9 @@ from collections import Counter
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.byte_sizes import format_bytes
-from tvm_xengine.platform import UNLIMITED_BYTES
 from tvm_xengine.report.summary import PlanSummary, RunSummary
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
+from tvm_xengine.scheduling.sizes import format_bytes
 
 
 def print_report(console: Console, plan: PlanSummary, run: RunSummary | None) -> None:

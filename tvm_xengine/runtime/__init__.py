@@ -1,0 +1,1 @@
+"""Runs compiled training steps in preallocated arenas."""

@@ -10,16 +10,16 @@ import tvm
 from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
-from tvm_xengine.graph import Role
-from tvm_xengine.libraries.context import KernelContext, while_kernels_run
+from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
 from tvm_xengine.passes.bind_arenas import (
     StepInterface,
     contexts_of,
     interface_of,
     views_of,
 )
-from tvm_xengine.platform import Platform
 from tvm_xengine.runtime.storage import POISON, Arena, allocate_arenas
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.platform import Platform
 
 
 class StepExecutable:

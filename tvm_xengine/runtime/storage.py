@@ -11,9 +11,9 @@ import tvm
 import tvm_ffi
 from numpy.typing import NDArray
 
-from tvm_xengine.codegen.targets import device_of, resolve_target
+from tvm_xengine.kernels.targets import device_of, resolve_target
 from tvm_xengine.passes.bind_arenas import ArenaView
-from tvm_xengine.platform import Platform
+from tvm_xengine.scheduling.platform import Platform
 
 POISON = 0xA5
 

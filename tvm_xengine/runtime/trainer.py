@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.graph import Role
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.scheduling.graph import Role
 
 Array = NDArray[np.generic]
 

@@ -1,0 +1,1 @@
+"""Solvers of the scheduling problem; every one returns a `SolveResult`."""

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Step, with_frees
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Step, with_frees
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem, index_problem
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Compute, Schedule, Step, Transfer
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, Step, Transfer
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import fits, required_ops
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.problem import Problem
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.working_set import required_ops
 
 

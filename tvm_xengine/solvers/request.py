@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tvm_xengine.errors import InvalidScheduleError
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Schedule
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 
 PROOF_RATIO = 1e-6

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from tvm_xengine.schedule import Schedule
-from tvm_xengine.simulate import Simulation
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import Simulation
 
 
 class Objective(Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Schedule
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
 
@@ -44,29 +44,29 @@ def solve(
     request = Request(objective, limits or Limits(), seed, start, on_progress)
     result = SOLVERS[solver](problem, request)
     if result.schedule is None and result.advice is None:
-        from tvm_xengine.solvers.advice import advise
+        from tvm_xengine.solvers.diagnosis import advise
 
         result = replace(result, advice=advise(problem, request))
     return replace(result, solve_s=request.elapsed_s)
 
 
 def _auto(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.automatic import solve_automatically
-    from tvm_xengine.solvers.matched import solved_without_matched_devices
+    from tvm_xengine.solvers.portfolio.automatic import solve_automatically
+    from tvm_xengine.solvers.presolve import solved_without_matched_devices
 
     return solved_without_matched_devices(solve_automatically, problem, request)
 
 
 def _search(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.matched import solved_without_matched_devices
-    from tvm_xengine.solvers.search.alone import search_alone
+    from tvm_xengine.solvers.local_search.alone import search_alone
+    from tvm_xengine.solvers.presolve import solved_without_matched_devices
 
     return solved_without_matched_devices(search_alone, problem, request)
 
 
 def _formulated(name: str, backend: str) -> Callable[[Problem, Request], SolveResult]:
     def solve_it(problem: Problem, request: Request) -> SolveResult:
-        from tvm_xengine.solvers.exact import solve_formulated
+        from tvm_xengine.solvers.exact.solve import solve_formulated
 
         return solve_formulated(problem, request, name=name, backend=backend)
 
@@ -80,21 +80,21 @@ def _exhaustive(problem: Problem, request: Request) -> SolveResult:
 
 
 def _states(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.matched import solved_without_matched_devices
-    from tvm_xengine.solvers.states.alone import solve_by_states  # compiled code
+    from tvm_xengine.solvers.astar.alone import solve_by_states  # compiled code
+    from tvm_xengine.solvers.presolve import solved_without_matched_devices
 
     return solved_without_matched_devices(solve_by_states, problem, request)
 
 
 def _rounding(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.formulations.rounding import solve_by_rounding
+    from tvm_xengine.solvers.published.rounding import solve_by_rounding
 
     return solve_by_rounding(problem, request)
 
 
 def _baseline(name: str) -> Callable[[Problem, Request], SolveResult]:
     def answer_it(problem: Problem, request: Request) -> SolveResult:
-        from tvm_xengine.solvers.baselines.answer import answer_baseline
+        from tvm_xengine.solvers.published.baselines.answer import answer_baseline
 
         return answer_baseline(problem, request, name)
 

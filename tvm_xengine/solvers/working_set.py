@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.graph import OpGraph
-from tvm_xengine.problem import Problem
+from tvm_xengine.scheduling.graph import OpGraph
+from tvm_xengine.scheduling.problem import Problem
 
 
 @dataclass(frozen=True)

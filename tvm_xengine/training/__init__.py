@@ -1,0 +1,1 @@
+"""From a forward function to one training step: loss, gradients, optimizer."""

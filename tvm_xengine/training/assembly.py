@@ -6,17 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tvm import relax
 
-from tvm_xengine.frontends.model import static_shape
-from tvm_xengine.training.batch_norms import running_statistics
-from tvm_xengine.training.differentiate import Randomness, emit_forward
-from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
-from tvm_xengine.training.forward_ops import ForwardOps
-from tvm_xengine.training.gradients.randomness import draws_random_numbers
-from tvm_xengine.training.kernels.optimizer import advance_step, clipping_scale, squared_norm
-from tvm_xengine.training.losses import EmittedLoss
-from tvm_xengine.training.optimizers import Update
-from tvm_xengine.training.recipe import Recipe
-from tvm_xengine.training.step import (
+from tvm_xengine.kernels.te.optimizer import advance_step, clipping_scale, squared_norm
+from tvm_xengine.relax_ir.batch_norms import running_statistics
+from tvm_xengine.relax_ir.forward_ops import ForwardOps
+from tvm_xengine.relax_ir.signature import (
     BATCH,
     CONSTANT,
     HYPER,
@@ -24,6 +17,13 @@ from tvm_xengine.training.step import (
     PARAMETER,
     STATISTIC,
 )
+from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.training.differentiate import Randomness, emit_forward
+from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
+from tvm_xengine.training.gradients.randomness import draws_random_numbers
+from tvm_xengine.training.losses import EmittedLoss
+from tvm_xengine.training.optimizers import Update
+from tvm_xengine.training.recipe import Recipe
 
 LABELS = "labels"
 LEARNING_RATE = "lr"

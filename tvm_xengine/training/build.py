@@ -10,29 +10,22 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
-from tvm_xengine.frontends.model import Array, ForwardModel, is_static
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.constants import lift_constants
+from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.types import Array, is_static
+from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.assembly import SEED, Assembly
 from tvm_xengine.training.composites import expand_composites
-from tvm_xengine.training.constants import lift_constants
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.training.losses import Loss
 from tvm_xengine.training.optimizers import Optimizer
 from tvm_xengine.training.precision import in_mixed_precision
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.simplify import simplified
-from tvm_xengine.training.step import (
-    BATCH,
-    HYPER,
-    NUM_RESULTS_ATTR,
-    RESULTS_ATTR,
-    ROLES_ATTR,
-    TRAIN_STEP,
-    UPDATES_ATTR,
-    TrainingStep,
-    zeros_like_type,
-)
+from tvm_xengine.training.step import TrainingStep, zeros_like_type
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +68,10 @@ def build_step_by_recipe(
     source, constants = lift_constants(prepare(model.main, recipe))
     mod = assemble_step(source, len(model.input_names), names, recipe)
     initial: dict[str, Array] = {}
-    roles = [str(role) for role in mod[TRAIN_STEP].attrs[ROLES_ATTR]]
+    roles = StepSignature.read(mod[TRAIN_STEP]).roles
     given = {**model.state, **constants, SEED: np.array(seed, "int32")}
     for param, role in zip(mod[TRAIN_STEP].params, roles, strict=True):
-        if role not in (BATCH, HYPER):
+        if role.is_persistent:
             initial[param.name] = (
                 given[param.name] if param.name in given else zeros_like_type(param.ty)
             )
@@ -118,15 +111,13 @@ def assemble_step(
         order = [param for param, _ in assembly.params]
         builder.emit_func_output(output, params=order)
     mod = builder.get()
-    mod[TRAIN_STEP] = mod[TRAIN_STEP].with_attrs(
-        {
-            "global_symbol": TRAIN_STEP,
-            ROLES_ATTR: [role for _, role in assembly.params],
-            NUM_RESULTS_ATTR: len(results),
-            RESULTS_ATTR: list(results),
-            UPDATES_ATTR: [order.index(old) for old, _ in replaced],
-        }
+    signature = StepSignature(
+        roles=tuple(Role(role) for _, role in assembly.params),
+        num_results=len(results),
+        results=tuple(results),
+        updates=tuple(order.index(old) for old, _ in replaced),
     )
+    mod[TRAIN_STEP] = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
     return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_xengine.frontends.model import Array
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.training.emitter import dtype_of, shape_of
-from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps, read_forward_ops
 
 Expansion = Callable[[relax.Call, Sequence[relax.Var]], relax.Expr]
 

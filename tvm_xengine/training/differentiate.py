@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tvm import relax
 
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.gradients.rules import RULES, WITHOUT_GRADIENT
 from tvm_xengine.training.rule import Linearized, RandomKey, Site
 

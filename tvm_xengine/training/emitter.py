@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import relax, te
 
-from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.frontends.naming_builder import UniqueNames
-from tvm_xengine.libraries.parts import name_attributes
-from tvm_xengine.training.kernels.inplace import overwritten_pairs
+from tvm_xengine.kernels.library.parts import name_attributes
+from tvm_xengine.kernels.te.inplace import overwritten_pairs
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+from tvm_xengine.relax_ir.types import static_shape
 
 Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
 Kernel = Callable[..., "te.Tensor | list[te.Tensor] | tvm.tirx.PrimFunc"]
 
-INPLACE_ATTR = "tvm_xengine.inplace"
 _OPAQUE_PATTERN = 8
 
 

@@ -6,9 +6,9 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.training.batch_norms import BATCH_NORMS
+from tvm_xengine.relax_ir.batch_norms import BATCH_NORMS
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.forward_ops import ForwardOp, read_forward_ops
 from tvm_xengine.training.gradients.normalisation import emit_frozen_batch_norm
 from tvm_xengine.training.gradients.rules import RULES
 from tvm_xengine.training.rule import Site

@@ -10,11 +10,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.model import static_shape
-from tvm_xengine.training.differentiate import emit_forward
-from tvm_xengine.training.emitter import Emitter, Kernel, Option, dtype_of, shape_of
-from tvm_xengine.training.forward_ops import read_forward_ops
-from tvm_xengine.training.kernels.loss import (
+from tvm_xengine.kernels.te.losses.loss import (
     binary_cross_entropy_backward,
     binary_cross_entropy_forward,
     cross_entropy_backward,
@@ -26,6 +22,10 @@ from tvm_xengine.training.kernels.loss import (
     mean_squared_error_backward,
     mean_squared_error_forward,
 )
+from tvm_xengine.relax_ir.forward_ops import read_forward_ops
+from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.training.differentiate import emit_forward
+from tvm_xengine.training.emitter import Emitter, Kernel, Option, dtype_of, shape_of
 from tvm_xengine.training.simplify import simplified
 
 

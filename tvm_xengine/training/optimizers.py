@@ -8,8 +8,8 @@ from typing import Protocol
 
 from tvm import relax
 
+from tvm_xengine.kernels.te.optimizer import adam_update, momentum_update, sgd_update
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.kernels.optimizer import adam_update, momentum_update, sgd_update
 
 
 class Optimizer(Protocol):

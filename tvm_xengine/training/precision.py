@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from tvm_xengine.training.batch_norms import running_statistics
+from tvm_xengine.relax_ir.batch_norms import running_statistics
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
 from tvm_xengine.training.emitter import dtype_of
-from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps, read_forward_ops
 
 SHORT = frozenset(
     {

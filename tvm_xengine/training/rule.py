@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from tvm_xengine.relax_ir.forward_ops import ForwardOp
 from tvm_xengine.training.emitter import Emitter, shape_of
-from tvm_xengine.training.forward_ops import ForwardOp
 
 Tensors = tuple[relax.Expr, ...]
 Gradients = tuple[relax.Expr | None, ...]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.training.composites import expand_composites
-from tvm_xengine.training.forward_ops import ForwardOps
 from tvm_xengine.training.gradients.linear import merge_transposed_matmul
 from tvm_xengine.training.gradients.normalisation import merge_batch_norm_relu
 

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_xengine.frontends.model import Array
-
-TRAIN_STEP = "train_step"
-ROLES_ATTR = "tvm_xengine.roles"
-NUM_RESULTS_ATTR = "tvm_xengine.num_results"
-RESULTS_ATTR = "tvm_xengine.results"
-UPDATES_ATTR = "tvm_xengine.updates"
-
-BATCH = "batch"
-HYPER = "hyper"
-PARAMETER = "parameter"
-OPTIMIZER_STATE = "optimizer_state"
-STATISTIC = "statistic"
-CONSTANT = "constant"
-STATE_ROLES = (PARAMETER, OPTIMIZER_STATE, STATISTIC, CONSTANT)
+from tvm_xengine.relax_ir.signature import BATCH, HYPER, STATE_ROLES, TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.types import Array
 
 
 @dataclass(frozen=True)
@@ -56,10 +44,15 @@ class TrainingStep:
         """The Relax function."""
         return self.mod[TRAIN_STEP]
 
+    @cached_property
+    def signature(self) -> StepSignature:
+        """What the function's parameters and results are."""
+        return StepSignature.read(self.function)
+
     @property
     def roles(self) -> Mapping[str, str]:
         """Role of every parameter, by name, in order."""
-        roles = (str(role) for role in self.function.attrs[ROLES_ATTR])
+        roles = (role.value for role in self.signature.roles)
         names = (param.name for param in self.function.params)
         return dict(zip(names, roles, strict=True))
 
@@ -81,12 +74,12 @@ class TrainingStep:
     @property
     def result_names(self) -> tuple[str, ...]:
         """Names of the leading results; the first one is the loss."""
-        return tuple(str(name) for name in self.function.attrs[RESULTS_ATTR])
+        return self.signature.results or ()
 
     @property
     def updates(self) -> tuple[int, ...]:
         """For each result after the leading ones, the position of the parameter it replaces."""
-        return tuple(int(position) for position in self.function.attrs[UPDATES_ATTR])
+        return self.signature.updates
 
     @property
     def updated_names(self) -> tuple[str, ...]:

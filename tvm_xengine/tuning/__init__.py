@@ -1,1 +1,1 @@
-"""Search for better schedules of generated kernels, and keep what was found."""
+"""Searches for faster schedules of generated kernels with TVM's MetaSchedule."""

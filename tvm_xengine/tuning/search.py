@@ -9,8 +9,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tvm_xengine.codegen.targets import core_count
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.targets import core_count
 
 Judge = Callable[[s_tir.Schedule], float | None]
 """Run time of a scheduled kernel in microseconds, None where it is no good."""

@@ -10,19 +10,24 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tvm_xengine.codegen.compile import compile_kernels
-from tvm_xengine.codegen.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.codegen.kernel_hash import kernel_hash
-from tvm_xengine.cost_models.measurements import typical_us
-from tvm_xengine.cost_models.timing import Effort, call_of, example_arguments, time_kernel_us
+from tvm_xengine.cost_models.measure.measurements import typical_us
+from tvm_xengine.cost_models.measure.timing import (
+    Effort,
+    call_of,
+    example_arguments,
+    time_kernel_us,
+)
 from tvm_xengine.errors import MeasurementError, UnsupportedModuleError
-from tvm_xengine.tuning.schedules import (
+from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.kernels.store.compile import compile_kernels
+from tvm_xengine.kernels.store.tuned import (
     TunedSchedule,
     TunedSchedules,
     kernel_kind,
     scheduled_by,
     trace_of,
 )
+from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.tuning.search import search
 
 _logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvm_xengine.codegen.targets import is_gpu
-from tvm_xengine.compiler import KernelCosts, LoweredStep
-from tvm_xengine.tuning.schedules import TunedSchedule, TunedSchedules
+from tvm_xengine.compile.pipeline import KernelCosts, LoweredStep
+from tvm_xengine.kernels.store.tuned import TunedSchedule, TunedSchedules
+from tvm_xengine.kernels.targets import is_gpu
 from tvm_xengine.tuning.tune_kernel import tune_kernel
 
 FEWEST_TRIALS = 16

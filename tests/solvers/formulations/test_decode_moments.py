@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import with_frees
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import with_frees
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.formulations.decode_moments import CannotCarryOutError, decode_moments
-from tvm_xengine.solvers.formulations.moments import MomentModel, formulate_moments
-from tvm_xengine.solvers.formulations.periods import periods_in_given_order
 from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.relaxation.decode import CannotCarryOutError, decode_moments
+from tvm_xengine.solvers.relaxation.periods import periods_in_given_order
+from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
 from tvm_xengine.solvers.result import Objective
 
 

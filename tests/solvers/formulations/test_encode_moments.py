@@ -7,21 +7,21 @@ from hypothesis import assume, given, settings
 from tests.solvers.formulations.test_moments import chain_of_ops
 from tests.solvers.networks import chain, pair
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.schedule import Schedule
-from tvm_xengine.simulate import simulate
-from tvm_xengine.solvers.formulations.encode_moments import encode_moments
-from tvm_xengine.solvers.formulations.moments import formulate_moments
-from tvm_xengine.solvers.formulations.periods import (
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.relaxation.encode import encode_moments
+from tvm_xengine.solvers.relaxation.periods import (
     ancestor_bits,
     periods_in_every_order,
     periods_in_given_order,
     periods_in_order,
 )
-from tvm_xengine.solvers.greedy import greedy_schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.relaxation.time_points import formulate_moments
 from tvm_xengine.solvers.result import Objective
-from tvm_xengine.solvers.search.driver import search
 
 
 def check(problem: Problem, schedule: Schedule) -> None:

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from tests.solvers.chains import repeated_start, training_chain
 from tests.solvers.networks import chain, single
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
-from tvm_xengine.solvers.formulations.encode_moments import encode_moments
-from tvm_xengine.solvers.formulations.moments import formulate_moments
-from tvm_xengine.solvers.formulations.periods import (
+from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.relaxation.encode import encode_moments
+from tvm_xengine.solvers.relaxation.periods import (
     Periods,
     ancestor_bits,
     periods_in_every_order,
     periods_in_given_order,
 )
-from tvm_xengine.solvers.greedy import greedy_schedule
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.relaxation.time_points import formulate_moments
 from tvm_xengine.solvers.result import Objective, Scope, Status
 
 

@@ -7,18 +7,18 @@ from hypothesis import assume, given, settings
 
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
-from tvm_xengine.graph import Op, OpGraph, Tensor
-from tvm_xengine.platform import Device, Link, Platform
-from tvm_xengine.problem import OpCost, Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
-from tvm_xengine.solvers.formulations.checkmate import formulate_checkmate
-from tvm_xengine.solvers.formulations.poet import formulate_poet
-from tvm_xengine.solvers.formulations.xengine import formulate_xengine
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.published.checkmate import formulate_checkmate
+from tvm_xengine.solvers.published.poet import formulate_poet
+from tvm_xengine.solvers.published.xengine import formulate_xengine
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.solve import solve
 

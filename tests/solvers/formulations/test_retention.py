@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import SolverUnavailableError
-from tvm_xengine.problem import Problem
-from tvm_xengine.solvers.formulations.retention import event, stage_of
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.published.retention import event, stage_of
 from tvm_xengine.solvers.result import Status
 from tvm_xengine.solvers.solve import solve
 

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
-from tvm_xengine.problem import Problem
-from tvm_xengine.simulate import simulate
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
+from tvm_xengine.solvers.exact.tight import TightModel, formulate_tight
 from tvm_xengine.solvers.exhaustive import solve_exhaustively
-from tvm_xengine.solvers.formulations.tight import TightModel, formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective, Scope, Status
 

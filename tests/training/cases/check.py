@@ -9,9 +9,9 @@ import tvm
 from tvm import relax
 
 from tests.training.cases.case import DTYPE, Array, Case
+from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.training.simplify import simplified
 
 TOLERANCE = 1e-9

@@ -7,8 +7,8 @@ from math import sqrt
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.frontends.zoo.layers import Layers
+from tvm_xengine.relax_ir.types import static_shape
 
 _NUM_BLOCKS = 3
 _NUM_HEADS = 3

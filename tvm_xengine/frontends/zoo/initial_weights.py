@@ -7,7 +7,7 @@ from math import prod, sqrt
 
 import numpy as np
 
-from tvm_xengine.frontends.model import Array
+from tvm_xengine.relax_ir.types import Array
 
 WeightDistribution = Callable[[np.random.Generator, tuple[int, ...]], Array]
 """Draws weights of shape (outputs, inputs, kernel...)."""

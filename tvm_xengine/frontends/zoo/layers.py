@@ -8,12 +8,13 @@ from math import prod, sqrt
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.model import Array, ForwardModel, static_shape
+from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.initial_weights import (
     WeightDistribution,
     fan_in,
     uniform_by_fan_in,
 )
+from tvm_xengine.relax_ir.types import Array, static_shape
 
 
 class Layers:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.frontends.zoo.layers import Layers
+from tvm_xengine.relax_ir.types import static_shape
 
 _STAGES = (
     *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.frontends.zoo.layers import Layers
+from tvm_xengine.relax_ir.types import static_shape
 
 _BLOCKS = (3, 4, 6, 3)
 _EXPANSION = 4

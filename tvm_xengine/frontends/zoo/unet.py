@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.model import static_shape
 from tvm_xengine.frontends.zoo.layers import Layers
+from tvm_xengine.relax_ir.types import static_shape
 
 _WIDTHS = (64, 128, 256, 512, 1024)
 

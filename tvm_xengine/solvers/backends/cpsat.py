@@ -16,7 +16,7 @@ from tvm_xengine.solvers.backends.answer import (
     Report,
     Unavailable,
 )
-from tvm_xengine.solvers.formulations.retention import RetentionProgram, event
+from tvm_xengine.solvers.published.retention import RetentionProgram, event
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -23,8 +23,8 @@ from tvm_xengine.solvers.backends.answer import (
     Outcome,
     Unavailable,
 )
-from tvm_xengine.solvers.formulations.retention import RetentionProgram
 from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.published.retention import RetentionProgram
 
 _GRACE_S = 5.0
 """How long past its own time limit a worker may take before it is killed."""

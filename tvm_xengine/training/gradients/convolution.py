@@ -5,10 +5,10 @@ from __future__ import annotations
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.kernels.te.accumulate import sum_dtype
+from tvm_xengine.kernels.te.convolution import conv_data_gradient, conv_weight_gradient
 from tvm_xengine.training.emitter import Emitter, Option, dtype_of, shape_of
 from tvm_xengine.training.gradients.accumulate import in_type_of, narrowed
-from tvm_xengine.training.kernels.accumulate import sum_dtype
-from tvm_xengine.training.kernels.convolution import conv_data_gradient, conv_weight_gradient
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 _LAYOUTS = {

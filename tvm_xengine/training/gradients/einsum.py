@@ -10,8 +10,8 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.kernels.te.einsum import contraction
 from tvm_xengine.training.emitter import Emitter, Option, shape_of
-from tvm_xengine.training.kernels.einsum import contraction
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

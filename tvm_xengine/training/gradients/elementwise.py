@@ -9,8 +9,8 @@ import tvm
 from tvm import relax, te
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te.elementwise import Formula, derivative_kernel, sum_to_shape
 from tvm_xengine.training.emitter import Emitter, shape_of
-from tvm_xengine.training.kernels.elementwise import Formula, derivative_kernel, sum_to_shape
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

@@ -9,17 +9,17 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.emitter import Emitter, Kernel, dtype_of, shape_of
-from tvm_xengine.training.gradients.elementwise import reduce_to
-from tvm_xengine.training.gradients.shape import shaped
-from tvm_xengine.training.kernels.positions import (
+from tvm_xengine.kernels.te.indexing.positions import (
     positions_along_axis,
     positions_of_slices,
     positions_of_tuples,
     read_at,
     take,
 )
-from tvm_xengine.training.kernels.scatter import gather_backward, take_backward, write_at
+from tvm_xengine.kernels.te.indexing.scatter import gather_backward, take_backward, write_at
+from tvm_xengine.training.emitter import Emitter, Kernel, dtype_of, shape_of
+from tvm_xengine.training.gradients.elementwise import reduce_to
+from tvm_xengine.training.gradients.shape import shaped
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 Locate = Callable[[Emitter, Site], relax.Expr]

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from tvm import relax
 
-from tvm_xengine.training.emitter import Emitter, shape_of
-from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
-from tvm_xengine.training.gradients.accumulate import in_type_of, narrowed
-from tvm_xengine.training.kernels.accumulate import sum_dtype
-from tvm_xengine.training.kernels.linear import (
+from tvm_xengine.kernels.te.accumulate import sum_dtype
+from tvm_xengine.kernels.te.linear import (
     batch_matmul,
     linear,
     linear_data_gradient,
     linear_weight_gradient,
 )
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
+from tvm_xengine.training.emitter import Emitter, shape_of
+from tvm_xengine.training.gradients.accumulate import in_type_of, narrowed
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 MATMUL = "relax.matmul"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tvm_xengine.kernels.te.losses.nll_loss import nll_loss_backward, nll_loss_forward
 from tvm_xengine.training.emitter import Emitter, Option, shape_of
-from tvm_xengine.training.kernels.nll_loss import nll_loss_backward, nll_loss_forward
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

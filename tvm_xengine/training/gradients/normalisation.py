@@ -9,15 +9,7 @@ from math import prod
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.batch_norms import (
-    BATCH_NORM,
-    BATCH_NORM_ADD_RELU,
-    BATCH_NORM_RELU,
-    BATCH_NORMS,
-)
-from tvm_xengine.training.emitter import Emitter, Kernel, Option, shape_of
-from tvm_xengine.training.forward_ops import ForwardOp, ForwardOps
-from tvm_xengine.training.kernels.normalisation import (
+from tvm_xengine.kernels.te.norms.batch_norm import (
     batch_norm_add_relu_backward,
     batch_norm_add_relu_forward,
     batch_norm_backward,
@@ -26,6 +18,14 @@ from tvm_xengine.training.kernels.normalisation import (
     batch_norm_inference_backward,
     batch_norm_statistics,
 )
+from tvm_xengine.relax_ir.batch_norms import (
+    BATCH_NORM,
+    BATCH_NORM_ADD_RELU,
+    BATCH_NORM_RELU,
+    BATCH_NORMS,
+)
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
+from tvm_xengine.training.emitter import Emitter, Kernel, Option, shape_of
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

@@ -6,11 +6,11 @@ from math import prod
 
 from tvm import relax
 
+from tvm_xengine.kernels.te.indexing.order import ranked
+from tvm_xengine.kernels.te.indexing.positions import positions_along_axis, read_at
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.gradients.indexing import gathered_back
 from tvm_xengine.training.gradients.shape import shaped
-from tvm_xengine.training.kernels.order import ranked
-from tvm_xengine.training.kernels.positions import positions_along_axis, read_at
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 _POSITION_DTYPE = "int64"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.emitter import Emitter, Option, shape_of
-from tvm_xengine.training.kernels.pooling import (
+from tvm_xengine.kernels.te.pooling import (
     adaptive_avg_pool_backward,
     avg_pool_backward,
     max_pool_backward,
     max_pool_forward,
 )
+from tvm_xengine.training.emitter import Emitter, Option, shape_of
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 _LAYOUTS = ("NCW", "NCHW", "NCDHW")

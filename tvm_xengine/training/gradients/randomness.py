@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.kernels.te.randomness import dropout
+from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.forward_ops import ForwardOps
-from tvm_xengine.training.kernels.randomness import dropout
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 DROPOUT = "relax.nn.dropout"

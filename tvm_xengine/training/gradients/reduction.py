@@ -6,13 +6,13 @@ from math import prod
 
 from tvm import relax
 
-from tvm_xengine.training.emitter import Emitter, shape_of
-from tvm_xengine.training.kernels.reduction import (
+from tvm_xengine.kernels.te.reduction import (
     extremum_backward,
     product_backward,
     spread,
     variance_backward,
 )
+from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.kernels.te.resize import resize, resize_backward
 from tvm_xengine.training.emitter import Emitter, Option, shape_of
-from tvm_xengine.training.kernels.resize import resize, resize_backward
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 _METHODS = ("nearest_neighbor", "linear", "cubic")

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.emitter import Emitter, Kernel, shape_of
-from tvm_xengine.training.gradients.normalisation import pulled_back
-from tvm_xengine.training.kernels.group_normalisation import (
+from tvm_xengine.kernels.te.norms.batch_norm import batch_norm_backward, batch_norm_forward
+from tvm_xengine.kernels.te.norms.group_norm import (
     group_norm_backward,
     group_norm_forward,
 )
-from tvm_xengine.training.kernels.normalisation import batch_norm_backward, batch_norm_forward
-from tvm_xengine.training.kernels.row_normalisation import (
+from tvm_xengine.kernels.te.norms.row_norm import (
     layer_norm_backward,
     layer_norm_forward,
     log_softmax_backward,
@@ -22,6 +20,8 @@ from tvm_xengine.training.kernels.row_normalisation import (
     rms_norm_forward,
     softmax_backward,
 )
+from tvm_xengine.training.emitter import Emitter, Kernel, shape_of
+from tvm_xengine.training.gradients.normalisation import pulled_back
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

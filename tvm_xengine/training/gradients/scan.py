@@ -6,13 +6,13 @@ from math import prod
 
 from tvm import relax
 
-from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
-from tvm_xengine.training.gradients.shape import shaped
-from tvm_xengine.training.kernels.scan import (
+from tvm_xengine.kernels.te.indexing.scan import (
     running_product,
     running_product_backward,
     running_sum,
 )
+from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
+from tvm_xengine.training.gradients.shape import shaped
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

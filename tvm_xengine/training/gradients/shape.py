@@ -8,14 +8,14 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
-from tvm_xengine.training.gradients.elementwise import reduce_to
-from tvm_xengine.training.kernels.movement import (
+from tvm_xengine.kernels.te.indexing.movement import (
     pad_backward,
     repeat_backward,
     slice_backward,
     tile_backward,
 )
+from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
+from tvm_xengine.training.gradients.elementwise import reduce_to
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 

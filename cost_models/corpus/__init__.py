@@ -1,0 +1,1 @@
+"""Networks whose kernels a dataset is collected from."""

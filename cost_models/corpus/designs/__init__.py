@@ -1,0 +1,1 @@
+"""Network designs in many widths and sizes."""

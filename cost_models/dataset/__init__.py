@@ -1,0 +1,1 @@
+"""Measured kernels with their features: what cost models learn from."""

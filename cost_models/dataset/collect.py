@@ -1,0 +1,132 @@
+"""Grow a dataset by walking networks in many sizes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import tvm
+from tvm.target import Target
+
+from tvm_xengine.cost_models.corpus.variants import Variant
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel
+from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.errors import InvalidPlatformError, XEngineError
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.sources import available_sources, prepare_from
+from tvm_xengine.kernels.store.kernel_store import OnProgress
+from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.kernel_calls import kernels_called
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
+from tvm_xengine.training.build import build_training_step
+
+_logger = logging.getLogger(__name__)
+
+Device = tuple[Target, Sequence[str]]
+"""A target, and where its kernels come from, the first that has one."""
+
+_NOT_BUILT = (XEngineError, ValueError, TypeError, RuntimeError)
+"""What networks end with that nobody can build; the compiler raises the last three."""
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """What to collect.
+
+    Attributes
+    ----------
+    targets
+        Target descriptions, each a device.
+    kernels
+        Stop when so many are measured, those that were there before included.
+    sources
+        Where kernels come from, the first that has one; a target that a source does not compute
+        for goes without it.
+    most_flops
+        Kernels that do more are left out: they take long and teach little more.
+    """
+
+    targets: tuple[str, ...]
+    kernels: int
+    sources: tuple[str, ...] = ("tir",)
+    effort: Effort = field(default_factory=Effort)
+    most_flops: float = 1e8
+
+
+def collect(
+    folder: DatasetFolder,
+    variants: Iterable[Variant],
+    options: CollectOptions,
+    on_progress: OnProgress | None = None,
+) -> int:
+    """Measure the kernels of networks until there are enough; returns how many there are.
+
+    Everything is on disk as soon as it is known: interrupting loses nothing, and a second call
+    with equal arguments goes on where the first one stopped. A network that cannot be built is left
+    out, and said so.
+
+    Parameters
+    ----------
+    on_progress
+        Called after each network with the number of kernels measured, the number wanted and what
+        the network was.
+    """
+    measured = len(folder.measured())
+    sources = KernelSources(folder.folder)
+    devices = _devices(options)
+    for variant in variants:
+        if measured >= options.kernels:
+            break
+        try:
+            kernels = training_kernels(variant, devices)
+        except _NOT_BUILT as error:
+            _logger.warning("%s is left out: %s", variant, str(error).partition("\n")[0])
+            continue
+        wanted = []
+        for kernel in kernels:
+            device = device_fingerprint(kernel.target)
+            sources.add(kernel, device)
+            record = add_kernel(folder, kernel, device, (variant.family,))
+            if record.flops <= options.most_flops:
+                wanted.append(kernel)
+        with TemporaryDirectory() as scratch:
+            timer = IsolatedTimer(passing_libraries(Path(scratch)))
+            measure_kernels(wanted, folder.measurements, effort=options.effort, timer=timer)
+        measured = len(folder.measured())
+        if on_progress is not None:
+            on_progress(measured, options.kernels, str(variant))
+    return measured
+
+
+def _devices(options: CollectOptions) -> tuple[Device, ...]:
+    """Each target with the sources that compute for it here."""
+    targets = [(resolve_target(description), description) for description in options.targets]
+    return tuple(
+        (target, available_sources(options.sources, target, description))
+        for target, description in targets
+    )
+
+
+def training_kernels(variant: Variant, devices: Sequence[Device]) -> list[DeviceKernel]:
+    """The kernels of a network's training step, forward, backward and update, for each device.
+
+    A device has those that one of its sources computes.
+    """
+    training = build_training_step(variant.build(), optimizer=variant.optimizer)
+    lowered = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP)])(training.mod)
+    names = kernels_called(lowered[TRAIN_STEP])
+    kernels = []
+    for target, sources in devices:
+        for name in names:
+            with suppress(InvalidPlatformError):  # none of its sources has this kernel
+                kernels.append(prepare_from(sources, lowered[name], target, name))
+    return kernels

@@ -1,0 +1,1 @@
+"""Numbers that describe a lowered kernel, a library call and a machine."""

@@ -1,0 +1,93 @@
+"""What a cost model sees of kernels; plain arrays, without the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEATURE_SET = "kernel-v4"
+"""Version of `tvm_xengine.cost_models.features.extract`; models of another version are refused."""
+
+BODY_SLOTS = ("0", "1", "2", "3", "4", "5")
+"""Ends of the names of features of single loop bodies, those that take most cycles first."""
+
+PLAIN_SLOT = "plain"
+"""The same for the body that takes most cycles among those written without vectors."""
+
+STAGES = "library_stage"
+"""In the names of features that only a library itself can tell: what it runs for a call."""
+
+
+@dataclass(frozen=True)
+class KernelFeatures:
+    """What a cost model knows about one kernel on one device.
+
+    Attributes
+    ----------
+    names, values
+        Equal names, in equal order, for every kernel.
+    work
+        Executions of statements, the unit of the rate that models predict.
+    flops, moved_bytes
+        Arithmetic operations, and bytes of the tensors it reads and writes.
+    """
+
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+    work: float
+    flops: float
+    moved_bytes: float
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """Features of many kernels, one row each.
+
+    Attributes
+    ----------
+    values
+        (rows, names).
+    work, flops, moved_bytes
+        As in `KernelFeatures`, (rows,).
+    """
+
+    feature_set: str
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+    work: NDArray[np.float64]
+    flops: NDArray[np.float64]
+    moved_bytes: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    def take(self, rows: Iterable[int]) -> FeatureTable:
+        """These rows only."""
+        at = np.asarray(list(rows), dtype=int)
+        return FeatureTable(
+            self.feature_set,
+            self.names,
+            self.values[at],
+            self.work[at],
+            self.flops[at],
+            self.moved_bytes[at],
+        )
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """All values of one feature."""
+        return np.asarray(self.values[:, self.names.index(name)], dtype=np.float64)
+
+
+def table_of(features: Sequence[KernelFeatures]) -> FeatureTable:
+    """One row for each kernel."""
+    return FeatureTable(
+        feature_set=FEATURE_SET,
+        names=features[0].names if features else (),
+        values=np.array([f.values for f in features], dtype=np.float64),
+        work=np.array([f.work for f in features], dtype=np.float64),
+        flops=np.array([f.flops for f in features], dtype=np.float64),
+        moved_bytes=np.array([f.moved_bytes for f in features], dtype=np.float64),
+    )

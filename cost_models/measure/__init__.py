@@ -1,0 +1,1 @@
+"""Times kernels and links, and keeps what was measured."""

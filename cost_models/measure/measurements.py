@@ -1,0 +1,200 @@
+"""Measured times, and the file on disk that keeps them between runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_xengine.files.append_only import AppendOnlyFile
+
+SCHEMA = 1
+"""Version of the rows of kernels."""
+
+_UNSTABLE_RATIO = 0.2
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Measured run time of a kernel on a device.
+
+    Attributes
+    ----------
+    kernel, device
+        Hash of the kernel and fingerprint of the device: the key.
+    name
+        What the kernel is called where it was first met.
+    compute_us
+        Run time: the median over calm rounds of the typical batch of each round, which is the
+        lower quartile by the thread's clock and the shortest by the wall clock.
+    lo_us, hi_us
+        Smallest and largest typical batch of a calm round.
+    clock
+        ``"thread"`` (CPU time of the calling thread) or ``"wall"``.
+    rounds_us
+        For each round the mean run time of each of its batches.
+    load_averages
+        For each round the number of processes that wanted to run on the machine.
+    sentinels_us
+        For each round the run time of a kernel that is always the same, the longer of before and
+        after it: which rounds were calm (`calm_rounds`). 0 where nobody watched the machine.
+    energy_uj
+        What one call draws, where a board's meter says; 0 is not measured.
+    schema
+        Version of these rows.
+    """
+
+    kernel: str
+    device: str
+    name: str
+    compute_us: float
+    lo_us: float
+    hi_us: float
+    clock: str
+    rounds_us: tuple[tuple[float, ...], ...]
+    load_averages: tuple[float, ...] = ()
+    sentinels_us: tuple[float, ...] = ()
+    energy_uj: float = 0.0
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"{self.name}: expected schema {SCHEMA}, found {self.schema}")
+        if not (math.isfinite(self.compute_us) and self.compute_us > 0):
+            raise ValueError(f"{self.name}: compute_us must be > 0, got {self.compute_us}")
+        if not self.lo_us <= self.compute_us <= self.hi_us:
+            raise ValueError(
+                f"{self.name}: compute_us {self.compute_us} lies outside {self.lo_us}..{self.hi_us}"
+            )
+
+    @property
+    def is_unstable(self) -> bool:
+        """Whether the rounds disagree by more than a fifth."""
+        return self.hi_us - self.lo_us > _UNSTABLE_RATIO * self.compute_us
+
+
+@dataclass(frozen=True)
+class LinkMeasurement:
+    """Measured cost of copies over a link: ``latency_us + bytes / (1000 * bandwidth_gb_s)``.
+
+    Attributes
+    ----------
+    link
+        Fingerprint of the link: the key.
+    samples
+        Pairs (bytes, microseconds) the line was fitted to.
+    """
+
+    link: str
+    latency_us: float
+    bandwidth_gb_s: float
+    samples: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.latency_us) and self.latency_us >= 0):
+            raise ValueError(f"latency_us must be >= 0, got {self.latency_us}")
+        if not (math.isfinite(self.bandwidth_gb_s) and self.bandwidth_gb_s > 0):
+            raise ValueError(f"bandwidth_gb_s must be > 0, got {self.bandwidth_gb_s}")
+
+
+def typical_us(batches_us: Sequence[float], clock: str) -> float:
+    """The batch of a round that stands for it.
+
+    Whatever else runs only adds to the wall clock, so its shortest batch counts; the clock of a
+    thread errs in both directions, and the lower quartile counts.
+    """
+    return float(np.percentile(batches_us, 0 if clock == "wall" else 25))
+
+
+def default_cache_path() -> Path:
+    """``measurements.jsonl`` in the user's cache folder (``$XDG_CACHE_HOME/tvm_xengine``)."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "tvm_xengine" / "measurements.jsonl"
+
+
+@dataclass(frozen=True)
+class MeasurementFailure:
+    """A kernel that could not be timed on a device, which is not tried again.
+
+    Attributes
+    ----------
+    failed
+        What happened.
+    """
+
+    kernel: str
+    device: str
+    name: str
+    failed: str
+
+
+MeasurementRow = Measurement | LinkMeasurement | MeasurementFailure
+
+
+class MeasurementCache:
+    """Measurements in a file that is only ever appended to, one JSON object per line.
+
+    A line is written as soon as its measurement is known, so a killed process loses at most the
+    one it was writing; a line that cannot be read is skipped. Of several lines with one key the
+    last one counts.
+
+    Parameters
+    ----------
+    path
+        The file; it and its folder are made by the first :meth:`add`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = AppendOnlyFile(path)
+        self._kernels: dict[tuple[str, str], Measurement] = {}
+        self._failures: dict[tuple[str, str], MeasurementFailure] = {}
+        self._links: dict[str, LinkMeasurement] = {}
+        for row in self._file.read(_parse):
+            self._remember(row)
+
+    def find(self, kernel: str, device: str) -> Measurement | None:
+        """The measurement of a kernel on a device, None when there is none."""
+        return self._kernels.get((kernel, device))
+
+    def find_failure(self, kernel: str, device: str) -> MeasurementFailure | None:
+        """Why a kernel could not be measured on a device, None when nobody failed to."""
+        return self._failures.get((kernel, device))
+
+    def find_link(self, link: str) -> LinkMeasurement | None:
+        """The measurement of a link, None when there is none."""
+        return self._links.get(link)
+
+    def kernels(self) -> tuple[Measurement, ...]:
+        """Every measurement of a kernel."""
+        return tuple(self._kernels.values())
+
+    def add(self, row: MeasurementRow) -> None:
+        """Remember a measurement here and on disk."""
+        self._remember(row)
+        self._file.append(asdict(row))
+
+    def _remember(self, row: MeasurementRow) -> None:
+        match row:
+            case Measurement():
+                self._kernels[row.kernel, row.device] = row
+            case MeasurementFailure():
+                self._failures[row.kernel, row.device] = row
+            case LinkMeasurement():
+                self._links[row.link] = row
+
+
+def _parse(row: dict[str, Any]) -> MeasurementRow:
+    if "failed" in row:
+        return MeasurementFailure(**row)
+    if "link" in row:
+        row["samples"] = tuple((int(size), float(us)) for size, us in row["samples"])
+        return LinkMeasurement(**row)
+    row["rounds_us"] = tuple(tuple(map(float, batches)) for batches in row["rounds_us"])
+    for name in ("load_averages", "sentinels_us"):
+        row[name] = tuple(map(float, row.get(name, ())))
+    return Measurement(**row)

@@ -1,0 +1,199 @@
+"""Time kernels on boards behind TVM's RPC: a server, or a tracker that lends boards."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import tvm
+from tvm import rpc
+from tvm.target import Target
+
+from tvm_xengine.cost_models.measure.fingerprint import remote_fingerprint
+from tvm_xengine.cost_models.measure.timers import passing_libraries
+from tvm_xengine.cost_models.measure.timing import (
+    Effort,
+    call_of,
+    example_arguments,
+)
+from tvm_xengine.errors import BoardLostError, MeasurementError
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.store.kernel_store import OnProgress
+
+_SESSION_TIMEOUT_S = 600
+_CONNECT_TIMEOUT_S = 10
+
+
+class RpcTimer:
+    """Compiles here, uploads, and times there by the board's own clock.
+
+    Parameters
+    ----------
+    address
+        ``host:port`` of a server, or ``host:port/key`` of a tracker and the key of its boards.
+
+    Raises
+    ------
+    MeasurementError
+        When nobody answers at the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._session = _connect(address)
+        self._folder = TemporaryDirectory()
+        self._paths: dict[str, Path] = {}
+        self._modules: dict[Path, tvm.runtime.Module] = {}
+
+    def device(self, target: Target) -> str:
+        """The boards behind the address."""
+        return remote_fingerprint(target, self._address)
+
+    def clock(self, kernel: DeviceKernel) -> str:
+        """A board has only its wall clock."""
+        return "wall"
+
+    def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
+        """Compile and upload."""
+        compile_all = passing_libraries(Path(self._folder.name))
+        self._paths = dict(compile_all(kernels, on_compiled))
+        self._upload()
+
+    def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
+        """Run the kernel on the board, where there is no library.
+
+        A kernel that ends the session is to blame where the board still takes a new one, which the
+        next kernels run in.
+
+        Raises
+        ------
+        MeasurementError
+            When the kernel does not run.
+        BoardLostError
+            When the board does not answer any more.
+        """
+        if kernel.library is not None:
+            raise MeasurementError(
+                f"kernel {kernel.name} calls {kernel.source}, which boards do not have; name only"
+                ' "tir" in the kernels of the device'
+            )
+        module = self._modules[self._paths[kernel.symbol]]
+        device = self._session.cpu()
+        try:
+            arguments = example_arguments(call_of(kernel), device)
+            timed = module.time_evaluator(
+                kernel.symbol,
+                device,
+                number=1,
+                repeat=5,
+                min_repeat_ms=max(1, int(effort.batch_us / 1000)),
+            )(*arguments)
+        except (RuntimeError, ValueError, TypeError) as error:
+            if not self._is_alive():
+                self._connect_again(kernel.name)
+            raise MeasurementError(
+                f"kernel {kernel.name} does not run at {self._address}: {error}"
+            ) from error
+        return tuple(float(seconds) * 1e6 for seconds in timed.results)
+
+    def sentinel(self) -> None:
+        """Nothing that runs here shows how fast a board is."""
+
+    def close(self) -> None:
+        """Delete what was compiled; the session ends with this object."""
+        self._modules.clear()
+        self._folder.cleanup()
+
+    def _upload(self) -> None:
+        for path in dict.fromkeys(self._paths.values()):
+            self._session.upload(str(path))
+            self._modules[path] = self._session.load_module(path.name)
+
+    def _is_alive(self) -> bool:
+        """Whether the session still does the least thing."""
+        try:
+            self._session.get_function("runtime.config_threadpool")
+        except (RuntimeError, ValueError):
+            return False
+        return True
+
+    def _connect_again(self, name: str) -> None:
+        self._modules.clear()
+        try:
+            self._session = _connect(self._address)
+            self._upload()
+        except (MeasurementError, RuntimeError) as error:
+            raise BoardLostError(
+                f"the board at {self._address} was lost while it ran kernel {name}, and takes no new"
+                f" session: {error}; the kernel counts as failed, and the same command goes on behind it"
+            ) from error
+
+
+def _connect(address: str) -> rpc.RPCSession:
+    server, _, key = address.partition("/")
+    host, _, port_text = server.rpartition(":")
+    if not host or not port_text.isdecimal() or not 0 < int(port_text) < 1 << 16:
+        raise MeasurementError(
+            f"expected host:port of a TVM RPC server, or host:port/key of a tracker, found {address!r}"
+        )
+    port = int(port_text)
+    role, start = (
+        ("tracker", "python -m tvm.exec.rpc_tracker")
+        if key
+        else ("server", "python -m tvm.exec.rpc_server")
+    )
+    try:
+        _knock(host, port)
+    except OSError as error:
+        raise MeasurementError(
+            f"expected a TVM RPC {role} at {server}, found {_why_nobody_answers(error)}; start one there"
+            f" with {start} --host 0.0.0.0 --port {port}, or name the address of one that runs"
+        ) from error
+    try:
+        return _board_of(host, port, key) if key else rpc.connect(host, port)
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()
+        raise MeasurementError(
+            f"expected a TVM RPC {role} of version {tvm.__version__} at {server}, found something that"
+            f" answers otherwise ({reason[-1] if reason else type(error).__name__}); name the port"
+            f" that {start} printed when it started"
+        ) from error
+
+
+def _knock(host: str, port: int) -> None:
+    """Whether somebody answers, since TVM itself would try for a minute, then wait for ever.
+
+    Servers and trackers close a connection that does not begin with their number.
+    """
+    with socket.create_connection((host, port), _CONNECT_TIMEOUT_S) as connection:
+        connection.sendall(bytes(4))
+        connection.recv(1)
+
+
+def _board_of(host: str, port: int, key: str) -> rpc.RPCSession:
+    """A board that the tracker lends; waits while others use all of them."""
+    tracker = rpc.connect_tracker(host, port)
+    keys = {entry["key"].partition(":")[2] for entry in tracker.summary()["server_info"]}
+    if key not in keys:
+        found = f"boards of {', '.join(sorted(keys))}" if keys else "no boards"
+        raise MeasurementError(
+            f"expected boards of key {key} at the TVM RPC tracker {host}:{port}, found {found}; start"
+            f" a server on each with python -m tvm.exec.rpc_server --tracker {host}:{port} --key {key}"
+        )
+    return tracker.request(key, session_timeout=_SESSION_TIMEOUT_S)
+
+
+def _why_nobody_answers(error: OSError) -> str:
+    match error:
+        case ConnectionRefusedError():
+            return "no program that listens on this port"
+        case socket.gaierror():
+            return "no machine of this name"
+        case TimeoutError():
+            return (
+                f"no answer in {_CONNECT_TIMEOUT_S} s (is it busy with another session, or hung?)"
+            )
+        case _:
+            return f"no way there ({error.strerror or error})"

@@ -1,0 +1,183 @@
+"""Time one compiled kernel, in batches of calls."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+
+from tvm_xengine.errors import MeasurementError
+from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
+from tvm_xengine.kernels.library.call import LibraryCall
+from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
+from tvm_xengine.kernels.targets import is_gpu
+from tvm_xengine.relax_ir.kernel_attributes import InplacePair
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes
+    ----------
+    rounds
+        Number of separate moments at which every kernel is timed.
+    batch_us
+        Length of one timed batch of calls, which hides the clock's resolution.
+    round_us
+        Time to spend on a kernel in one round; a kernel that runs longer runs once.
+    hang_s
+        A kernel that is timed in a process of its own and takes longer is given up.
+    extra_rounds
+        So many more at most for a kernel, until `rounds` of them were calm (`calm_rounds`).
+    """
+
+    rounds: int = 3
+    batch_us: float = 1500.0
+    round_us: float = 30_000.0
+    hang_s: float = 120.0
+    extra_rounds: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        if self.extra_rounds < 0:
+            raise ValueError(f"extra_rounds must be >= 0, got {self.extra_rounds}")
+        if not 0 < self.batch_us <= self.round_us:
+            raise ValueError(
+                f"batch_us must be in 0..round_us, got {self.batch_us} of {self.round_us}"
+            )
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """How a compiled kernel is called; it travels to other processes and machines.
+
+    Attributes
+    ----------
+    is_threaded
+        Timed by the wall clock, because its work is done on several threads.
+    library
+        What a library computes in it.
+    device
+        Kind of the device that it runs on, as ``tvm.device`` names it.
+    """
+
+    symbol: str
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    workspace_bytes: int
+    inplace: tuple[InplacePair, ...]
+    is_threaded: bool
+    library: LibraryCall | None = None
+    device: str = "cpu"
+
+
+def call_of(kernel: DeviceKernel) -> KernelCall:
+    """How `kernel` is called in this process."""
+    return KernelCall(
+        kernel.symbol,
+        kernel.name,
+        kernel.inputs,
+        kernel.outputs,
+        kernel.workspace_bytes,
+        kernel.inplace,
+        uses_threads(kernel),
+        kernel.library,
+        kernel.target.kind.name if is_gpu(kernel.target) else "cpu",
+    )
+
+
+def uses_threads(kernel: DeviceKernel) -> bool:
+    """Whether a kernel runs on other threads than the one that calls it.
+
+    The pool of TVM's runtime may be smaller than the target says (``TVM_NUM_THREADS``).
+    """
+    if is_gpu(kernel.target):
+        return True
+    return kernel.is_parallel and int(tvm.get_global_func("runtime.NumThreads")()) > 1
+
+
+def time_kernel_us(
+    call: KernelCall, function: tvm.runtime.PackedFunc, effort: Effort
+) -> tuple[float, ...]:
+    """Mean run time of a call in each of a number of batches of calls.
+
+    Raises
+    ------
+    MeasurementError
+        When the kernel does not run.
+    """
+    device = tvm.device(call.device, 0)
+    arguments = example_arguments(call, device)
+    contexts = [] if call.library is None else [KernelContext(call.library)]
+    arguments += [context.tensor for context in contexts]
+    with while_kernels_run(contexts):
+        return _batches_us(call, function, arguments, effort, device)
+
+
+def _batches_us(
+    call: KernelCall,
+    function: tvm.runtime.PackedFunc,
+    arguments: Sequence[tvm.runtime.Tensor],
+    effort: Effort,
+    device: tvm.runtime.Device,
+) -> tuple[float, ...]:
+    clock = time.perf_counter_ns if call.is_threaded else time.thread_time_ns
+    try:
+        function(*arguments)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise MeasurementError(f"kernel {call.name} does not run: {error}") from error
+    once_us = _batch_us(function, arguments, 1, clock, device)
+    if once_us > effort.round_us:
+        return (once_us,)
+    calls = min(2000, math.ceil(effort.batch_us / max(once_us, 0.1)))
+    batches = min(15, max(3, int(effort.round_us / (calls * max(once_us, 0.1)))))
+    return tuple(_batch_us(function, arguments, calls, clock, device) for _ in range(batches))
+
+
+def _batch_us(
+    function: tvm.runtime.PackedFunc,
+    arguments: Sequence[tvm.runtime.Tensor],
+    calls: int,
+    clock: Callable[[], int],
+    device: tvm.runtime.Device,
+) -> float:
+    device.sync()
+    start_ns = clock()
+    for _ in range(calls):
+        function(*arguments)
+    device.sync()
+    return max(clock() - start_ns, 1) / (1000 * calls)
+
+
+def example_arguments(
+    call: KernelCall, device: tvm.runtime.Device | None = None
+) -> list[tvm.runtime.Tensor]:
+    """Tensors that a compiled kernel can be called with, in the order it takes them.
+
+    The context of a library's kernel is not among them.
+    """
+    rng = np.random.default_rng(0)
+    inputs = [tvm.runtime.tensor(_some_values(spec, rng), device) for spec in call.inputs]
+    outputs = [
+        tvm.runtime.tensor(np.zeros(spec.shape, spec.dtype), device) for spec in call.outputs
+    ]
+    for pair in call.inplace:
+        outputs[pair.output] = inputs[pair.input]
+    workspace = []
+    if call.workspace_bytes:
+        workspace = [tvm.runtime.tensor(np.zeros(call.workspace_bytes, "uint8"), device)]
+    return [*inputs, *outputs, *workspace]
+
+
+def _some_values(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
+    """Values of an ordinary size; zeros for integers, which may be positions in a tensor."""
+    if spec.dtype.startswith(("float", "bfloat")):
+        return rng.uniform(0.5, 1.5, spec.shape).astype(spec.dtype)
+    return np.zeros(spec.shape, spec.dtype)

@@ -1,0 +1,1 @@
+"""Models that learn from measured kernels, and how they are judged."""

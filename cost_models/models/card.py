@@ -1,0 +1,41 @@
+"""What a model says of itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.models.boosted_trees import (
+    BoostedTrees,
+    BoostedTreesPredictor,
+    held_out,
+)
+from tvm_xengine.cost_models.models.metrics import metrics_of, noise_floor
+
+
+def make_card(model: BoostedTrees, data: Dataset, fitted: BoostedTreesPredictor) -> dict[str, Any]:
+    """Data, errors on held-out families beside the noise floor, and ranges."""
+    rows, typical_us, _ = held_out(model, data)
+    predicted = fitted.mean_us(typical_us)
+    families = [data.families[row] for row in rows]
+    ranges = np.quantile(data.time_us, (0, 0.01, 0.5, 0.99, 1))
+    return {
+        "kernels": len(data),
+        "unstable_kernels": int((data.noise_ratio > 0.1).sum()),
+        "targets": dict(Counter(data.targets)),
+        "devices": dict(Counter(data.devices)),
+        "sources": dict(Counter(data.sources)),
+        "families": {
+            family: sum(family in names for names in data.families)
+            for family in data.all_families()
+        },
+        "time_us_quantiles": [float(f"{value:.4g}") for value in ranges],
+        "largest_flops": float(data.table.flops.max()),
+        "held_out_families": asdict(metrics_of(data.time_us[rows], predicted, families)),
+        "noise_floor": asdict(noise_floor(data.rounds_us, data.families)),
+        "hyper_parameters": asdict(model),
+    }

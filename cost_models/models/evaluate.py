@@ -1,0 +1,128 @@
+"""Judge cost models on kernels they have not learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset
+from tvm_xengine.cost_models.models.boosted_trees import family_folds
+from tvm_xengine.cost_models.models.metrics import Metrics, metrics_of
+from tvm_xengine.cost_models.models.model import CostModel, Prediction
+
+Folds = Iterator[tuple[NDArray[np.int_], NDArray[np.int_]]]
+
+_RANDOM_FOLDS = 5
+_LARGEST_RATIO = 0.2
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Kernels that were not learned from, and what was predicted for them."""
+
+    data: Dataset
+    predicted: Prediction
+
+    def metrics(self) -> Metrics:
+        """Errors over all of them."""
+        interval = (self.predicted.lo_us, self.predicted.hi_us)
+        families = self.data.families
+        return metrics_of(self.data.time_us, self.predicted.time_us, families, interval)
+
+    def by_source(self) -> dict[str, Metrics]:
+        """Errors of generated kernels, and of each library's; empty where there is one source."""
+        names = sorted(set(self.data.sources))
+        return {
+            name: self._take([source == name for source in self.data.sources]).metrics()
+            for name in names
+            if len(names) > 1
+        }
+
+    def by_family(self) -> dict[str, Metrics]:
+        """Errors of each network family; a kernel counts in all that have it."""
+        found = {}
+        for family in self.data.all_families():
+            mine = self._take([family in names for names in self.data.families])
+            alone = replace(mine.data, families=((family,),) * len(mine.data))
+            found[family] = replace(mine, data=alone).metrics()
+        return found
+
+    def _take(self, mask: Sequence[bool]) -> HeldOut:
+        rows = np.flatnonzero(mask)
+        p = self.predicted
+        part = Prediction(p.time_us[rows], p.lo_us[rows], p.hi_us[rows])
+        return HeldOut(self.data.take(rows), part)
+
+
+def evaluate(
+    model: CostModel,
+    data: Dataset,
+    split: str,
+    on_fold: Callable[[int, int, str], None] | None = None,
+) -> Metrics:
+    """Errors of a model over all folds of a split; parameters as of :func:`hold_out`."""
+    return hold_out(model, data, split, on_fold).metrics()
+
+
+def hold_out(
+    model: CostModel,
+    data: Dataset,
+    split: str,
+    on_fold: Callable[[int, int, str], None] | None = None,
+) -> HeldOut:
+    """What a model predicts for the kernels that the folds of a split test.
+
+    Parameters
+    ----------
+    split
+        A key of `SPLITS`.
+    on_fold
+        Called after each fold with the number of folds done, the number of all and the model's
+        name.
+    """
+    times = np.full((3, len(data)), np.nan)
+    folds = list(SPLITS[split](data))
+    for number, (train, test) in enumerate(folds, start=1):
+        answer = model.fit(data.take(train)).predict(data.table.take(test))
+        times[:, test] = answer.time_us, answer.lo_us, answer.hi_us
+        if on_fold is not None:
+            on_fold(number, len(folds), model.name)
+    rows = np.flatnonzero(np.isfinite(times[0]))
+    return HeldOut(data.take(rows), Prediction(*times[:, rows]))
+
+
+def _random_folds(data: Dataset) -> Folds:
+    """Five folds; the same kernel on several devices stays together."""
+    names = sorted(set(data.kernels))
+    order = np.random.default_rng(0).permutation(len(names))
+    fold_of = {names[k]: int(place) % _RANDOM_FOLDS for place, k in enumerate(order)}
+    folds = np.array([fold_of[kernel] for kernel in data.kernels])
+    for fold in range(_RANDOM_FOLDS):
+        yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+
+
+def _unusual_fold(data: Dataset) -> Folds:
+    """Train on designed networks, test on random ones."""
+    unusual = np.array([RANDOM in families for families in data.families])
+    if unusual.any() and not unusual.all():
+        yield np.flatnonzero(~unusual), np.flatnonzero(unusual)
+
+
+def _size_fold(data: Dataset) -> Folds:
+    """Train on the smaller kernels, test on the largest fifth."""
+    limit = np.quantile(data.table.work, 1 - _LARGEST_RATIO)
+    large = data.table.work > limit
+    yield np.flatnonzero(~large), np.flatnonzero(large)
+
+
+SPLITS: Mapping[str, Callable[[Dataset], Folds]] = {
+    "random": _random_folds,
+    "family": family_folds,
+    "size": _size_fold,
+    "unusual": _unusual_fold,
+}
+"""Ways to divide a dataset: at random, by network family, by size, into designed and random
+networks."""

@@ -1,0 +1,53 @@
+"""What every cost model can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.features.table import FeatureTable
+
+CALL_US = 0.1
+"""What calling a kernel costs at least; no prediction is below it."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted run times, (rows,), with an interval that should hold four times out of five."""
+
+    time_us: NDArray[np.float64]
+    lo_us: NDArray[np.float64]
+    hi_us: NDArray[np.float64]
+
+
+class Predictor(Protocol):
+    """A model that has learned."""
+
+    def predict(self, table: FeatureTable) -> Prediction:
+        """Run times of kernels it may never have seen."""
+
+
+class CostModel(Protocol):
+    """A way to learn run times; frozen, so that the same one can learn from many datasets."""
+
+    @property
+    def name(self) -> str:
+        """As tables call it."""
+
+    def fit(self, data: Dataset) -> Predictor:
+        """Learn from measured kernels."""
+
+
+def point_prediction(time_us: NDArray[np.float64], spread: float) -> Prediction:
+    """A prediction whose interval is a constant factor, ``exp(spread)``, up and down."""
+    time_us = np.maximum(time_us, CALL_US)
+    return Prediction(time_us, time_us * np.exp(-spread), time_us * np.exp(spread))
+
+
+def spread_of(true_us: NDArray[np.float64], predicted_us: NDArray[np.float64]) -> float:
+    """The factor, as its logarithm, within which four predictions out of five lie."""
+    return float(np.quantile(np.abs(np.log(predicted_us / true_us)), 0.8))

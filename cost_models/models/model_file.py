@@ -1,0 +1,136 @@
+"""A trained model as one file: a zip of a JSON document and one booster for each member."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xgboost
+
+from tvm_xengine.cost_models.dataset.dataset import TIR
+from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
+from tvm_xengine.cost_models.models.processors import processors_of
+from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.files.atomic_write import write_bytes_atomically
+
+SCHEMA = 4
+_DOCUMENT = "model.json"
+_UNREADABLE = (
+    *(OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError),
+    xgboost.core.XGBoostError,
+)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model with its card.
+
+    Attributes
+    ----------
+    architectures
+        Kinds of processors whose kernels it has learned from, such as ``llvm x86_64``.
+    sources
+        Where those kernels came from: generated code, or libraries.
+    card
+        Data, metrics, noise floor and ranges, for people.
+    """
+
+    predictor: BoostedTreesPredictor
+    architectures: tuple[str, ...]
+    sources: tuple[str, ...] = (TIR,)
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def processors(self) -> frozenset[str]:
+        """Those whose kernels it has learned from; none where only baseline code was measured."""
+        return processors_of(self.card.get("targets", ()))
+
+
+def write_model(model: ModelFile, path: Path) -> None:
+    """Write a model file, whole or not at all."""
+    predictor = model.predictor
+    document = {
+        "schema": SCHEMA,
+        "feature_set": predictor.feature_set,
+        "feature_names": predictor.feature_names,
+        "wholes": len(predictor.wholes),
+        "parts": len(predictor.parts),
+        "rate_limits": predictor.rate_limits,
+        "disagreement_floor": predictor.disagreement_floor,
+        "widths": predictor.widths,
+        "smearing": predictor.smearing,
+        "most_threads": predictor.most_threads,
+        "architectures": model.architectures,
+        "sources": model.sources,
+        "xgboost": xgboost.__version__,
+        "card": model.card,
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+        file.writestr(zipfile.ZipInfo(_DOCUMENT), json.dumps(document, indent=1))
+        for member, booster in enumerate((*predictor.wholes, *predictor.parts)):
+            entry = zipfile.ZipInfo(_member(member))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(entry, bytes(booster.save_raw("ubj")))
+    write_bytes_atomically(path, content.getvalue())
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read a model file.
+
+    Raises
+    ------
+    InvalidDatasetError
+        When it cannot be read, or was trained on another version of the features.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            document = json.loads(file.read(_DOCUMENT))
+            found = (document["schema"], document["feature_set"])
+            if found != (SCHEMA, FEATURE_SET):
+                raise InvalidDatasetError(
+                    f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
+                    f" schema {found[0]} on {found[1]}; train it again with this version"
+                )
+            wholes, parts = int(document["wholes"]), int(document["parts"])
+            raw = [file.read(_member(member)) for member in range(wholes + parts)]
+        boosters = tuple(map(_booster, raw))
+        predictor = BoostedTreesPredictor(
+            feature_set=document["feature_set"],
+            feature_names=tuple(document["feature_names"]),
+            wholes=boosters[:wholes],
+            parts=boosters[wholes:],
+            rate_limits=tuple(document["rate_limits"]),
+            disagreement_floor=float(document["disagreement_floor"]),
+            widths=tuple(document["widths"]),
+            smearing=tuple(document["smearing"]),
+            most_threads=int(document["most_threads"]),
+        )
+        model = ModelFile(
+            predictor,
+            tuple(document["architectures"]),
+            tuple(document["sources"]),
+            dict(document["card"]),
+        )
+        _ = model.processors  # refuses targets that are none
+        return model
+    except _UNREADABLE as error:
+        raise InvalidDatasetError(
+            f"{path}: expected a cost model written by tvm-xengine costs train: {error}"
+        ) from error
+
+
+def _booster(content: bytes) -> xgboost.Booster:
+    if not content.startswith(b"{") or not content.endswith(b"}"):
+        raise ValueError("a member is cut off")  # which XGBoost would read for ever
+    return xgboost.Booster(model_file=bytearray(content))
+
+
+def _member(number: int) -> str:
+    return f"member{number}.ubj"

@@ -1,0 +1,1 @@
+"""Costs of kernels that were not measured."""

@@ -1,0 +1,136 @@
+"""Costs of kernels that nobody has measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tvm_xengine.cost_models.models
+from tvm_xengine.cost_models.features.extract import kernel_features
+from tvm_xengine.cost_models.features.table import FeatureTable, table_of
+from tvm_xengine.cost_models.measure.garbage import collection_paused
+from tvm_xengine.cost_models.models.baselines import RooflinePredictor
+from tvm_xengine.cost_models.models.processors import is_foreign
+from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.cost_models.prediction.prior import correction_of, costs_of
+from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.kernels.targets import is_gpu, thread_count, vector_bytes
+from tvm_xengine.scheduling.problem import CostSource, OpCost
+
+if TYPE_CHECKING:
+    from tvm_xengine.cost_models.models.model_file import ModelFile
+
+TYPICAL_ROOFLINE = RooflinePredictor(
+    flops_per_us=2500.0,
+    bytes_per_us=5000.0,
+    overhead_us=0.5,
+    lane_exponent=0.7,
+    spread=1.5,
+)
+"""A core of some GHz; for devices that no model knows. Its interval is a factor of 4.5."""
+
+TYPICAL_GPU_ROOFLINE = RooflinePredictor(
+    flops_per_us=2e6,
+    bytes_per_us=3e5,
+    overhead_us=8.0,
+    lane_exponent=0.0,
+    spread=2.0,
+)
+"""A GPU of some TFLOP/s whose kernels nobody tuned, and a launch. Its interval is a factor of 7."""
+
+_LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE = 1000.0
+_LIBRARY_OVERHEAD_US = 3.0
+
+_SAME_FAMILY = {"AMD64": "x86_64", "arm64": "aarch64"}
+
+SHIPPED_MODEL = Path(str(files(tvm_xengine.cost_models.models))) / "cpu.costmodel"
+"""The model that comes with the package, trained on kernels of two x86-64 targets."""
+
+
+def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> dict[str, OpCost]:
+    """For each kernel's symbol what it should cost; nothing is compiled or run.
+
+    Kernels for targets or of libraries that the model does not know, or all when there is no
+    model, get a typical roofline, and say so in their source; so do those of a processor that
+    the model has not learned from, whose intervals are wider.
+    """
+    return predict_to_correct(kernels, model)[0]
+
+
+def predict_to_correct(
+    kernels: Sequence[DeviceKernel], model: ModelFile | None
+) -> tuple[dict[str, OpCost], Correction | None]:
+    """The same, and what corrects the model's predictions by kernels that are measured later."""
+    distinct = distinct_kernels(kernels)
+    costs: dict[str, OpCost] = {}
+    known: list[DeviceKernel] = []
+    on_gpu: list[DeviceKernel] = []
+    on_cpu: list[DeviceKernel] = []
+    for kernel in distinct:
+        if model is not None and knows(model, kernel):
+            known.append(kernel)
+        elif kernel.library is not None:
+            costs[kernel.symbol] = _library_cost(kernel)
+        else:
+            (on_gpu if is_gpu(kernel.target) else on_cpu).append(kernel)
+    costs |= _roofline(on_gpu, TYPICAL_GPU_ROOFLINE) | _roofline(on_cpu, TYPICAL_ROOFLINE)
+    if model is None or not known:
+        return costs, None
+    symbols = tuple(kernel.symbol for kernel in known)
+    groups = tuple(f"{kernel.target} {kernel.source}" for kernel in known)
+    foreign = [is_foreign(model.processors, str(kernel.target)) for kernel in known]
+    correction = correction_of(model, symbols, groups, foreign, _features(known))
+    return {**costs, **correction.predicted}, correction
+
+
+def knows(model: ModelFile, kernel: DeviceKernel) -> bool:
+    """Whether the model has learned from kernels of this source for this kind of processor."""
+    is_known = architecture_of(str(kernel.target)) in model.architectures
+    return is_known and kernel.source in model.sources
+
+
+def default_model() -> ModelFile | None:
+    """The model that comes with the package; None in a checkout that has none."""
+    from tvm_xengine.cost_models.models.model_file import (
+        read_model,  # its trees' library loads slowly
+    )
+
+    return read_model(SHIPPED_MODEL) if SHIPPED_MODEL.exists() else None
+
+
+def _roofline(kernels: Sequence[DeviceKernel], roofline: RooflinePredictor) -> dict[str, OpCost]:
+    if not kernels:
+        return {}
+    symbols = [kernel.symbol for kernel in kernels]
+    return costs_of(symbols, roofline.predict(_features(kernels)), CostSource.ROOFLINE)
+
+
+def _features(kernels: Sequence[DeviceKernel]) -> FeatureTable:
+    with collection_paused():
+        return table_of([kernel_features(kernel) for kernel in kernels])
+
+
+def _library_cost(kernel: DeviceKernel) -> OpCost:
+    """A roofline: libraries come near the peak that the width of the vectors promises."""
+    rate = _LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE * vector_bytes(kernel.target)
+    moved_bytes = sum(spec.size_bytes for spec in (*kernel.inputs, *kernel.outputs))
+    moved_bytes += kernel.workspace_bytes
+    arithmetic_us = kernel.library_flops / (rate * thread_count(kernel.target))
+    memory_us = moved_bytes / TYPICAL_ROOFLINE.bytes_per_us
+    time_us = max(arithmetic_us, memory_us) + _LIBRARY_OVERHEAD_US
+    factor = math.exp(TYPICAL_ROOFLINE.spread)
+    return OpCost(
+        time_us, lo_us=time_us / factor, hi_us=time_us * factor, source=CostSource.ROOFLINE
+    )
+
+
+def architecture_of(target: str) -> str:
+    """The kind of a target (as JSON) and its processor family, this machine's where none is named."""
+    description = json.loads(target)
+    family = str(description.get("mtriple", platform.machine())).partition("-")[0]
+    return f"{description['kind']} {_SAME_FAMILY.get(family, family)}"

@@ -1,0 +1,77 @@
+"""What a model says of kernels before any of them is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from tvm_xengine.cost_models.features.table import FeatureTable
+from tvm_xengine.cost_models.models.model import Prediction
+from tvm_xengine.cost_models.prediction.correction import (
+    COMMON_DEVIATION,
+    COVERED_DEVIATIONS,
+    Correction,
+)
+from tvm_xengine.scheduling.problem import CostSource, OpCost
+
+if TYPE_CHECKING:
+    from tvm_xengine.cost_models.models.model_file import ModelFile
+
+_OTHER_PROCESSOR_DEVIATION = 0.25
+"""What each error adds on a processor that the model has not learned from, beside what all have in
+common: seen from a Rocket Lake to a Zen 4."""
+
+
+def correction_of(
+    model: ModelFile,
+    symbols: Sequence[str],
+    groups: Sequence[str],
+    foreign: Sequence[bool],
+    table: FeatureTable,
+) -> Correction:
+    """What a model predicts, and what corrects it.
+
+    Parameters
+    ----------
+    symbols, groups
+        As in `Correction`.
+    foreign
+        For which kernels the processor is another one than those the model has learned from.
+    """
+    predicted = costs_of(symbols, model.predictor.predict(table), CostSource.PREDICTED)
+    predicted |= {
+        symbol: _transferred(predicted[symbol])
+        for symbol, elsewhere in zip(symbols, foreign, strict=True)
+        if elsewhere
+    }
+    leaves = cache(partial(model.predictor.leaves, table))
+    return Correction(tuple(symbols), tuple(groups), leaves, predicted)
+
+
+def costs_of(symbols: Sequence[str], answer: Prediction, source: CostSource) -> dict[str, OpCost]:
+    """Predicted times as costs."""
+    rows = zip(symbols, answer.time_us, answer.lo_us, answer.hi_us, strict=True)
+    return {
+        symbol: OpCost(float(time), lo_us=float(lo), hi_us=float(hi), source=source)
+        for symbol, time, lo, hi in rows
+    }
+
+
+def _transferred(cost: OpCost) -> OpCost:
+    """A cost with what another processor adds to the error."""
+    deviation = math.hypot(
+        math.log(cost.hi_us / cost.lo_us) / 2 / COVERED_DEVIATIONS,
+        COMMON_DEVIATION[CostSource.TRANSFERRED],
+        _OTHER_PROCESSOR_DEVIATION,
+    )
+    typical_us = math.sqrt(cost.lo_us * cost.hi_us)
+    factor = math.exp(COVERED_DEVIATIONS * deviation)
+    return replace(
+        cost,
+        lo_us=typical_us / factor,
+        hi_us=typical_us * factor,
+        source=CostSource.TRANSFERRED,
+    )

@@ -1,0 +1,108 @@
+"""What is loaded when, and how the threads that compute are set up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.kernels.onednn.onednn_twins import needs_onednn
+
+LOADS_SLOWLY = {"xgboost", "sklearn", "pandas", "scipy.optimize"}
+
+
+def run(program: str, **environment: str) -> str:
+    """What a new process prints, in which nobody has said how many threads there are."""
+    given = {k: v for k, v in os.environ.items() if not k.startswith(("TVM_", "OMP_", "GOMP_"))}
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=given | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def loaded_by(statement: str) -> set[str]:
+    return set(run(f"import sys\n{statement}\nprint(*sys.modules)").split())
+
+
+def test_compiler_loads_what_predicts_when_it_predicts() -> None:
+    loaded = loaded_by("import tvm_xengine.compile.pipeline")
+    assert "tvm" in loaded
+    assert not LOADS_SLOWLY & loaded
+
+
+def test_help_loads_no_compiler() -> None:
+    loaded = loaded_by("from tvm_xengine.commands.options import parse")
+    assert not {"tvm", "torch", "scipy.sparse"} & loaded
+
+
+PRODUCTS_AND_PAUSES = """
+    import json, os, time
+    import numpy as np, tvm
+    from tvm import relax
+    from tvm_xengine.compile.pipeline import build_forward
+    from tvm_xengine.scheduling.platform import Device, Platform
+
+    square = relax.TensorType((256, 256), "float32")
+    x, w = relax.Var("x", square), relax.Var("w", square)
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            product = builder.emit_output(relax.op.matmul(x, w))
+        builder.emit_func_output(product)
+    device = Device("cpu", "llvm -mcpu=native -num-cores=native", kernels=SOURCES)
+    executable = build_forward(builder.get(), 1, Platform((device,)))
+    executable.write({"x": np.ones((256, 256)), "w": np.ones((256, 256))})
+
+    def cpu_s(pause_s):
+        before_s = time.process_time()
+        for _ in range(20):
+            executable.run()
+            time.sleep(pause_s)
+        return time.process_time() - before_s
+
+    cpu_s(0.0)
+    print(json.dumps({
+        "threads": int(tvm.get_global_func("runtime.NumThreads")()),
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu_s": cpu_s(0.02),
+    }))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux's scheduler")
+@pytest.mark.parametrize(
+    "sources", [("tir",), pytest.param(("onednn", "tir"), marks=needs_onednn)], ids=lambda s: s[0]
+)
+def test_threads_of_kernels_leave_the_cores_when_they_have_nothing_to_do(
+    sources: tuple[str, ...],
+) -> None:
+    """They would spin in 20 pauses for some 7 ms (OpenMP) or 20 ms (TVM); a bound one sees one core."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # TVM may have bound this thread to one
+    cores = len(os.sched_getaffinity(0))
+    if cores == 1:
+        pytest.skip("one core has one thread")
+    found = json.loads(run(PRODUCTS_AND_PAUSES.replace("SOURCES", repr(sources))))
+    assert found["threads"] == cores
+    assert found["cores"] == cores
+    assert found["cpu_s"] < 0.08
+
+
+def test_the_environment_has_the_last_word() -> None:
+    names = ("TVM_NUM_THREADS", "OMP_WAIT_POLICY", "TVM_THREAD_POOL_SPIN_COUNT")
+    program = f"""
+        import os
+        from tvm_xengine.kernels.threads import share_cores
+        share_cores()
+        print(*(os.environ[name] for name in {names}))
+    """
+    given = {"TVM_NUM_THREADS": "7", "OMP_WAIT_POLICY": "active"}
+    assert run(program, **given).split() == ["7", "active", "0"]

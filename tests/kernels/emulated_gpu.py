@@ -1,0 +1,94 @@
+"""Run kernels for a GPU on a processor, launch by launch, from the CUDA source that we generate."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import ir, tirx
+
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.store.compile import device_source
+
+_AXES = [f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz"]
+_MOST_POINTERS = 16
+_CONSTANTS = "#define CUDART_INF_F INFINITY\n#define CUDART_NAN_F NAN\n"
+
+
+class EmulatedGpu:
+    """Kernels compiled by the C++ compiler of this machine with fibers for threads."""
+
+    def __init__(self, kernels: Sequence[DeviceKernel], folder: Path) -> None:
+        shutil.copy(Path(__file__).with_name("emulated_gpu.h"), folder / "cuda.h")
+        (folder / "math_constants.h").write_text(_CONSTANTS)
+        source, library = folder / "kernels.cpp", folder / "kernels.so"
+        source.write_text(device_source(kernels, kernels[0].target))
+        command = ["c++", "-std=c++17", "-O0", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
+        command += ["-shared", "-fPIC", f"-I{folder}", "-o", str(library), str(source)]
+        subprocess.run(command, check=True)
+        self._library = ctypes.CDLL(str(library))
+
+    def run(self, kernel: DeviceKernel, *inputs: np.ndarray) -> list[np.ndarray]:
+        """Outputs of a kernel; what it writes is poisoned with NaN first."""
+        given = [np.ascontiguousarray(array).copy() for array in inputs]
+        made = [_poison(spec.shape, spec.dtype) for spec in kernel.outputs]
+        for pair in kernel.inplace:
+            made[pair.output] = given[pair.input]
+        scratch = [np.full(kernel.workspace_bytes, 0xFF, "uint8")] if kernel.workspace_bytes else []
+        arrays = [*given, *made, *scratch]
+        params = list(kernel.func.params)
+        assert len(params) == len(arrays)
+        addresses = {p: a.ctypes.data for p, a in zip(params, arrays, strict=True)}
+        for name, pointers, shape in launches(kernel, addresses):
+            pointers += [0] * (_MOST_POINTERS - len(pointers))
+            arguments = (ctypes.c_void_p * _MOST_POINTERS)(*pointers)
+            function = ctypes.cast(getattr(self._library, name), ctypes.c_void_p)
+            self._library.run_launch(function, arguments, (ctypes.c_int * 6)(*shape))
+        return made
+
+
+def launches(
+    kernel: DeviceKernel, addresses: Mapping[ir.Var, int]
+) -> list[tuple[str, list[int], list[int]]]:
+    """Name, pointers and shape of each launch, in the order of the program."""
+    split = tirx.transform.SplitHostDevice()(tvm.IRModule({kernel.symbol: kernel.func}))
+    host = split[kernel.symbol]
+    known = {new: addresses[old] for new, old in zip(host.params, kernel.func.params, strict=True)}
+    found = []
+    for stmt in _flat(host.body):
+        if isinstance(stmt, tirx.DeclBuffer):
+            known[stmt.buffer] = _address(stmt.data, known)
+            continue
+        axes = [str(axis) for axis in stmt.value.attrs.launch_params]
+        name, *arguments = stmt.value.args
+        pointers = [_address(value, known) for value in arguments[: len(arguments) - len(axes)]]
+        sizes = dict(zip(axes, map(int, arguments[len(pointers) :]), strict=True))
+        found.append((str(name.value), pointers, [sizes.get(axis, 1) for axis in _AXES]))
+    return found
+
+
+def _flat(stmt: tirx.Stmt) -> list[tirx.Stmt]:
+    if isinstance(stmt, tirx.SeqStmt):
+        return [inner for child in stmt.seq for inner in _flat(child)]
+    return [stmt]
+
+
+def _address(pointer: ir.Call, known: Mapping[ir.Var, int]) -> int:
+    match str(pointer.op.name):
+        case "tirx.buffer_data":
+            return known[pointer.args[0]]
+        case "tirx.reinterpret":
+            return _address(pointer.args[0], known)
+        case "tirx.handle_add_byte_offset":
+            return _address(pointer.args[0], known) + int(pointer.args[1])
+    raise ValueError(f"expected the address of a buffer, got {pointer}")
+
+
+def _poison(shape: Sequence[int], dtype: str) -> np.ndarray:
+    fill = np.nan if dtype.startswith("float") else np.iinfo(dtype).max
+    return np.full(shape, fill, dtype)

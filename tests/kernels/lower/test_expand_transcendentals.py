@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from tests.kernels.kernels import BASELINE, NATIVE, run_kernel
+
+FUNCTIONS = {
+    "exp": (te.exp, np.exp),
+    "tanh": (te.tanh, np.tanh),
+    "sigmoid": (te.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
+    "erf": (te.erf, np.vectorize(math.erf)),
+}
+
+
+def apply(function, x, description=NATIVE):
+    data = te.placeholder(x.shape, "float32", name="x")
+    result = te.compute(x.shape, lambda i: function(data[i]), name="y")
+    (y,) = run_kernel(te.create_prim_func([data, result]), description, x)
+    return y
+
+
+@pytest.mark.parametrize("description", [NATIVE, BASELINE])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_polynomials_are_right_to_a_few_units_in_the_last_place(name, description):
+    ours, numpys = FUNCTIONS[name]
+    small = np.logspace(-6, 0, 500)
+    x = np.concatenate([np.linspace(-86, 88, 5001), small, -small]).astype("float32")
+    np.testing.assert_allclose(apply(ours, x, description), numpys(x.astype("float64")), rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_not_a_number_stays_one(name):
+    y = apply(FUNCTIONS[name][0], np.array([np.nan, 0.0, np.nan], "float32"))
+    np.testing.assert_array_equal(np.isnan(y), [True, False, True])
+
+
+def test_exponentials_beyond_the_range_are_zero_and_infinity():
+    x = np.array([-np.inf, -1e9, -100, 100, 1e9, np.inf], "float32")
+    np.testing.assert_array_equal(apply(te.exp, x), [0, 0, 0, np.inf, np.inf, np.inf])
+
+
+def test_other_element_types_are_left_to_the_library():
+    data = te.placeholder((9,), "float64", name="x")
+    result = te.compute((9,), lambda i: tirx.exp(data[i]), name="y")
+    x = np.linspace(-3, 3, 9)
+    (y,) = run_kernel(te.create_prim_func([data, result]), NATIVE, x)
+    np.testing.assert_allclose(y, np.exp(x), rtol=1e-14)

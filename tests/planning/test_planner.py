@@ -1,0 +1,91 @@
+import pytest
+from hypothesis import given, settings
+
+from tests.scheduling.test_simulate import chain
+from tests.strategies import problems
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.planner import (
+    PlanOptions,
+    budgets_for_ratio,
+    keep_everything,
+    plan_schedule,
+)
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.result import Limits, Status
+
+QUICK = PlanOptions(limits=Limits(time_limit_s=2.0))
+
+
+def test_keeping_everything_runs_each_op_once_on_one_device() -> None:
+    problem, schedule = keep_everything(chain(devices=2), "d1")
+    result = simulate(problem, schedule)
+    assert result.busy_us == {"d0": 0.0, "d1": 40.0}
+    assert schedule.transfers == schedule.recomputed_ops == 0
+
+
+def test_keeping_everything_on_a_device_that_cannot_is_refused() -> None:
+    problem = chain(devices=2)
+    costs = {**problem.costs, "b": {"d1": problem.costs["b"]["d1"]}}
+    with pytest.raises(ValueError, match=r"d0 cannot run \['b'\]"):
+        keep_everything(Problem(problem.graph, problem.platform, costs), "d0")
+
+
+def test_the_budget_ratio_counts_from_the_resident_state() -> None:
+    """State is 200 bytes, keeping everything needs 408 (the arena of the chain)."""
+    assert budgets_for_ratio(chain(devices=2), 0.5) == {"d0": 304, "d1": 304}
+    assert budgets_for_ratio(chain(), 1.0) == {"d0": 408}
+    with pytest.raises(ValueError, match=">= 0"):
+        budgets_for_ratio(chain(), -0.1)
+
+
+def test_at_ratio_one_keeping_everything_fits() -> None:
+    problem = chain()
+    plan = plan_schedule(problem.with_budgets(budgets_for_ratio(problem, 1.0)), QUICK)
+    assert plan.result.status is Status.OPTIMAL
+    assert plan.simulation.cost_us == 40.0
+
+
+def test_a_budget_below_the_working_set_names_what_would_work() -> None:
+    with pytest.raises(NoScheduleError, match="infeasible") as caught:
+        plan_schedule(chain(300), QUICK)
+    assert "these budgets work" in str(caught.value)
+
+
+@settings(max_examples=10, deadline=None)
+@given(problems(max_ops=4))
+def test_a_plans_arenas_fit_the_budgets(problem: Problem) -> None:
+    try:
+        plan = plan_schedule(problem, QUICK)
+    except NoScheduleError:
+        return
+    again = plan_arenas(problem, plan.schedule)
+    for device in problem.platform.devices:
+        assert plan.arenas.arena_bytes[device.name] <= device.budget_bytes
+        assert plan.simulation.peak_bytes[device.name] <= plan.arenas.arena_bytes[device.name]
+        assert again.arena_bytes[device.name] >= plan.simulation.peak_bytes[device.name]
+    assert plan.result.value is not None
+    assert plan.result.bound <= plan.result.value * (1 + 1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(problems(max_ops=4))
+def test_a_plan_is_never_worse_than_the_one_it_began_from(problem: Problem) -> None:
+    try:
+        before = plan_schedule(problem, PlanOptions(solver="greedy", limits=Limits(2.0)))
+    except NoScheduleError:
+        return
+    # Greedy answers do not depend on the start, so only the planner can keep it.
+    for solver in ("greedy", "auto"):
+        options = PlanOptions(solver=solver, limits=Limits(2.0))
+        after = plan_schedule(problem, options, start=before.schedule)
+        assert after.simulation.cost_us <= before.simulation.cost_us * (1 + 1e-9)
+
+
+def test_a_start_that_does_not_fit_is_no_plan() -> None:
+    _, roomy = keep_everything(chain(devices=2), "d0")
+    problem = chain(408, devices=2).with_budgets({"d0": 407})
+    plan = plan_schedule(problem, QUICK, start=roomy)
+    assert plan.schedule != roomy
+    assert plan.arenas.arena_bytes["d0"] <= 407

@@ -1,0 +1,1 @@
+"""Builds an exported package, runs it here or under emulation, and compares its losses."""

@@ -1,0 +1,29 @@
+"""What self-tests in C compare with, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tvm_xengine.aot.emit_c.types_in_c import float_literal
+
+MAX_OUTPUTS = 64
+"""So many values of the evaluation's output are compared."""
+
+DIFFER = """static float size_of(float x) { return x < 0 ? -x : x; }
+
+static int differ(float a, float b, float tolerance) {
+  return !(size_of(a - b) <= tolerance * (1.0f + size_of(b)));
+}"""
+"""Whether two values differ by more than a tolerance relative to one plus the size of the second."""
+
+
+def single(value: float) -> str:
+    """A float32 constant."""
+    return float_literal(np.float32(value).item(), "float32")
+
+
+def rows_of(values: Sequence[float]) -> str:
+    """The inside of an initialiser, a float32 constant on each line."""
+    return ",\n".join(f"    {single(value)}" for value in values)

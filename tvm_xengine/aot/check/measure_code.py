@@ -1,0 +1,91 @@
+"""Code size and stack of a package, asked of the target's compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm_xengine.aot.plan.kernels import Optimize
+from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.errors import CompilationError
+
+
+@dataclass(frozen=True)
+class CodeSize:
+    """What the target's compiler makes of a package.
+
+    Attributes
+    ----------
+    text_bytes
+        Machine code and read-only data of driver and kernels; constants not counted.
+    stack_bytes
+        The two largest frames of the driver and of the kernels together; the C library's functions
+        come on top. None where kernels are objects, whose frames nobody reports.
+    flags
+        Compiler options.
+    """
+
+    text_bytes: int
+    stack_bytes: int | None
+    flags: str
+
+
+def compile_flags(target: EmbeddedTarget, optimize: Optimize) -> tuple[str, ...]:
+    """The options that a package is compiled with."""
+    level = "-Os" if optimize is Optimize.SIZE else "-O2"
+    return (*target.flags, "-std=c11", level, "-fno-strict-aliasing")
+
+
+def measure_code(
+    directory: Path, sources: Sequence[str], target: EmbeddedTarget, optimize: Optimize
+) -> CodeSize | None:
+    """Compile `sources` of `directory` (objects as they are); None without the compiler.
+
+    Raises
+    ------
+    CompilationError
+        If the compiler refuses them.
+    """
+    if not target.has_compiler:
+        return None
+    flags = compile_flags(target, optimize)
+    compiler = target.find_compiler()
+    text_bytes = 0
+    frames: list[int] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for source in sources:
+            path = directory / source
+            if path.suffix == ".c":
+                object_path = Path(scratch) / f"{path.stem}.o"
+                done = subprocess.run(
+                    [compiler, *flags, "-fstack-usage", "-c", str(path), "-o", str(object_path)],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode:
+                    raise CompilationError(f"{target.compiler} refuses {source}: {done.stderr}")
+                frames.append(_largest_frame(object_path.with_suffix(".su")))
+            else:
+                object_path = path
+            text_bytes += _text_bytes(compiler, object_path)
+    is_known = all(source.endswith(".c") for source in sources)
+    return CodeSize(text_bytes, sum(frames) if is_known else None, " ".join(flags))
+
+
+def _largest_frame(usage: Path) -> int:
+    """The two largest frames of a file: a function and the helper that it calls."""
+    sizes = sorted(
+        (int(line.split("\t")[1]) for line in usage.read_text().splitlines()), reverse=True
+    )
+    return sum(sizes[:2])
+
+
+def _text_bytes(compiler: str, path: Path) -> int:
+    tool = shutil.which(f"{compiler.removesuffix('gcc')}size") or "size"
+    done = subprocess.run([tool, str(path)], capture_output=True, text=True, check=True)
+    return int(done.stdout.splitlines()[1].split()[0])

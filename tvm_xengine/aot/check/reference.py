@@ -1,0 +1,179 @@
+"""What a package must compute: the same step on this machine's virtual machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+import tvm
+
+from tvm_xengine.aot.check.batches import BatchInput, seeded_batches
+from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
+from tvm_xengine.compile.pipeline import (
+    LoweredStep,
+    build_forward,
+    build_step,
+    lower_step,
+    make_problem,
+    plan_keep_everything,
+)
+from tvm_xengine.compile.short_storage import (
+    ShortStorage,
+    short_evaluation,
+    short_parameters,
+    with_short_storage,
+)
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
+from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
+from tvm_xengine.training.step import TrainingStep
+
+_PLATFORM = Platform((Device("cpu", "llvm -mcpu=native"),))
+
+
+LOSS_TOLERANCE = 1e-5
+"""Allowed difference of a loss, relative to one plus its size, where rounding is not amplified."""
+OUTPUT_TOLERANCE = 1e-3
+"""Least allowed difference of the evaluation's output, which follows twenty steps of rounding."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run of the self-test must give.
+
+    Attributes
+    ----------
+    losses
+        Of every step.
+    output
+        Of the evaluation of the last batch after the last step, flat.
+    rounding_error
+        Largest difference of a loss from the same run with other loops, which add in another
+        order, relative to one plus its size. Deep networks with batch norms amplify it.
+    storage_error
+        Largest difference of a loss from the same run with everything in float32, relative to one
+        plus its size; None where nothing is stored short.
+    """
+
+    losses: tuple[float, ...]
+    output: tuple[float, ...]
+    rounding_error: float
+    storage_error: float | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """What a loss on another machine may differ by, relative to one plus its size."""
+        return max(LOSS_TOLERANCE, 10 * self.rounding_error)
+
+    @property
+    def output_tolerance(self) -> float:
+        """The same of the output, which all steps have led to."""
+        return max(OUTPUT_TOLERANCE, 10 * self.tolerance)
+
+
+def host_step(training: TrainingStep) -> StepExecutable:
+    """The training step on this machine, everything kept."""
+    return _kept(lower_step(training.mod, _PLATFORM))
+
+
+def host_step_with_loops_of_c(training: TrainingStep, optimize: Optimize) -> StepExecutable:
+    """The same with the loops of a package in C, and without fused multiply-add where LLVM can.
+
+    Which of two neighbours a value is rounded to then is what the package rounds it to.
+    """
+    plain = resolve_target("llvm")
+    own = plain.with_host(plain)
+    c = tvm.target.Target({"kind": "c"})
+    step = lower_for_target(training.mod, _PLATFORM, c, optimize, TRAIN_STEP)
+    kernels = {
+        key: replace(kernel, func=kernel.func.with_attr("target", own), target=plain)
+        for key, kernel in step.kernels.items()
+    }
+    return _kept(replace(step, kernels=kernels))
+
+
+def _kept(step: LoweredStep) -> StepExecutable:
+    problem = make_problem(
+        step, _PLATFORM, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels}
+    )
+    return build_step(step, plan_keep_everything(problem, "cpu"))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The run that a self-test repeats.
+
+    Attributes
+    ----------
+    settings
+        Value of each setting, such as the learning rate.
+    """
+
+    inputs: Sequence[BatchInput]
+    settings: Mapping[str, float]
+    steps: int
+
+
+def expected_results(
+    model: ForwardModel,
+    training: TrainingStep,
+    trial: Trial,
+    optimize: Optimize,
+    storage: ShortStorage | None = None,
+) -> Expected:
+    """Losses of a run on seeded batches, and the output after it.
+
+    Parameters
+    ----------
+    training
+        Of `model`, everything in float32.
+    storage
+        What is stored as float16.
+    """
+    stored = training if storage is None else with_short_storage(training, storage)
+    executable = host_step_with_loops_of_c(stored, optimize)
+    losses = _losses(executable, stored, trial)
+    short = () if storage is None else short_parameters(training, storage)
+    output = _output(model, executable, trial, storage, short)
+    rounding_error = _difference(losses, _losses(host_step(stored), stored, trial))
+    if storage is None:
+        return Expected(losses, output, rounding_error)
+    wide = host_step_with_loops_of_c(training, optimize)
+    storage_error = _difference(losses, _losses(wide, training, trial))
+    return Expected(losses, output, rounding_error, storage_error)
+
+
+def _difference(losses: Sequence[float], others: Sequence[float]) -> float:
+    return max(abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True))
+
+
+def _losses(executable: StepExecutable, training: TrainingStep, trial: Trial) -> tuple[float, ...]:
+    executable.poison()
+    executable.write(training.initial_state)
+    hyper = {name: np.asarray(value, "float32") for name, value in trial.settings.items()}
+    batches = islice(seeded_batches(trial.inputs), trial.steps)
+    return tuple(float(executable.step({**batch, **hyper})["loss"]) for batch in batches)
+
+
+def _output(
+    model: ForwardModel,
+    trained: StepExecutable,
+    trial: Trial,
+    storage: ShortStorage | None,
+    short: Sequence[str],
+) -> tuple[float, ...]:
+    """What the evaluation makes of the last batch."""
+    (batch,) = islice(seeded_batches(trial.inputs), trial.steps - 1, trial.steps)
+    mod, constants = short_evaluation(model, storage, short)
+    forward = build_forward(mod, len(model.input_names), _PLATFORM)
+    state = {**model.state, **constants, **trained.read_state()}
+    forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
+    given = {name: batch[name] for name in model.input_names}
+    output = np.asarray(forward.step(given)["output"], np.float64)
+    return tuple(output.reshape(-1).tolist())

@@ -1,0 +1,215 @@
+"""The self-test of a package: seeded batches, expected losses, guarded and poisoned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tvm_xengine.aot.check.batches import BatchInput, draw_functions, fill_loop, seed_literal
+from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
+from tvm_xengine.aot.check.reference import Expected
+from tvm_xengine.aot.emit_c.types_in_c import stored_type
+from tvm_xengine.aot.package.contents import Package
+
+
+def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Expected) -> str:
+    """The text of ``<name>_selftest.c``; its exit code is 0, or says what failed."""
+    name, macro = package.name, package.macro
+    regions = list(package.regions)
+    memory = "\n".join(
+        f"static _Alignas(64) uint8_t {region}[{macro}_{region.upper()}_BYTES + GUARD];"
+        for region in regions
+    )
+    arrays = "\n".join(
+        f"static _Alignas(64) {stored_type(e.field.dtype)} {e.field.c_name}[{_count(e.field.shape)}];"
+        for e in inputs
+    )
+    outputs = expected.output[:MAX_OUTPUTS]
+    ((output_field, _),) = package.evaluate.results.values()
+    fills = "\n".join(fill_loop(name, entry) for entry in inputs)
+    names = [field.c_name for field in package.train.inputs]
+    extra = ["&loss" if key == "loss" else "NULL" for key in package.train.results]
+    train_args = ", ".join(["&ctx", *names, *extra])
+    eval_args = ", ".join(["&ctx", *(field.c_name for field in package.evaluate.inputs), "output"])
+    init_args = ", ".join(f"{region}, {macro}_{region.upper()}_BYTES" for region in regions)
+    poison = "\n".join(
+        f"  memset({region} + {macro}_{region.upper()}_KEPT_BYTES, byte,"
+        f" sizeof {region} - {macro}_{region.upper()}_KEPT_BYTES);"
+        for region in regions
+    )
+    guards = "\n".join(
+        f"  for (size_t i = {macro}_{region.upper()}_BYTES; i < sizeof {region}; i++)"
+        f" if ({region}[i] != byte) return 0;"
+        for region in regions
+    )
+    return _TEMPLATE.format(
+        name=name,
+        MACRO=macro,
+        differ=DIFFER,
+        memory=memory,
+        arrays=arrays,
+        steps=len(expected.losses),
+        losses=rows_of(expected.losses),
+        output_kind=stored_type(output_field.dtype),
+        output_size=_count(output_field.shape),
+        output_count=len(outputs),
+        outputs=rows_of(outputs),
+        draw=draw_functions(name),
+        fills=fills,
+        train_args=train_args,
+        eval_args=eval_args,
+        init_args=init_args,
+        init_small=_with_size(init_args, regions[0], macro),
+        init_odd=init_args.replace(f"{regions[0]},", f"{regions[0]} + 1,", 1),
+        poison=poison,
+        guards=guards,
+        seed=seed_literal(),
+        loss_tolerance=single(expected.tolerance),
+        output_tolerance=single(expected.output_tolerance),
+    )
+
+
+def _count(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _with_size(arguments: str, region: str, macro: str) -> str:
+    size = f"{macro}_{region.upper()}_BYTES"
+    return arguments.replace(f"{region}, {size}", f"{region}, {size} - 1u", 1)
+
+
+_TEMPLATE = """\
+/* Self-test of {name}: {steps} steps on seeded batches. Exit code 0, or the first check that failed:
+   1 init, 2 a step, 3 a loss, 4 a stray write, 5 evaluation, 6 checkpoint, 7 a bad argument accepted.
+   -D{MACRO}_SELFTEST_PRINT prints the bits of the losses; {MACRO}_LOSS_TOLERANCE is the allowed
+   difference of one, relative to one plus its size. */
+#ifndef {MACRO}_LOSS_TOLERANCE
+#define {MACRO}_LOSS_TOLERANCE {loss_tolerance}
+#endif
+#include <stdint.h>
+#include <string.h>
+#ifdef {MACRO}_SELFTEST_PRINT
+#include <stdio.h>
+#endif
+
+#include "{name}.h"
+
+enum {{ GUARD = 64, STEPS = {steps} }};
+
+{memory}
+{arrays}
+static {output_kind} output[{output_size}];
+
+static const float expected_loss[STEPS] = {{
+{losses}}};
+static const float expected_output[{output_count}] = {{
+{outputs}}};
+
+{draw}
+
+{differ}
+
+/* Everything that no call may rely on. */
+static void poison(int byte) {{
+{poison}
+}}
+
+static int guards_intact(int byte) {{
+{guards}
+  return 1;
+}}
+
+#ifndef {MACRO}_SELFTEST_NO_CHECKPOINT
+typedef struct {{
+  size_t used, length;
+  uint8_t bytes[{MACRO}_STATE_BYTES + 128];
+}} file;
+static file saved, again;
+
+static int file_write(void *user, const void *data, size_t bytes) {{
+  file *to = user;
+  if (bytes > sizeof to->bytes - to->used) return 1;
+  memcpy(to->bytes + to->used, data, bytes);
+  to->used += bytes;
+  to->length = to->used;
+  return 0;
+}}
+
+static int file_read(void *user, size_t offset, void *data, size_t bytes) {{
+  file *from = user;
+  if (offset > from->length || bytes > from->length - offset) return 1;
+  memcpy(data, from->bytes + offset, bytes);
+  return 0;
+}}
+
+/* Whether the state is, byte for byte, what was saved. */
+static int state_as_saved(const {name}_ctx *ctx) {{
+  memset(&again, 0, sizeof again);
+  return !{name}_checkpoint_save(ctx, file_write, &again) && again.length == saved.length &&
+         !memcmp(again.bytes, saved.bytes, saved.length);
+}}
+
+static int checkpoint_works({name}_ctx *ctx) {{
+  memset(&saved, 0, sizeof saved);
+  if ({name}_checkpoint_save(ctx, file_write, &saved)) return 0;
+  if (saved.length != {name}_checkpoint_bytes()) return 0;
+  saved.bytes[saved.length - 1] ^= 1u;
+  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_ECRC) return 0;
+  saved.bytes[saved.length - 1] ^= 1u;
+  saved.bytes[0] ^= 1u;
+  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EFORMAT) return 0;
+  saved.bytes[0] ^= 1u;
+  saved.bytes[4] ^= 1u;
+  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EFORMAT) return 0;
+  saved.bytes[4] ^= 1u;
+  saved.bytes[8] ^= 1u;
+  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EPLAN) return 0;
+  saved.bytes[8] ^= 1u;
+  saved.length--;
+  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EIO) return 0;
+  saved.length++;
+  if (!state_as_saved(ctx)) return 0;
+  if ({name}_state_reset(ctx)) return 0;
+  if ({name}_checkpoint_load(ctx, file_read, &saved)) return 0;
+  return state_as_saved(ctx);
+}}
+#endif
+
+int main(void) {{
+  {name}_ctx ctx;
+  uint32_t random = {seed};
+  float loss = 0.0f;
+  memset(&ctx, 0, sizeof ctx);
+  poison(0xa5);
+  if ({name}_init(&ctx, {init_args}, {MACRO}_PLAN_HASH ^ 1u) != {MACRO}_EPLAN) return 7;
+  if ({name}_init(&ctx, {init_small}, {MACRO}_PLAN_HASH) != {MACRO}_ESIZE) return 7;
+  if ({name}_init(&ctx, {init_odd}, {MACRO}_PLAN_HASH) != {MACRO}_EALIGN) return 7;
+  if ({name}_init(NULL, {init_args}, {MACRO}_PLAN_HASH) != {MACRO}_EINVAL) return 7;
+  if ({name}_init(&ctx, {init_args}, {MACRO}_PLAN_HASH)) return 1;
+  if ({name}_train_step({train_args}) != {MACRO}_EINVAL) return 7; /* there is no state yet */
+  if ({name}_state_reset(&ctx)) return 1;
+  for (int step = 0; step < STEPS; step++) {{
+    int byte = step % 2 ? 0xff : 0xa5; /* 0xff is NaN */
+{fills}
+    poison(byte);
+    if ({name}_train_step({train_args})) return 2;
+#ifdef {MACRO}_SELFTEST_PRINT
+    uint32_t bits;
+    memcpy(&bits, &loss, sizeof bits);
+    printf("%08lx\\n", (unsigned long)bits);
+#endif
+    if (differ(loss, expected_loss[step], {MACRO}_LOSS_TOLERANCE)) return 3;
+    if (!guards_intact(byte)) return 4;
+  }}
+  poison(0xff);
+  if ({name}_eval({eval_args})) return 5;
+  if (!guards_intact(0xff)) return 4;
+  for (int i = 0; i < {output_count}; i++)
+    if (differ(output[i], expected_output[i], {output_tolerance})) return 5;
+#ifndef {MACRO}_SELFTEST_NO_CHECKPOINT
+  if (!checkpoint_works(&ctx)) return 6;
+#endif
+  return 0;
+}}
+"""

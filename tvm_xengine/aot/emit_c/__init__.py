@@ -1,0 +1,1 @@
+"""A planned step as C source."""

@@ -1,0 +1,286 @@
+"""A lowered kernel as one C function without allocation, library or global."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_xengine.aot.emit_c.expressions import ExpressionWriter, Names, dtype_of
+from tvm_xengine.aot.emit_c.types_in_c import stored_type, value_type
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+
+
+@dataclass(frozen=True)
+class CKernel:
+    """The C source of one kernel.
+
+    Attributes
+    ----------
+    name
+        Of the C function.
+    prototype
+        Its declaration, without semicolon.
+    source
+        Its definition.
+    arguments
+        Positions, among ``(inputs..., outputs..., workspace)``, of the parameters that the C
+        function takes: an output that lies over an input, and an input that nothing reads, have
+        none.
+    helpers
+        Names of the shared helpers it calls.
+    """
+
+    name: str
+    prototype: str
+    source: str
+    arguments: tuple[int, ...]
+    helpers: frozenset[str]
+
+
+def c_kernel(kernel: DeviceKernel, name: str) -> CKernel:
+    """The C function `name` that computes what `kernel` does, bit by bit.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        If the kernel contains something that has no form in C; it is named.
+    """
+    try:
+        return _write(kernel, name)
+    except UnsupportedModuleError as error:
+        raise UnsupportedModuleError(f"kernel {kernel.name}: {error}") from error
+
+
+def _write(kernel: DeviceKernel, name: str) -> CKernel:
+    func = lower_intrinsics(kernel)
+    roots, stored = _buffers_by_parameter(func)
+    used = _used_parameters(func, roots)
+    names, helpers = Names(), set[str]()
+    names.taken.add(name)
+    arguments, declared = [], []
+    for position, param in enumerate(func.params):
+        if param not in used:
+            continue
+        arguments.append(position)
+        text = names.give(param)
+        constant = "" if param in stored else "const "
+        declared.append(f"{constant}{stored_type(_buffer_dtype(param))} *restrict {text}")
+    body = _StatementWriter(names, helpers)
+    body.write(func.body)
+    prototype = f"void {name}({', '.join(declared) or 'void'})"
+    source = "\n".join([f"{prototype} {{", *(f"  {line}" for line in body.lines), "}"])
+    return CKernel(name, prototype, source, tuple(arguments), frozenset(helpers))
+
+
+def lower_intrinsics(kernel: DeviceKernel) -> tirx.PrimFunc:
+    """The kernel's function with floor divisions turned into those of C."""
+    module = tvm.IRModule({"kernel": kernel.func.with_attr("target", kernel.target)})
+    passes = tvm.transform.Sequential([tirx.transform.LowerIntrin()])
+    (func,) = passes(module).functions.values()
+    return func
+
+
+def _buffers_by_parameter(func: tirx.PrimFunc) -> tuple[dict[ir.Var, ir.Var], set[ir.Var]]:
+    """The parameter or local array whose bytes each buffer shows, and those stored to."""
+    roots: dict[ir.Var, ir.Var] = {param: param for param in func.params}
+    tvm_ffi.structural_walk(
+        func.body, (tirx.AllocBuffer, lambda stmt: roots.update({stmt.buffer: stmt.buffer}))
+    )
+
+    def declare(stmt: tirx.DeclBuffer) -> None:
+        base = _base_of(stmt.data)
+        if base is not None and base in roots:
+            roots[stmt.buffer] = roots[base]
+
+    tvm_ffi.structural_walk(func.body, (tirx.DeclBuffer, declare))
+    stored: set[ir.Var] = set()
+
+    def store(stmt: tirx.BufferStore) -> None:
+        if stmt.buffer in roots:
+            stored.add(roots[stmt.buffer])
+
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, store))
+    return roots, stored
+
+
+def _used_parameters(func: tirx.PrimFunc, roots: dict[ir.Var, ir.Var]) -> set[ir.Var]:
+    used: set[ir.Var] = set()
+
+    def touch(buffer: ir.Var) -> None:
+        if buffer in roots:
+            used.add(roots[buffer])
+
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda stmt: touch(stmt.buffer)))
+    tvm_ffi.structural_walk(func.body, (ir.TensorLoad, lambda load: touch(load.source)))
+    return used
+
+
+def _base_of(data: ir.Expr) -> ir.Var | None:
+    """The buffer inside a pointer expression made of casts and byte offsets."""
+    while isinstance(data, ir.Call):
+        if data.op.name == "tirx.buffer_data":
+            return data.args[0]
+        if data.op.name not in ("tirx.reinterpret", "tirx.handle_add_byte_offset"):
+            return None
+        data = data.args[0]
+    return None
+
+
+def _buffer_dtype(buffer: ir.Var) -> str:
+    return str(buffer.ty.dtype.dtype)
+
+
+class _StatementWriter:
+    def __init__(self, names: Names, helpers: set[str]) -> None:
+        self.names = names
+        self.expressions = ExpressionWriter(names, helpers)
+        self.lines: list[str] = []
+
+    def write(self, stmt: tirx.Stmt) -> None:
+        """Append `stmt`."""
+        match stmt:
+            case tirx.SeqStmt():
+                for position, child in enumerate(stmt.seq):
+                    if isinstance(child, tirx.Bind) and not _mentioned(
+                        child.var, stmt.seq[position + 1 :]
+                    ):
+                        continue
+                    self.write(child)
+            case tirx.For():
+                self._loop(stmt)
+            case tirx.While():
+                raise UnsupportedModuleError("the C back end cannot emit a while loop")
+            case tirx.IfThenElse():
+                self._branch(stmt)
+            case tirx.BufferStore():
+                self._store(stmt)
+            case tirx.Bind():
+                value = self._value(stmt.value)
+                kind = value_type(dtype_of(stmt.value))
+                self.lines.append(f"const {kind} {self.names.give(stmt.var)} = {value};")
+            case tirx.DeclBuffer():
+                self._declare(stmt)
+            case tirx.AllocBuffer():
+                self._allocate(stmt)
+            case tirx.AttrStmt():
+                self.write(stmt.body)
+            case tirx.Evaluate():
+                self._evaluate(stmt)
+            case _:
+                raise UnsupportedModuleError(
+                    f"the C back end cannot emit the statement {type(stmt).__name__}: {stmt}"
+                )
+
+    def _value(self, expr: ir.Expr) -> str:
+        """`expr` in C, after the lines that it needs."""
+        text = self.expressions.write(expr)
+        self.lines += self.expressions.lines
+        self.expressions.lines = []
+        return text
+
+    def _block(self, stmt: tirx.Stmt) -> None:
+        outer, self.lines = self.lines, []
+        self.write(stmt)
+        self.lines = outer + [f"  {line}" for line in self.lines]
+
+    def _loop(self, stmt: tirx.For) -> None:
+        if stmt.thread_binding is not None:
+            raise UnsupportedModuleError(f"the C back end has no thread {stmt.thread_binding}")
+        # Vector, unrolled and parallel loops are plain loops here: one thread, any vector unit is
+        # for the C compiler to use.
+        begin, extent = self._value(stmt.min), self._value(stmt.extent)
+        end = extent if begin in ("0", "0LL") else f"({begin} + {extent})"
+        name = self.names.give(stmt.loop_var)
+        kind = stored_type(dtype_of(stmt.loop_var))
+        step = "++" if stmt.step is None else f" += {self._value(stmt.step)}"
+        self.lines.append(f"for ({kind} {name} = {begin}; {name} < {end}; {name}{step}) {{")
+        self._block(stmt.body)
+        self.lines.append("}")
+
+    def _branch(self, stmt: tirx.IfThenElse) -> None:
+        # `if ((a == b))` would make clang ask whether `=` was meant.
+        condition = self._value(stmt.condition)
+        bare = _without_parentheses(condition)
+        self.lines.append(f"if ({bare}) {{")
+        self._block(stmt.then_case)
+        if stmt.else_case is not None:
+            self.lines.append("} else {")
+            self._block(stmt.else_case)
+        self.lines.append("}")
+
+    def _store(self, stmt: tirx.BufferStore) -> None:
+        (index,) = stmt.indices
+        place = self.expressions.element(stmt.buffer, index)
+        dtype = _buffer_dtype(stmt.buffer)
+        value = self._value(stmt.value)
+        self.lines.append(f"{place} = {self.expressions.stored(value, dtype)};")
+
+    def _declare(self, stmt: tirx.DeclBuffer) -> None:
+        buffer = stmt.buffer
+        base = _base_of(stmt.data)
+        if base is None or base not in self.names.of:  # nothing reads or writes it
+            return
+        offset = _byte_offset(stmt.data)
+        if offset is None and _buffer_dtype(base) == _buffer_dtype(buffer):
+            self.names.of[buffer] = self.names.of[base]
+            return
+        kind, shown = stored_type(_buffer_dtype(buffer)), self.names.of[base]
+        # Parts of the workspace lie apart; another view of a parameter does not.
+        start = shown if offset is None else f"({shown} + {self._value(offset)})"
+        apart = "" if offset is None else "restrict "
+        name = self.names.give(buffer)
+        self.lines.append(f"{kind} *{apart}const {name} = ({kind} *)(void *){start};")
+
+    def _allocate(self, stmt: tirx.AllocBuffer) -> None:
+        count = 1
+        for extent in stmt.buffer.ty.shape:
+            count *= int(extent)
+        kind = stored_type(_buffer_dtype(stmt.buffer))
+        self.lines.append(f"{kind} {self.names.give(stmt.buffer)}[{count}];")
+
+    def _evaluate(self, stmt: tirx.Evaluate) -> None:
+        value = stmt.value
+        if isinstance(value, ir.Call) and value.op.name in ("tirx.assume",):
+            return
+        if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+            return
+        raise UnsupportedModuleError(f"the C back end cannot emit the statement {value}")
+
+
+def _byte_offset(data: ir.Expr) -> ir.Expr | None:
+    while isinstance(data, ir.Call):
+        if data.op.name == "tirx.handle_add_byte_offset":
+            return data.args[1]
+        if data.op.name != "tirx.reinterpret":
+            return None
+        data = data.args[0]
+    return None
+
+
+def _without_parentheses(text: str) -> str:
+    """`text` without the pair of parentheses around all of it, if there is one."""
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 else text
+    return text
+
+
+def _mentioned(var: ir.Var, stmts: Sequence[tirx.Stmt]) -> bool:
+    found: list[ir.Var] = []
+
+    def visit(other: ir.Var) -> None:
+        if other.same_as(var):
+            found.append(other)
+
+    for stmt in stmts:
+        tvm_ffi.structural_walk(stmt, (ir.Var, visit))
+    return bool(found)

@@ -1,0 +1,139 @@
+"""Everything that the files of a package are written from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.aot.plan.kernels import Backend, Optimize
+from tvm_xengine.aot.plan.places import Call, Field, InContext, InFlash, InRegion, Place, Program
+from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+
+Array = NDArray[np.generic]
+
+SCHEMA = 1
+"""Version of the plan document and of checkpoints."""
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """How a kernel is called from C.
+
+    Attributes
+    ----------
+    name, prototype
+        Of the C function; the prototype is without semicolon.
+    arguments
+        Which of ``(inputs..., outputs..., workspace)`` it takes, in order.
+    source
+        Its definition; empty when it comes as an object file.
+    """
+
+    name: str
+    prototype: str
+    arguments: tuple[int, ...]
+    source: str = ""
+    helpers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """A state tensor: where it is, and what it is at first."""
+
+    field: Field
+    place: InRegion
+    initial: Array
+
+
+@dataclass(frozen=True)
+class Package:
+    """A training step, ready to be written as C.
+
+    Attributes
+    ----------
+    name
+        Prefix of every file and C name.
+    regions
+        Bytes of each region that is used, by name, fastest first.
+    kept_bytes
+        For each region, the leading bytes that hold state between calls.
+    hyper
+        Initial value of each setting.
+    constants
+        Arrays in flash, by name.
+    kernels, codes
+        By `DeviceKernel.symbol`.
+    storage_error
+        Largest difference that float16 storage makes to a loss of the self-test, relative to one
+        plus its size; None where everything is stored as it is computed.
+    """
+
+    name: str
+    target: EmbeddedTarget
+    backend: Backend
+    optimize: Optimize
+    alignment_bytes: int
+    regions: Mapping[str, int]
+    kept_bytes: Mapping[str, int]
+    train: Program
+    evaluate: Program
+    state: tuple[StateTensor, ...]
+    hyper: Mapping[str, float]
+    constants: Mapping[str, Array]
+    kernels: Mapping[str, DeviceKernel]
+    codes: Mapping[str, KernelCode]
+    storage_error: float | None = None
+
+    @property
+    def macro(self) -> str:
+        """Prefix of every macro."""
+        return self.name.upper()
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all state tensors, without padding."""
+        return sum(tensor.field.size_bytes for tensor in self.state)
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes of all constants."""
+        return sum(int(array.nbytes) for array in self.constants.values())
+
+    @cached_property
+    def plan_hash(self) -> int:
+        """A number that two packages share only if their memory and calls are the same."""
+        document = [
+            SCHEMA,
+            self.name,
+            dict(self.regions),
+            [_call_row(call) for call in (*self.train.calls, *self.evaluate.calls)],
+            [
+                [t.field.name, t.field.dtype, list(t.field.shape), *_place_row(t.place)]
+                for t in self.state
+            ],
+            sorted(self.hyper),
+            {name: hashlib.sha256(a.tobytes()).hexdigest() for name, a in self.constants.items()},
+        ]
+        digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).digest()
+        return int.from_bytes(digest[:8], "little")
+
+
+def _call_row(call: Call) -> list[object]:
+    return [type(call).__name__, *(str(value) for value in vars(call).values())]
+
+
+def _place_row(place: Place) -> list[object]:
+    match place:
+        case InRegion(region, offset):
+            return [region, offset]
+        case InFlash(name) | InContext(name):
+            return [name]
+        case _:
+            return [place.name]

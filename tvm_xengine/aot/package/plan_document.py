@@ -1,0 +1,162 @@
+"""The plan of a package as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tvm_xengine.aot.check.measure_code import CodeSize
+from tvm_xengine.aot.package.contents import SCHEMA, Package
+from tvm_xengine.aot.plan.plan_step import PlannedFunction
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.scheduling.arena.plan import ArenaPlan
+from tvm_xengine.scheduling.graph import OpGraph
+from tvm_xengine.scheduling.schedule import Compute, Free, Transfer
+
+
+def plan_document(
+    package: Package,
+    train: PlannedFunction,
+    evaluate: PlannedFunction,
+    keep_everything_bytes: int,
+    code: CodeSize | None,
+) -> dict[str, object]:
+    """Everything that was decided, in plain numbers.
+
+    Parameters
+    ----------
+    keep_everything_bytes
+        What the first region would need if nothing were recomputed or moved.
+    code
+        None when the target's compiler is not installed.
+    """
+    plan = train.plan
+    return {
+        "schema": SCHEMA,
+        "name": package.name,
+        "target": package.target.name,
+        "backend": package.backend.value,
+        "optimize": package.optimize.value,
+        "plan_hash": f"{package.plan_hash:016x}",
+        "alignment_bytes": package.alignment_bytes,
+        "regions": {
+            name: {
+                "bytes": size,
+                "kept_bytes": package.kept_bytes[name],
+                "budget_bytes": plan.problem.platform.device(name).budget_bytes,
+                "peak_bytes": plan.simulation.peak_bytes[name],
+            }
+            for name, size in package.regions.items()
+        },
+        "keep_everything_bytes": keep_everything_bytes,
+        "state_bytes": package.state_bytes,
+        "flash_bytes": package.flash_bytes,
+        "code": None
+        if code is None
+        else {"text_bytes": code.text_bytes, "stack_bytes": code.stack_bytes, "flags": code.flags},
+        "state": [
+            {
+                "name": tensor.field.name,
+                "dtype": tensor.field.dtype,
+                "shape": list(tensor.field.shape),
+                "bytes": tensor.field.size_bytes,
+                "region": tensor.place.region,
+                "offset": tensor.place.offset_bytes,
+            }
+            for tensor in package.state
+        ],
+        "storage_error": package.storage_error,
+        "settings": dict(package.hyper),
+        "constants": {name: int(array.nbytes) for name, array in package.constants.items()},
+        "train_step": _function(package, train),
+        "eval": _function(package, evaluate),
+    }
+
+
+def as_json(document: Mapping[str, object]) -> str:
+    """The document as text."""
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
+    plan, program = function.plan, function.program
+    graph = plan.problem.graph
+    seen: set[str] = set()
+    recomputed = []
+    for name in plan.schedule.computed:
+        if name in seen:
+            recomputed.append(name)
+        seen.add(name)
+    return {
+        "status": plan.result.status.value,
+        "gap": plan.result.gap,
+        "cost_us": plan.simulation.cost_us,
+        "cost_source": "roofline",
+        "energy_uj": plan.simulation.energy_uj,
+        "inputs": {field.name: field.size_bytes for field in program.inputs},
+        "results": {name: field.size_bytes for name, (field, _) in program.results.items()},
+        "recomputed_ops": recomputed,
+        "transfers": plan.schedule.transfers,
+        "buffers": _buffers(plan.arenas, graph, function),
+        "scratch": _scratch(plan, function),
+        "steps": [_step(step) for step in plan.schedule.steps],
+        "kernels": {
+            op: package.codes[function.lowered.kernels[kernel, region].symbol].name
+            for op, kernel in function.lowered.extraction.kernels.items()
+            for region in list(plan.problem.platform.index)[:1]
+        },
+    }
+
+
+def _buffers(
+    arenas: ArenaPlan, graph: OpGraph, function: PlannedFunction
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for instance in arenas.residency.instances:
+        if not instance.size_bytes:
+            continue
+        start = _arena_start(function, instance.device)
+        rows.append(
+            {
+                "tensor": instance.tensor,
+                "role": graph.tensor[instance.tensor].role.value,
+                "region": instance.device,
+                "offset": start + arenas.offset_bytes[instance.id],
+                "bytes": instance.size_bytes,
+                "first_step": instance.start,
+                "last_step": instance.end,
+            }
+        )
+    return rows
+
+
+def _scratch(plan: Plan, function: PlannedFunction) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for at, offset in plan.arenas.workspace_offset_bytes.items():
+        step = plan.schedule.steps[at]
+        assert isinstance(step, Compute)
+        rows.append(
+            {
+                "op": step.op,
+                "step": at,
+                "region": step.device,
+                "offset": _arena_start(function, step.device) + offset,
+                "bytes": plan.problem.costs[step.op][step.device].workspace_bytes,
+            }
+        )
+    return rows
+
+
+def _arena_start(function: PlannedFunction, region: str) -> int:
+    total = function.program.region_bytes[region]
+    return total - function.plan.arenas.arena_bytes[region]
+
+
+def _step(step: Compute | Transfer | Free) -> list[str]:
+    match step:
+        case Compute(op, region):
+            return ["compute", op, region]
+        case Transfer(tensor, src, dst):
+            return ["copy", tensor, src, dst]
+        case Free(tensor, region):
+            return ["free", tensor, region]

@@ -1,0 +1,1 @@
+"""Plans of training steps in the memory regions of one processor."""

@@ -1,0 +1,192 @@
+"""Kernels prepared for an embedded processor: fast, or small in code and scratch memory."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from enum import Enum
+from functools import partial
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+from tvm.s_tir.schedule import SBlockRV, ScheduleError
+from tvm.target import Target
+
+from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.compile.pipeline import LoweredStep
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
+from tvm_xengine.kernels.operation_count import count_operations
+from tvm_xengine.kernels.schedules.inline import (
+    inline_elementwise,
+    is_reduction,
+    leaf_blocks,
+)
+from tvm_xengine.passes.fuse_updates import FuseUpdates
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.types import tensor_bytes
+from tvm_xengine.scheduling.platform import Platform
+
+
+class Backend(Enum):
+    """What kernels leave as."""
+
+    C = "c"
+    LLVM = "llvm"
+
+
+class Optimize(Enum):
+    """What kernels are scheduled for: the least scratch memory and code, or speed."""
+
+    SIZE = "size"  # loops as they were written
+    SPEED = "speed"  # the project's schedules, where scratch does not outweigh the operands
+
+
+def code_target(target: EmbeddedTarget, backend: Backend) -> Target:
+    """What TVM generates code for.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        If LLVM has no code generator for the target.
+    """
+    if backend is Backend.C:
+        return Target({"kind": "c"})
+    try:
+        return Target({"kind": "llvm", **target.llvm})
+    except (ValueError, TypeError) as error:
+        raise UnsupportedModuleError(
+            f"target {target.name} cannot be used with the LLVM back end: {error}"
+        ) from error
+
+
+def lower_for_target(
+    mod: tvm.IRModule,
+    platform: Platform,
+    target: Target,
+    optimize: Optimize,
+    func_name: str,
+) -> LoweredStep:
+    """A function of `mod` as kernel calls; all regions of `platform` share one kernel for each.
+
+    Fused kernels whose temporary memory makes the arena larger are taken apart (:class:`SplitGroups`).
+
+    Raises
+    ------
+    UnsupportedModuleError
+        If an op has no kernel or a shape is not static; it is named.
+    """
+    prepared: dict[str, DeviceKernel] = {}
+
+    def prepare(func: tirx.PrimFunc, name: str = "kernel") -> DeviceKernel:
+        key = kernel_hash(func)
+        if key not in prepared:
+            prepared[key] = prepare_for_target(func, target, name, optimize)
+        return replace(prepared[key], name=name)
+
+    needs = KernelNeeds(
+        workspace_bytes=lambda func: prepare(func).workspace_bytes,
+        time_us=lambda func: operations(prepare(func)),
+    )
+    is_better = None if optimize is Optimize.SIZE else partial(_saves_memory, target)
+    passes = [
+        LowerToKernels(func_name),
+        SplitGroups(func_name, needs),
+        FuseUpdates(func_name, is_better),
+    ]
+    lowered = tvm.transform.Sequential(passes)(mod)
+    extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
+    kernels: dict[tuple[str, str], DeviceKernel] = {}
+    for name in dict.fromkeys(extraction.kernels.values()):
+        kernel = prepare(lowered[name], name)
+        for device in platform.computing:
+            kernels[name, device.name] = kernel
+    return LoweredStep(lowered, func_name, extraction, platform, kernels)
+
+
+def operations(kernel: DeviceKernel) -> float:
+    """What a kernel's time is in proportion to, on a processor without vectors."""
+    count = count_operations(kernel)
+    return max(float(count.float_ops + count.accesses + 2 * count.loop_steps), 1.0)
+
+
+def _saves_memory(target: Target, merged: tirx.PrimFunc, gradient: tirx.PrimFunc) -> bool:
+    """Whether scheduling the merged kernel costs less scratch than the gradient takes.
+
+    A packed product that is written over a parameter must hold its whole depth at once.
+    """
+    both, alone = (prepare_kernel(func, target) for func in (merged, gradient))
+    (made,) = alone.outputs
+    gradient_bytes = tensor_bytes(made.shape, made.dtype)
+    return both.workspace_bytes <= alone.workspace_bytes + gradient_bytes // 2
+
+
+def prepare_for_target(
+    func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize
+) -> DeviceKernel:
+    """A kernel as it leaves: the fast one, unless it needs much memory or the small one is asked for."""
+    fast = prepare_kernel(func, target, name)
+    if optimize is Optimize.SPEED and fast.workspace_bytes <= _operand_bytes(fast):
+        return fast
+    plain = prepare_kernel(func, target, name, schedule=_inlined)
+    # Loops as written may keep whole intermediates; then the packed kernel is the smaller one.
+    return min([plain, fast], key=lambda kernel: kernel.workspace_bytes)
+
+
+def _operand_bytes(kernel: DeviceKernel) -> int:
+    return sum(tensor_bytes(s.shape, s.dtype) for s in (*kernel.inputs, *kernel.outputs))
+
+
+def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
+    """Loops as written, each value made inside the loops of what reads it where that can be."""
+    sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
+    inline_elementwise(sch)
+    for block in leaf_blocks(sch):
+        if is_reduction(sch, block):
+            _sum_at_once(sch, block)
+    return sch.mod["main"]
+
+
+def _sum_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    """Start each sum before its loops, and use it behind them where one block alone reads it."""
+    axes = sch.get(block).iter_vars
+    outer = [axis.iter_type == tirx.IterVar.DataPar for axis in axes].count(True)
+    loops = sch.get_loops(block)
+    if not outer < len(loops) == len(axes):
+        return
+    readers = sch.get_consumers(block)
+    if outer and len(readers) == 1 and _reads_everywhere(sch, readers[0]):
+        with contextlib.suppress(ScheduleError):
+            sch.reverse_compute_at(readers[0], loops[outer - 1])
+    with contextlib.suppress(ScheduleError):
+        sch.decompose_reduction(block, loops[outer])
+
+
+def _reads_everywhere(sch: s_tir.Schedule, reader: SBlockRV) -> bool:
+    """Whether a block is no sum, and reads at all of its positions what it reads at some.
+
+    A padding does not: the positions where it reads nothing would be left out of the loops of what
+    it reads.
+    """
+    if is_reduction(sch, reader):
+        return False
+    conditions: list[ir.Expr] = []
+
+    def visit_call(call: ir.Call) -> None:
+        if isinstance(call.op, ir.Op) and call.op.name == "prim.if_then_else":
+            conditions.append(call.args[0])
+
+    body = sch.get(reader).body
+    tvm_ffi.structural_walk(body, (ir.Call, visit_call))
+    tvm_ffi.structural_walk(body, (tirx.Select, lambda node: conditions.append(node.condition)))
+    return all(_depends_on_data(condition) for condition in conditions)
+
+
+def _depends_on_data(condition: ir.Expr) -> bool:
+    loads: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(condition, (ir.TensorLoad, loads.append))
+    return bool(loads)

@@ -1,0 +1,121 @@
+"""The self-test of a library for TVM's virtual machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm_xengine.aot.check.batches import draw_functions, fill_loop, seed_literal
+from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
+from tvm_xengine.aot.check.reference import Expected, Trial
+from tvm_xengine.aot.emit_c.names_in_c import c_identifier
+from tvm_xengine.aot.emit_c.types_in_c import float_literal, stored_type
+from tvm_xengine.aot.vm_library.layout import Library
+
+
+def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
+    """The text of ``<name>_selftest.c``; its exit code is 0, or says what failed."""
+    name, macro = library.name, library.name.upper()
+    arrays = "\n".join(
+        f"  {stored_type(e.field.dtype)} *const {e.field.c_name} ="
+        f" (void *)(arena + {macro}_IN_{e.field.c_name});"
+        for e in trial.inputs
+    )
+    settings = "\n".join(
+        f"    *(float *)(void *)(arena + {macro}_IN_{c_identifier(key)}) ="
+        f" {float_literal(np.float32(value).item(), 'float32')};"
+        for key, value in trial.settings.items()
+    )
+    copies = "\n".join(
+        f"  memcpy(arena + {macro}_EVAL_IN_{c_identifier(key)}, {c_identifier(key)}_last,"
+        f" sizeof {c_identifier(key)}_last);"
+        for key in library.eval_inputs
+    )
+    by_name = {entry.field.name: entry.field for entry in trial.inputs}
+    lasts = "\n".join(
+        f"static uint8_t {c_identifier(key)}_last[{by_name[key].size_bytes}];"
+        for key in library.eval_inputs
+    )
+    keeps = "\n".join(
+        f"    memcpy({c_identifier(key)}_last, {c_identifier(key)}, sizeof {c_identifier(key)}_last);"
+        for key in library.eval_inputs
+    )
+    return _SELFTEST.format(
+        name=name,
+        MACRO=macro,
+        differ=DIFFER,
+        steps=trial.steps,
+        losses=rows_of(expected.losses),
+        outputs=rows_of(expected.output[:MAX_OUTPUTS]),
+        output_count=min(len(expected.output), MAX_OUTPUTS),
+        loss=c_identifier("loss"),
+        output=c_identifier("output"),
+        output_kind=stored_type(library.output.dtype),
+        draw=draw_functions(name),
+        seed=seed_literal(),
+        arrays=arrays,
+        settings=settings,
+        fills="\n".join(fill_loop(name, entry) for entry in trial.inputs),
+        lasts=lasts,
+        keeps=keeps,
+        copies=copies,
+        tolerance=single(expected.tolerance),
+        output_tolerance=single(expected.output_tolerance),
+    )
+
+
+_SELFTEST = """\
+/* Self-test of {name}: selftest LIBRARY STATE trains on seeded batches. Exit code 0, or what failed:
+   1 opening, 2 a step, 3 a loss, 4 a stray write, 5 evaluation. Prints the losses. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "{name}.h"
+
+enum {{ GUARD = 64, STEPS = {steps} }};
+
+static _Alignas(64) uint8_t arena[{MACRO}_ARENA_BYTES + GUARD];
+{lasts}
+
+static const float expected_loss[STEPS] = {{
+{losses}}};
+static const float expected_output[{output_count}] = {{
+{outputs}}};
+
+{draw}
+
+{differ}
+
+int main(int argc, char **argv) {{
+  static {name}_step step;
+  uint32_t random = {seed};
+  FILE *state;
+{arrays}
+  if (argc != 3 || !(state = fopen(argv[2], "rb"))) return 1;
+  if (fread(arena, 1, {MACRO}_STATE_BYTES, state) != {MACRO}_STATE_BYTES) return 1;
+  fclose(state);
+  if ({name}_open(&step, argv[1], arena)) return 1;
+  for (int i = 0; i < STEPS; i++) {{
+    int byte = i % 2 ? 0xff : 0xa5; /* 0xff is NaN */
+    float loss;
+    memset(arena + {MACRO}_STATE_BYTES, byte, sizeof arena - {MACRO}_STATE_BYTES);
+{fills}
+{keeps}
+{settings}
+    if ({name}_train_step(&step)) return 2;
+    memcpy(&loss, arena + {MACRO}_RESULT_{loss}, sizeof loss);
+    printf("%.9g\\n", (double)loss);
+    if (differ(loss, expected_loss[i], {tolerance})) return 3;
+    for (size_t k = {MACRO}_ARENA_BYTES; k < sizeof arena; k++)
+      if (arena[k] != byte) return 4;
+  }}
+{copies}
+  if ({name}_eval(&step)) return 5;
+  for (int i = 0; i < {output_count}; i++)
+    if (differ((float)((const {output_kind} *)(void *)(arena + {MACRO}_EVAL_OUT_{output}))[i],
+               expected_output[i], {output_tolerance}))
+      return 5;
+  {name}_close(&step);
+  return 0;
+}}
+"""

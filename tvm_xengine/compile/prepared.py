@@ -1,0 +1,76 @@
+"""Kernels made ready for the devices of a platform, each once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm import tirx
+from tvm.target import Target
+
+from tvm_xengine.cost_models.prediction.predict import predict_costs
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.sources import available_sources, prepare_from
+from tvm_xengine.kernels.store.tuned import TunedSchedules
+from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.passes.split_groups import KernelNeeds
+from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.scheduling.platform import Platform
+
+
+class PreparedKernels:
+    """Prepares a kernel for a device when it is asked for, and remembers it.
+
+    Parameters
+    ----------
+    platform
+        Whose computing devices are meant.
+    tuned
+        Schedules for generated kernels.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If a device names kernel sources that nobody knows, or only such as are missing here.
+    """
+
+    def __init__(self, platform: Platform, tuned: TunedSchedules | None = None) -> None:
+        self._tuned = tuned
+        self._known: dict[tuple[str, str], DeviceKernel] = {}
+        self._targets: dict[str, Target] = {}
+        self._sources: dict[str, tuple[str, ...]] = {}
+        for device in platform.computing:
+            target = resolve_target(device.target or "")
+            self._targets[device.name] = target
+            self._sources[device.name] = available_sources(device.kernels, target, device.name)
+
+    def prepare(self, func: tirx.PrimFunc, device: str, name: str = "kernel") -> DeviceKernel:
+        """The kernel for a device, from the first of its sources that has it.
+
+        Raises
+        ------
+        UnsupportedModuleError
+            If no rule makes code of it for the device.
+        InvalidPlatformError
+            If none of the device's sources has it.
+        """
+        key = (kernel_hash(func), device)
+        if key not in self._known:
+            self._known[key] = prepare_from(
+                self._sources[device], func, self._targets[device], name, self._tuned
+            )
+        return replace(self._known[key], name=name)
+
+    @property
+    def needs(self) -> KernelNeeds:
+        """What kernels take on the device where they take most; the times are rough predictions."""
+        return KernelNeeds(
+            workspace_bytes=lambda func: max(k.workspace_bytes for k in self._everywhere(func)),
+            time_us=lambda func: max(_predicted_us(k) for k in self._everywhere(func)),
+        )
+
+    def _everywhere(self, func: tirx.PrimFunc) -> list[DeviceKernel]:
+        return [self.prepare(func, device) for device in self._targets]
+
+
+def _predicted_us(kernel: DeviceKernel) -> float:
+    return predict_costs([kernel], None)[kernel.symbol].compute_us

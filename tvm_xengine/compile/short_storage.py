@@ -1,0 +1,102 @@
+"""Training steps whose kept tensors, and on demand parameters, are stored as float16."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.store_short import StoreShort
+from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, PARAMETER, TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.step import TrainingStep
+
+
+@dataclass(frozen=True)
+class ShortStorage:
+    """What is stored as float16. Kernels compute in float32 all the same.
+
+    Attributes
+    ----------
+    parameters
+        Whether trained parameters are, too. An update below half a float16 step of a parameter is
+        then lost.
+    least_bytes
+        Size in float32 from which a tensor is worth rounding.
+    """
+
+    parameters: bool = False
+    least_bytes: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.least_bytes < 0:
+            raise ValueError(f"least_bytes must not be negative, got {self.least_bytes}")
+
+
+def short_parameters(training: TrainingStep, storage: ShortStorage) -> tuple[str, ...]:
+    """Names of the trained parameters that `storage` keeps short."""
+    if not storage.parameters:
+        return ()
+    return tuple(
+        name
+        for name, role in training.roles.items()
+        if role == PARAMETER
+        and training.initial_state[name].dtype == np.float32
+        and training.initial_state[name].nbytes >= storage.least_bytes
+    )
+
+
+def with_short_storage(training: TrainingStep, storage: ShortStorage) -> TrainingStep:
+    """The same step as kernel calls that store what `storage` says as float16."""
+    names = short_parameters(training, storage)
+    mod, constants = _in_short_storage(training.mod, TRAIN_STEP, storage, names)
+    func = mod[TRAIN_STEP]
+    mod[TRAIN_STEP] = StepSignature.read(func).write(func)
+    state: dict[str, Array] = {**training.initial_state, **constants}
+    for name in names:
+        state[name] = state[name].astype(np.float16)
+    return TrainingStep(training.name, mod, state)
+
+
+def short_evaluation(
+    model: ForwardModel, storage: ShortStorage | None, parameters: Collection[str]
+) -> tuple[tvm.IRModule, Mapping[str, Array]]:
+    """The evaluation of `model` that reads `parameters` as float16, and its constants.
+
+    With no `storage` it is the usual evaluation.
+    """
+    mod = evaluation_module(model)
+    count = len(model.input_names)
+    main = mod["main"]
+    constants = (Role.CONSTANT,) * (len(main.params) - count)
+    mod["main"] = StepSignature((Role.BATCH,) * count + constants, 1, ("output",)).write(main)
+    if storage is None:
+        return mod, {}
+    read = {param.name for param in main.params}
+    names = [name for name in parameters if name in read]
+    return _in_short_storage(mod, "main", storage, names)
+
+
+def _in_short_storage(
+    mod: tvm.IRModule, func_name: str, storage: ShortStorage, parameters: Collection[str]
+) -> tuple[tvm.IRModule, Mapping[str, Array]]:
+    """A function as kernel calls with short storage, and the constants that became parameters."""
+    short = StoreShort(
+        func_name,
+        parameters=parameters,
+        least_bytes=storage.least_bytes,
+    )
+    mod = tvm.transform.Sequential([LowerToKernels(func_name), short])(mod)
+    func = mod[func_name]
+    values = list(func.attrs.get(CONSTANTS_ATTR, ()))
+    names = [param.name for param in func.params[len(func.params) - len(values) :]]
+    if values:
+        mod = mod.clone()
+        mod[func_name] = func.without_attrCONSTANTS_ATTR, PARAMETER, TRAIN_STEP, StepSignature
+    return mod, {name: v.numpy() for name, v in zip(names, values, strict=True)}

@@ -1,0 +1,48 @@
+"""Models in ONNX files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import ForwardModel
+
+NormMode = Literal["train", "as_exported"]
+
+
+def from_onnx(
+    path: str | Path,
+    *,
+    batch_size: int | None = None,
+    norms: NormMode = "train",
+    initialise_seed: int | None = None,
+) -> ForwardModel:
+    """The forward model in an ONNX file.
+
+    Floating-point initialisers with at least one axis are parameters.
+
+    Parameters
+    ----------
+    batch_size
+        What to bind the leading dimension of every input to; None keeps the one in the file.
+    norms
+        Whether batch norms use the statistics of the batch, or do what the file says. Most files
+        are exported for inference, so "train" is what a training step usually needs.
+    initialise_seed
+        Draw all weights anew from He's distribution; None keeps the values in the file.
+    """
+    try:
+        from tvm_xengine.frontends.onnx.importer import import_model, load_model_file
+    except ImportError as error:
+        raise UnsupportedModelError(
+            "reading a .onnx file needs onnx: pip install 'tvm-xengine[onnx]'"
+        ) from error
+    file = Path(path)
+    return import_model(
+        file.stem,
+        load_model_file(file),
+        batch_size=batch_size,
+        train_norms=norms == "train",
+        initialise_seed=initialise_seed,
+    )

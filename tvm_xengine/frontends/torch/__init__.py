@@ -1,0 +1,1 @@
+"""Models exported by `torch.export`."""

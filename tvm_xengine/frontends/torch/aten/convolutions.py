@@ -1,0 +1,93 @@
+"""Convolutions of any rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax
+
+from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.literals import per_axis
+from tvm_xengine.relax_ir.types import static_shape
+
+
+def conv(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr,
+    bias: relax.Expr | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> relax.Expr:
+    """Convolution of any rank; `padding` may be "same" or "valid"."""
+    kernel = static_shape(weight.ty)[2:]
+    rank = len(kernel)
+    steps = per_axis(dilation, rank)
+    if padding == "same":
+        whole = [step * (extent - 1) for step, extent in zip(steps, kernel, strict=True)]
+        widths = [width // 2 for width in whole] + [width - width // 2 for width in whole]
+    else:
+        widths = [0] * 2 * rank if isinstance(padding, str) else per_axis(padding, rank) * 2
+    operators = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
+    y = builder.emit(
+        operators[rank](
+            x,
+            weight,
+            strides=per_axis(stride, rank),
+            padding=widths,
+            dilation=steps,
+            groups=groups,
+        )
+    )
+    return _with_channel_bias(builder, y, bias)
+
+
+def conv_transpose(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr,
+    bias: relax.Expr | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> relax.Expr:
+    """Transposed convolution of any rank."""
+    rank = len(static_shape(x.ty)) - 2
+    operators = {
+        1: relax.op.nn.conv1d_transpose,
+        2: relax.op.nn.conv2d_transpose,
+        3: relax.op.nn.conv3d_transpose,
+    }
+    y = builder.emit(
+        operators[rank](
+            x,
+            weight,
+            strides=per_axis(stride, rank),
+            padding=per_axis(padding, rank) * 2,
+            output_padding=per_axis(output_padding, rank),
+            dilation=per_axis(dilation, rank),
+            groups=groups,
+        )
+    )
+    return _with_channel_bias(builder, y, bias)
+
+
+def _with_channel_bias(
+    builder: relax.BlockBuilder, y: relax.Expr, bias: relax.Expr | None
+) -> relax.Expr:
+    if bias is None:
+        return y
+    column = (1, static_shape(bias.ty)[0], *(1,) * (len(static_shape(y.ty)) - 2))
+    return builder.emit(relax.op.add(y, relax.op.reshape(bias, column)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    **{f"conv{rank}d.{form}": conv for rank in (1, 2, 3) for form in ("default", "padding")},
+    "conv_transpose1d.default": conv_transpose,
+    "conv_transpose2d.input": conv_transpose,
+    "conv_transpose3d.input": conv_transpose,
+}

@@ -1,0 +1,190 @@
+"""Grids of places in an image, and the image read there (spatial transformers, flows)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from math import prod
+
+import numpy as np
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.relax_ir.types import static_shape
+
+_LINEAR, _NEAREST = 0, 1
+_ZEROS, _BORDER = 0, 1
+
+
+def meshgrid(
+    builder: relax.BlockBuilder, lines: Sequence[relax.Expr], indexing: str = "ij"
+) -> list[relax.Expr]:
+    """Each line of coordinates along an axis of its own; with "xy" the first two change places."""
+    axes = list(range(len(lines)))
+    if indexing == "xy":
+        axes[:2] = reversed(axes[:2])
+    extents = [prod(static_shape(line.ty)) for line in lines]
+    shape = tuple(extents[axis] for axis in axes)
+    made = []
+    for line, axis in zip(lines, axes, strict=True):
+        along = tuple(extent if k == axis else 1 for k, extent in enumerate(shape))
+        unit = builder.emit(relax.op.reshape(line, along))
+        made.append(builder.emit(relax.op.broadcast_to(unit, shape)))
+    return made
+
+
+def affine_grid(
+    builder: relax.BlockBuilder, theta: relax.Expr, size: Sequence[int], align_corners: bool
+) -> relax.Expr:
+    """theta applied to every place of an image of `size`, with coordinates from -1 to 1, x first."""
+    batch, _, *space = (int(extent) for extent in size)
+    rank = len(space)
+    axes = [_from_minus_one(extent, align_corners=align_corners) for extent in space]
+    places = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(space)], axis=-1)
+    dtype = str(theta.ty.dtype)
+    rows = relax.const(places.reshape(1, prod(space), rank + 1).astype(dtype), dtype)
+    moved = relax.op.matmul(rows, builder.emit(relax.op.permute_dims(theta, (0, 2, 1))))
+    return builder.emit(relax.op.reshape(builder.emit(moved), (batch, *space, rank)))
+
+
+def _from_minus_one(extent: int, *, align_corners: bool) -> np.ndarray:
+    ends = np.linspace(-1, 1, extent) if extent > 1 else np.zeros(1)
+    return ends if align_corners else ends * (extent - 1) / extent
+
+
+def grid_sample(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    grid: relax.Expr,
+    interpolation: int,
+    padding: int,
+    align_corners: bool,
+) -> relax.Expr:
+    """The image at the grid's places: the nearest pixel, or the (bi-, tri-) linear mean of those around.
+
+    Pixels are rows of a table, of which `take` reads one for every place and corner.
+    """
+    if interpolation not in (_LINEAR, _NEAREST):
+        raise UnsupportedModelError("the mode bicubic; known are bilinear and nearest")
+    batch, channels, *space = static_shape(x.ty)
+    rank = len(space)
+    places = static_shape(grid.ty)[1:-1]
+    order = [0, *range(2, rank + 2), 1]
+    moved = builder.emit(relax.op.permute_dims(x, order))
+    table = builder.emit(relax.op.reshape(moved, (batch * prod(space), channels)))
+    coordinates = []
+    for axis, extent in enumerate(space):
+        at = rank - 1 - axis  # x, the coordinate along the last axis, comes first
+        one = builder.emit(relax.op.strided_slice(grid, [rank + 1], [at], [at + 1]))
+        one = builder.emit(relax.op.reshape(one, (batch, prod(places))))
+        coordinates.append(
+            _inside(builder, _pixels(one, extent, align_corners), extent, padding, align_corners)
+        )
+    corners = [
+        _corners(builder, one, interpolation, extent, counts_outside=padding != _ZEROS)
+        for one, extent in zip(coordinates, space, strict=True)
+    ]
+    first = np.arange(batch, dtype="int64")[:, None] * prod(space)
+    parts = []
+    for chosen in product(*corners):
+        row = relax.const(first, "int64")
+        for axis, (pixel, _) in enumerate(chosen):
+            step = relax.const(prod(space[axis + 1 :]), "int64")
+            row = builder.emit(relax.op.add(row, builder.emit(relax.op.multiply(pixel, step))))
+        weight = reduce(lambda a, b: builder.emit(relax.op.multiply(a, b)), [w for _, w in chosen])
+        read = builder.emit(relax.op.take(table, row, axis=0))
+        column = builder.emit(relax.op.reshape(weight, (batch, prod(places), 1)))
+        parts.append(builder.emit(relax.op.multiply(read, column)))
+    y = reduce(lambda a, b: builder.emit(relax.op.add(a, b)), parts)
+    y = builder.emit(relax.op.permute_dims(y, (0, 2, 1)))
+    return builder.emit(relax.op.reshape(y, (batch, channels, *places)))
+
+
+def _pixels(place: relax.Expr, extent: int, align_corners: bool) -> relax.Expr:
+    """From -1 to 1 into numbers of pixels."""
+    scale, shift = (extent - 1) / 2, (extent - 1) / 2
+    if not align_corners:
+        scale = extent / 2
+    return relax.op.add(relax.op.multiply(place, scalar(scale, place)), scalar(shift, place))
+
+
+def _inside(
+    builder: relax.BlockBuilder,
+    place: relax.Expr,
+    extent: int,
+    padding: int,
+    align_corners: bool,
+) -> relax.Expr:
+    """What lies outside, at the border or reflected there; nothing changes with zeros outside."""
+    place = builder.emit(place)
+    if padding == _ZEROS:
+        return place
+    if padding != _BORDER:
+        low, span = (0.0, extent - 1.0) if align_corners else (-0.5, float(extent))
+        if span == 0:
+            place = builder.emit(relax.op.multiply(place, scalar(0.0, place)))
+        else:
+            place = _reflected(builder, place, low, span)
+    return builder.emit(relax.op.clip(place, 0.0, extent - 1.0))
+
+
+def _reflected(
+    builder: relax.BlockBuilder, place: relax.Expr, low: float, span: float
+) -> relax.Expr:
+    """A zigzag between `low` and `low + span`."""
+    there = builder.emit(relax.op.abs(builder.emit(relax.op.subtract(place, scalar(low, place)))))
+    turns = builder.emit(relax.op.floor(relax.op.multiply(there, scalar(1 / (2 * span), there))))
+    around = relax.op.subtract(there, relax.op.multiply(turns, scalar(2 * span, there)))
+    back = relax.op.abs(relax.op.subtract(around, scalar(span, there)))
+    return builder.emit(relax.op.subtract(scalar(low + span, there), back))
+
+
+def _corners(
+    builder: relax.BlockBuilder,
+    place: relax.Expr,
+    interpolation: int,
+    extent: int,
+    *,
+    counts_outside: bool,
+) -> list[tuple[relax.Expr, relax.Expr]]:
+    """The pixels along one axis that a place is made of, and the weight of each."""
+    below = builder.emit(relax.op.floor(place))
+    rest = builder.emit(relax.op.subtract(place, below))
+    one, half = scalar(1.0, place), scalar(0.5, place)
+    if interpolation == _LINEAR:
+        above = builder.emit(relax.op.add(below, one))
+        weights = [(below, builder.emit(relax.op.subtract(one, rest))), (above, rest)]
+    else:
+        # Halves go to the even pixel.
+        evens = relax.op.multiply(
+            relax.op.floor(relax.op.multiply(below, half)), scalar(2.0, place)
+        )
+        is_odd = relax.op.greater(relax.op.subtract(below, evens), half)
+        ties = relax.op.logical_and(relax.op.equal(rest, half), is_odd)
+        up = relax.op.logical_or(relax.op.greater(rest, half), ties)
+        nearest = builder.emit(relax.op.add(below, relax.op.astype(up, str(place.ty.dtype))))
+        weights = [(nearest, builder.emit(relax.op.ones_like(place)))]
+    made = []
+    for pixel, weight in weights:
+        if not counts_outside:
+            last = scalar(extent - 1.0, place)
+            is_inside = relax.op.logical_and(
+                relax.op.greater_equal(pixel, scalar(0.0, place)), relax.op.less_equal(pixel, last)
+            )
+            kept = relax.op.astype(is_inside, str(place.ty.dtype))
+            weight = builder.emit(relax.op.multiply(weight, kept))
+        known = builder.emit(relax.op.clip(pixel, 0.0, extent - 1.0))
+        made.append((builder.emit(relax.op.astype(known, "int64")), weight))
+    return made
+
+
+CONVERTERS: dict[str, Converter] = {
+    "affine_grid_generator.default": affine_grid,
+    "grid_sampler_2d.default": grid_sample,
+    "grid_sampler_3d.default": grid_sample,
+    "meshgrid.default": meshgrid,
+    "meshgrid.indexing": meshgrid,
+}

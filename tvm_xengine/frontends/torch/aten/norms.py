@@ -1,0 +1,153 @@
+"""Normalisations and dropout, in the forms that training needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.literals import filled
+from tvm_xengine.relax_ir.types import static_shape
+
+
+def batch_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    mean: relax.Expr,
+    var: relax.Expr,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> list[relax.Expr]:
+    """(y, mean, inverse deviation, running mean, running variance)."""
+    channels = (static_shape(x.ty)[1],)
+    made = builder.emit(
+        relax.op.nn.batch_norm(
+            x,
+            filled(channels, 1, x) if weight is None else weight,
+            filled(channels, 0, x) if bias is None else bias,
+            mean,
+            var,
+            axis=1,
+            epsilon=epsilon,
+            momentum=momentum,
+            training=training,
+        )
+    )
+    y, new_mean, new_var = (builder.emit(relax.TupleGetItem(made, k)) for k in range(3))
+    return [y, new_mean, new_var, new_mean, new_var]
+
+
+def native_dropout(
+    builder: relax.BlockBuilder, x: relax.Expr, rate: float, training: bool | None
+) -> list[relax.Expr]:
+    """(y, mask); nobody differentiable reads the mask."""
+    y = dropout(builder, x, rate, training is None or training)
+    return [y, y]
+
+
+def dropout(builder: relax.BlockBuilder, x: relax.Expr, rate: float, training: bool) -> relax.Expr:
+    """Zero with probability `rate`."""
+    if not training or not rate:
+        return x
+    return builder.emit(relax.TupleGetItem(builder.emit(relax.op.nn.dropout(x, rate)), 0))
+
+
+def rms_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    normalized_shape: Sequence[int],
+    weight: relax.Expr | None,
+    epsilon: float | None,
+) -> relax.Expr:
+    """x / sqrt(mean(x^2) + epsilon) * weight over the trailing axes."""
+    tail = tuple(int(extent) for extent in normalized_shape)
+    axes = list(range(-len(tail), 0))
+    scale = filled(tail, 1, x) if weight is None else weight
+    smallest = float(np.finfo(str(x.ty.dtype)).eps) if epsilon is None else epsilon
+    return builder.emit(relax.op.nn.rms_norm(x, scale, axes, smallest))
+
+
+def layer_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    normalized_shape: Sequence[int],
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    epsilon: float,
+    _: bool,
+) -> relax.Expr:
+    """Normalised over the trailing axes, with or without weight and bias."""
+    tail = tuple(int(extent) for extent in normalized_shape)
+    scale = filled(tail, 1, x) if weight is None else weight
+    shift = filled(tail, 0, x) if bias is None else bias
+    axes = list(range(-len(tail), 0))
+    return builder.emit(relax.op.nn.layer_norm(x, scale, shift, axes, epsilon))
+
+
+def group_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    groups: int,
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    epsilon: float,
+    _cudnn: bool,
+) -> relax.Expr:
+    """Every image's groups of channels, less their mean, over their deviation."""
+    shape = static_shape(x.ty)
+    return builder.emit(
+        relax.op.nn.group_norm(
+            x,
+            filled(shape[1:2], 1, x) if weight is None else weight,
+            filled(shape[1:2], 0, x) if bias is None else bias,
+            num_groups=groups,
+            channel_axis=1,
+            axes=list(range(2, len(shape))),
+            epsilon=epsilon,
+        )
+    )
+
+
+def instance_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    mean: relax.Expr | None,
+    variance: relax.Expr | None,
+    use_input_stats: bool,
+    _momentum: float,
+    epsilon: float,
+    _cudnn: bool,
+) -> relax.Expr:
+    """Each channel of each image normalised by itself."""
+    if not use_input_stats or mean is not None or variance is not None:
+        raise UnsupportedModelError("instance norm with running statistics is not supported")
+    shape = static_shape(x.ty)
+    return builder.emit(
+        relax.op.nn.instance_norm(
+            x,
+            filled(shape[1:2], 1, x) if weight is None else weight,
+            filled(shape[1:2], 0, x) if bias is None else bias,
+            1,
+            list(range(2, len(shape))),
+            epsilon,
+        )
+    )
+
+
+CONVERTERS: dict[str, Converter] = {
+    "_native_batch_norm_legit_functional.default": batch_norm,
+    "dropout.default": dropout,
+    "group_norm.default": group_norm,
+    "instance_norm.default": instance_norm,
+    "layer_norm.default": layer_norm,
+    "native_dropout.default": native_dropout,
+    "rms_norm.default": rms_norm,
+}

@@ -1,0 +1,340 @@
+"""The part of the torch front end that needs torch: ATen graphs to Relax."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import tvm
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.assemble import assemble
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, identifier
+from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.table import CONVERTERS, DECOMPOSED_BY_TORCH
+from tvm_xengine.frontends.torch.promotion import convert_operands
+from tvm_xengine.relax_ir.types import Array, static_shape
+
+
+def load_program(path: Path) -> ExportedProgram:
+    """The exported program in a file."""
+    if not path.is_file():
+        raise UnsupportedModelError(f"there is no file {path}")
+    try:
+        with warnings.catch_warnings(), _without_log("torch.export"):
+            warnings.simplefilter("ignore")
+            return torch.export.load(path)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{path} is not a program saved by torch.export.save: {_first_line(error)}"
+        ) from error
+
+
+@contextmanager
+def _without_log(name: str) -> Iterator[None]:
+    """Keep a logger silent that would print a traceback of its own."""
+    logger = logging.getLogger(name)
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
+def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel:
+    """The forward model of an exported program."""
+    _check_shapes(name, program)
+    importer = _Importer()
+    program = _decomposed(program, importer)
+    convert_operands(program.graph)
+    try:
+        mod, values = importer.translate(program)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{name}: {importer.place} cannot be imported: {_first_line(error)}"
+        ) from error
+    parameters = (
+        importer.param_names[spec.arg.name]
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.PARAMETER
+    )
+    trainable = {one for one in parameters if "float" in str(values[one].dtype)}
+    model = assemble(name, mod, values, trainable)
+    _check_mutation(model, program)
+    return model
+
+
+def _check_mutation(model: ForwardModel, program: ExportedProgram) -> None:
+    """A step replaces the running statistics of batch norms, and no other buffers."""
+    state = {**dict(program.named_buffers()), **program.constants}
+    changed = [
+        target
+        for target in program.graph_signature.buffers_to_mutate.values()
+        if state[target].is_floating_point() and identifier(target) not in model.statistics
+    ]
+    if changed:
+        raise UnsupportedModelError(
+            f"{model.name}: the forward pass changes the buffers {changed}, which a training step"
+            " would leave as they are; only running statistics of batch norms are updated"
+        )
+
+
+def _check_shapes(name: str, program: ExportedProgram) -> None:
+    dynamic = [
+        node.name
+        for node in program.graph.nodes
+        if node.op == "placeholder"
+        and isinstance(value := node.meta.get("val"), torch.Tensor)
+        and any(not isinstance(extent, int) for extent in value.shape)
+    ]
+    if dynamic:
+        raise UnsupportedModelError(
+            f"{name}: the inputs {dynamic} have dynamic shapes; export without dynamic_shapes"
+        )
+
+
+def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgram:
+    """The program without mutation, and with only those ops decomposed that have no importer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with _without_gradients_marked(program.graph):
+            functional = program.run_decompositions({})
+        if not importer.unknown_ops(functional):
+            return functional
+        table = {
+            op: rule
+            for op, rule in torch.export.default_decompositions().items()
+            if importer.is_unknown(op)
+        }
+        decomposed = program.run_decompositions(table)
+    if unknown := importer.unknown_ops(decomposed):
+        places = ", ".join(f"{_op_name(node)} (in {_layer(node)})" for node in unknown)
+        raise UnsupportedModelError(f"{len(unknown)} ops of the program are unknown: {places}")
+    return decomposed
+
+
+@contextmanager
+def _without_gradients_marked(graph: fx.Graph) -> Iterator[None]:
+    """Detach, for a while, what is computed under ``torch.no_grad``; decomposing forgets that."""
+    made: list[tuple[fx.Node, fx.Node]] = []
+    for node in list(graph.nodes):
+        source = node.args[0] if node.target is operator.getitem else None
+        if not isinstance(source, fx.Node) or source.args[:1] != (False,):
+            continue
+        is_float = node.meta["val"].is_floating_point()
+        if source.target is torch.ops.higher_order.wrap_with_set_grad_enabled and is_float:
+            with graph.inserting_after(node):
+                detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+            detached.meta = dict(node.meta)
+            node.replace_all_uses_with(
+                detached, delete_user_cb=lambda user, d=detached: user is not d
+            )
+            made.append((node, detached))
+    try:
+        yield
+    finally:
+        for node, detached in made:
+            detached.replace_all_uses_with(node)
+            graph.erase_node(detached)
+
+
+class _Importer(ExportedProgramImporter):  # type: ignore[misc]
+    """TVM's importer, with every tensor a named parameter and the training forms of the norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block_builder = NamingBlockBuilder()
+        self.param_names: dict[str, str] = {}
+        self.place = "the program"
+        self._known: dict[fx.Node, torch.Tensor] = {}
+
+    def is_unknown(self, op: object) -> bool:
+        return getattr(op, "__name__", str(op)) not in self.convert_map
+
+    def unknown_ops(self, program: ExportedProgram) -> list[fx.Node]:
+        return [
+            node
+            for node in program.graph.nodes
+            if node.op == "call_function" and self.is_unknown(node.target)
+        ]
+
+    def translate(self, program: ExportedProgram) -> tuple[tvm.IRModule, dict[str, Array]]:
+        """A module with ``main(inputs..., other tensors...)``, and the values of the others."""
+        values: dict[str, Array] = {}
+        inputs: list[relax.Var] = []
+        others: list[relax.Var] = []
+        variables: dict[str, relax.Var] = {}
+        state = {**dict(program.named_buffers()), **program.state_dict, **program.constants}
+        fixed = _fixed_tensors(program)
+        first_of: dict[object, str] = {}
+        placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+        for spec in program.graph_signature.input_specs:
+            if spec.kind is InputKind.USER_INPUT:
+                value = _placeholder_value(program, spec.arg.name)
+                name = identifier(spec.arg.name)
+            else:
+                value = state[spec.target].detach()
+                name = identifier(spec.target)
+            first = first_of.get(_memory(value)) if spec.kind is InputKind.PARAMETER else None
+            if first is not None:  # tied, as the head of GPT-2 is to its embedding
+                variables[spec.arg.name] = variables[first]
+                self.param_names[spec.arg.name] = self.param_names[first]
+                continue
+            dtype = self._convert_data_type(value.dtype)
+            variable = relax.Var(name, relax.TensorType(list(value.shape), dtype))
+            variables[spec.arg.name] = variable
+            self.param_names[spec.arg.name] = name
+            if spec.kind is InputKind.PARAMETER:
+                first_of[_memory(value)] = spec.arg.name
+            if spec.kind is InputKind.USER_INPUT:
+                inputs.append(variable)
+            else:
+                others.append(variable)
+                values[name] = value.cpu().numpy().copy()  # training the module changes its own
+            if spec.kind is not InputKind.USER_INPUT and spec.target in fixed:
+                self._known[placeholders[spec.arg.name]] = value
+        with self.block_builder.function("main", params=[*inputs, *others]):
+            with self.block_builder.dataflow():
+                made = self._translate_fx_graph(
+                    program.graph_module, list(program.graph.nodes), variables
+                )
+                outputs = [
+                    value
+                    for value, spec in zip(made, program.graph_signature.output_specs, strict=True)
+                    if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+                ]
+                result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+                output = self.block_builder.emit_output(result, "output")
+            self.block_builder.emit_func_output(output)
+        return self.block_builder.get(), values
+
+    def create_convert_map(self) -> dict[str, Callable[[fx.Node], relax.Expr]]:
+        converters = {
+            name: convert
+            for name, convert in super().create_convert_map().items()
+            if name not in DECOMPOSED_BY_TORCH
+        }
+        converters |= {name: self._by_schema(convert) for name, convert in CONVERTERS.items()}
+        return {name: self._at_layer(convert) for name, convert in converters.items()}
+
+    def _by_schema(self, convert: Converter) -> Callable[[fx.Node], relax.Expr]:
+        def converted(node: fx.Node) -> relax.Expr:
+            given = self.retrieve_args(node)
+            named = {name: self._value(value) for name, value in node.kwargs.items()}
+            values = [
+                given[position]
+                if position < len(given)
+                else named.get(argument.name, argument.default_value)
+                for position, argument in enumerate(node.target._schema.arguments)
+            ]
+            return convert(self.block_builder, *values)
+
+        return converted
+
+    def _value(self, value: object) -> object:
+        return self.env[value] if isinstance(value, fx.Node) else value
+
+    def _at_layer(
+        self, convert: Callable[[fx.Node], relax.Expr]
+    ) -> Callable[[fx.Node], relax.Expr]:
+        def converted(node: fx.Node) -> relax.Expr:
+            self.block_builder.layer = _layer(node)
+            self.place = f"{_op_name(node)} (in {_layer(node)})"
+            if (value := self._folded(node)) is not None:
+                return value
+            made = convert(node)
+            _check_type(made, node)
+            return made
+
+        return converted
+
+    def _folded(self, node: fx.Node) -> relax.Expr | None:
+        """The value of a node that depends on constants only, else None."""
+        if not isinstance(node.meta.get("val"), torch.Tensor) or _is_random(node):
+            return None
+        if not all(read in self._known for read in node.all_input_nodes):
+            return None
+        arguments, named = fx.map_arg((node.args, node.kwargs), self._known.__getitem__)
+        value = node.target(*arguments, **named)
+        self._known[node] = value
+        array = value.contiguous().numpy()
+        return relax.const(array, str(array.dtype))
+
+
+def _check_type(made: relax.Expr, node: fx.Node) -> None:
+    """The imported tensor must have the shape and elements that torch says, integers of any width."""
+    expected = node.meta.get("val")
+    if not isinstance(expected, torch.Tensor) or not isinstance(made, relax.Expr):
+        return
+    if not isinstance(made.ty, relax.TensorType):
+        return
+    found = str(made.ty.dtype)
+    wanted = str(expected.dtype).removeprefix("torch.")
+    if static_shape(made.ty) != tuple(expected.shape) or _kind(found) != _kind(wanted):
+        raise UnsupportedModelError(
+            f"imported as {made.ty}, but is {wanted} of shape {tuple(expected.shape)}"
+        )
+
+
+def _kind(dtype: str) -> str:
+    return dtype if "float" in dtype else dtype.rstrip("0123456789").removeprefix("u")
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _placeholder_value(program: ExportedProgram, name: str) -> torch.Tensor:
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name == name:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                return value
+            break
+    raise UnsupportedModelError(
+        f"the input {name} is not a tensor; export the model with tensors as its only arguments"
+    )
+
+
+def _fixed_tensors(program: ExportedProgram) -> set[str]:
+    """Buffers and constants that a forward pass reads and never writes."""
+    written = set(program.graph_signature.buffers_to_mutate.values())
+    parameters = set(program.graph_signature.parameters)
+    return {*dict(program.named_buffers()), *program.constants} - written - parameters
+
+
+def _memory(value: torch.Tensor) -> object:
+    """What two tensors have in common when they are one piece of memory, seen alike."""
+    if value.numel() == 0:
+        return id(value)
+    return value.data_ptr(), value.dtype, value.shape, value.stride()
+
+
+def _layer(node: fx.Node) -> str:
+    """The path of the module that the node came from, with the op where that says more."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    kind = kind if isinstance(kind, str) else kind.__module__
+    if path and kind.startswith("torch.nn.modules"):
+        return identifier(path)
+    return identifier(f"{path}_{_op_name(node).split('.')[0]}")
+
+
+def _op_name(node: fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,1 @@
+"""Kernels made ready for a device: sources, schedules, lowering, compilation, storage."""

@@ -1,0 +1,236 @@
+"""One kernel made ready for one target: scheduled, lowered, its memory known."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.target import Target
+
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.inplace import share_inplace_buffers
+from tvm_xengine.kernels.library.call import LibraryCall
+from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
+from tvm_xengine.kernels.lower.gpu_lowering import lower_to_launches, require_launches
+from tvm_xengine.kernels.lower.pipeline import lower_to_explicit_memory
+from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
+from tvm_xengine.kernels.schedules.rules import schedule_kernel
+from tvm_xengine.kernels.targets import is_gpu
+from tvm_xengine.kernels.version import digest
+from tvm_xengine.relax_ir.kernel_attributes import InplacePair, inplace_pairs
+from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and element type of a tensor that a kernel reads or writes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a compact tensor."""
+        return math.prod(self.shape) * int(tvm.DataType(self.dtype).itemsize)
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """A kernel that :func:`compile_kernels` can compile for the target it was prepared for.
+
+    The compiled function takes ``(inputs..., outputs...)``, and the workspace behind them when
+    `workspace_bytes` is not 0, as tensors of zero byte offset that start at a multiple of 64. It
+    allocates nothing. For a GPU it launches, and the tensors lie there. The two tensors of an
+    in-place pair must be the same tensor. A kernel that calls a library takes its context last
+    (:mod:`tvm_xengine.kernels.library.context`).
+
+    Attributes
+    ----------
+    func
+        The lowered function; its last parameter is the workspace, if there is one.
+    symbol
+        Name of the compiled function, different for different targets.
+    name
+        What the kernel is called in progress reports.
+    key
+        :func:`kernel_hash` of the function before scheduling, with the variant where there is one.
+    inputs, outputs
+        What the parameters are, the workspace excluded.
+    workspace_bytes
+        Size of the ``uint8`` workspace.
+    inplace
+        Outputs that lie in the memory of an input.
+    is_parallel
+        Whether the kernel runs on several threads.
+    library
+        What a library computes in it, None where all of it is generated.
+    library_flops
+        Arithmetic operations of a kernel whose code does not show them, because a library has it.
+    """
+
+    func: tirx.PrimFunc
+    symbol: str
+    name: str
+    key: str
+    target: Target
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    workspace_bytes: int
+    inplace: tuple[InplacePair, ...]
+    is_parallel: bool
+    library: LibraryCall | None = None
+    library_flops: float = 0.0
+
+    @property
+    def has_tensors_apart(self) -> bool:
+        """Whether the code relies on its tensors not overlapping; in-place kernels do not."""
+        return bool(self.func.attrs.get("tirx.noalias", False))
+
+    @property
+    def source(self) -> str:
+        """Where the kernel comes from, as a device's kernels name it."""
+        return "tir" if self.library is None else self.library.source
+
+
+Scheduler = Callable[[tirx.PrimFunc, Target], tirx.PrimFunc]
+"""Gives a kernel loops that suit a target."""
+
+
+def distinct_kernels(kernels: Iterable[DeviceKernel]) -> list[DeviceKernel]:
+    """`kernels` without repeats, in their order."""
+    return list({kernel.symbol: kernel for kernel in kernels}.values())
+
+
+def prepare_kernel(
+    func: tirx.PrimFunc,
+    target: Target,
+    name: str = "kernel",
+    *,
+    schedule: Scheduler = schedule_kernel,
+    variant: str = "",
+) -> DeviceKernel:
+    """Schedule and lower a kernel for a target, with all its memory in its parameters.
+
+    Parameters
+    ----------
+    func
+        A function in destination-passing style: inputs first, then the outputs it stores to.
+    name
+        What the kernel is called in progress reports. Its symbol is made of the hashes of `func`
+        and `target`.
+    schedule
+        How its loops are chosen for a processor; GPUs have rules of their own.
+    variant
+        Tells apart kernels that compute the same with loops that were chosen in another way.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        When `func` stores to no parameter, or declares an in-place pair it must not have, or no
+        rule makes launches of it that a GPU can run.
+    """
+    outputs = num_outputs(func)
+    key = kernel_hash(func)
+    if variant:
+        key = digest({"kernel": key, "variant": variant})
+    symbol = kernel_symbol(key, target)
+    if is_gpu(target):
+        lowered = _lower_for_gpu(func, symbol, target, name)
+    else:
+        lowered = _lower_scheduled(func, symbol, target, schedule)
+    specs = tensor_specs(func)
+    return DeviceKernel(
+        func=lowered,
+        symbol=symbol,
+        name=name,
+        key=key,
+        target=target,
+        inputs=specs[: len(specs) - outputs],
+        outputs=specs[len(specs) - outputs :],
+        workspace_bytes=workspace_bytes(lowered),
+        inplace=inplace_pairs(func),
+        is_parallel=_has_parallel_loop(lowered),
+    )
+
+
+def _lower_scheduled(
+    func: tirx.PrimFunc, symbol: str, target: Target, schedule: Scheduler
+) -> tirx.PrimFunc:
+    """Lower a kernel with a good schedule, or with its own loops where that goes wrong."""
+    try:
+        return _lower(schedule(func, target), symbol, target)
+    except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
+        # A schedule may move a load behind an in-place store; the loops as written then decide.
+        _logger.info("%s keeps the loops it was written with: %s", symbol, error)
+        return _lower(func, symbol, target)
+
+
+def _lower_for_gpu(func: tirx.PrimFunc, symbol: str, target: Target, name: str) -> tirx.PrimFunc:
+    """Lower a kernel with the first schedule that makes launches which a GPU can run."""
+    reasons = []
+    for proposed in propose_gpu_schedules(func, target):
+        try:
+            lowered = _lower(proposed, symbol, target)
+            require_launches(lowered)
+            return lowered
+        except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
+            reasons.append(str(error).strip().splitlines()[-1])
+    raise UnsupportedModuleError(
+        f"kernel {name} has no schedule for {target.kind.name}: of {len(reasons)} tried, none could"
+        f" be lowered ({'; '.join(reasons) or 'its loops are of no known form'}); leave the GPU out"
+        " of the platform, or change the operator"
+    )
+
+
+def _lower(func: tirx.PrimFunc, symbol: str, target: Target) -> tirx.PrimFunc:
+    shared = share_inplace_buffers(func, num_outputs(func))
+    module = tvm.IRModule({symbol: shared.with_attr("global_symbol", symbol)})
+    lowering = lower_to_launches if is_gpu(target) else lower_to_explicit_memory
+    return lowering(target)(module)[symbol]
+
+
+def num_outputs(func: tirx.PrimFunc) -> int:
+    """Number of parameters at the end of a kernel that it stores to."""
+    stored: set[ir.Var] = set()
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer)))
+    written = [param in stored for param in func.params]
+    count = sum(written)
+    if not count or not all(written[-count:]):
+        names = [param.name for param in func.params]
+        raise UnsupportedModuleError(
+            f"a kernel must store to its last parameters and to no others; of {names} it stores "
+            f"to {[name for name, is_written in zip(names, written, strict=True) if is_written]}"
+        )
+    return count
+
+
+def kernel_symbol(key: str, target: Target) -> str:
+    """Name of the compiled function of a kernel for a target."""
+    return f"kernel_{key}_{_short_hash(str(target))}"
+
+
+def tensor_specs(func: tirx.PrimFunc) -> tuple[TensorSpec, ...]:
+    """What the parameters of a kernel are."""
+    return tuple(_spec(param) for param in func.params)
+
+
+def _spec(param: ir.Var) -> TensorSpec:
+    return TensorSpec(tuple(int(extent) for extent in param.ty.shape), str(param.ty.dtype.dtype))
+
+
+def _has_parallel_loop(func: tirx.PrimFunc) -> bool:
+    kinds: set[int] = set()
+    tvm_ffi.structural_walk(func.body, (tirx.For, lambda loop: kinds.add(int(loop.kind))))
+    return int(tirx.ForKind.PARALLEL) in kinds
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,1 @@
+"""TIR passes between a scheduled kernel and machine code."""

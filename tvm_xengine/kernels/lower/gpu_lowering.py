@@ -1,0 +1,121 @@
+"""The TIR passes between a kernel scheduled for a GPU and its launches."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.target import Target
+from tvm.tirx.build import split_host_device_mods
+
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.lower.expand_transcendentals import ExpandTranscendentals
+from tvm_xengine.kernels.lower.pipeline import blocks_to_loops, plan_memory
+from tvm_xengine.kernels.targets import max_threads_per_block
+
+_SHARED_BYTES = 49_152
+"""Shared memory of a block that every NVIDIA GPU grants without being asked."""
+
+_REGISTER_BYTES = 65_536
+_VIRTUAL_THREADS = 8
+
+
+def lower_to_launches(target: Target) -> tvm.transform.Pass:
+    """Passes that turn a kernel bound to threads into launches that allocate nothing.
+
+    They are the GPU part of ``s_tir.pipeline.default_s_tir_pipeline`` up to ``SplitHostDevice``,
+    with `ExplicitWorkspace`: what one launch leaves for the next is workspace, however small. At
+    the end a kernel is refused whose launches need more threads or shared memory than a block of
+    `target` has (see also `require_launches`). Transcendental functions are
+    written out as for processors, because TVM has the CUDA compiler replace them by instructions
+    that are right in 11 bits.
+    """
+    host = Target({"kind": "llvm"})
+    return tvm.transform.Sequential(
+        [
+            tirx.transform.BindTarget(target.with_host(host)),
+            ExpandTranscendentals(),
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerCrossThreadReduction(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.LiftThreadBinding(),
+            s_tir.transform.ManifestSharedMemoryLocalStage(),
+            s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerAutoCopy(),
+            s_tir.transform.UnifyThreadBinding(),
+            *blocks_to_loops(vectors=True),
+            s_tir.transform.InjectVirtualThread(),
+            *plan_memory(stack_bytes=0),
+            s_tir.transform.ThreadSync("shared"),
+            s_tir.transform.ThreadSync("shared.dyn"),
+            s_tir.transform.ThreadSync("warp"),
+            s_tir.transform.InferFragment(),
+            s_tir.transform.LowerThreadAllreduce(),
+            s_tir.transform.MergeSharedMemoryAllocations(),
+            _verify_limits(target),
+        ]
+    )
+
+
+def require_launches(kernel: tirx.PrimFunc) -> None:
+    """Raise UnsupportedModuleError where a lowered kernel touches memory outside of a launch."""
+    if (found := _outside_launches(kernel.body)) is not None:
+        raise UnsupportedModuleError(
+            f"expected every loop to be bound to the threads of a launch, found {found} outside"
+        )
+
+
+def _outside_launches(stmt: tirx.Stmt) -> str | None:
+    """What the processor that launches would do itself."""
+    match stmt:
+        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
+            return None
+        case tirx.SeqStmt():
+            found = (_outside_launches(child) for child in stmt.seq)
+            return next((one for one in found if one is not None), None)
+        case tirx.AttrStmt():
+            return _outside_launches(stmt.body)
+        case tirx.DeclBuffer() | tirx.AllocBuffer() | tirx.Bind():
+            return None
+        case _:
+            return type(stmt).__name__
+
+
+def split_host_and_device(mod: tvm.IRModule) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """The functions that launch, ready for LLVM, and the launches, ready for a GPU's compiler."""
+    packed = tvm.transform.Sequential(
+        [
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+            tirx.transform.FP8StorageLegalize(),
+            tirx.transform.BF16StorageLegalize(),
+        ]
+    )(mod)
+    host, by_target = split_host_device_mods(packed)
+    if len(by_target) != 1:
+        raise ValueError(f"expected launches for one target, got {[str(t) for t in by_target]}")
+    (device,) = by_target.values()
+    for_host = [tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
+    for_device = [
+        tirx.transform.LowerWarpMemory(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.LowerIntrin(),
+    ]
+    return (
+        tvm.transform.Sequential(for_host)(host),
+        tvm.transform.Sequential(for_device)(device),
+    )
+
+
+def _verify_limits(target: Target) -> tvm.transform.Pass:
+    verify = tvm.get_global_func("s_tir.transform.VerifyGPUCode")
+    limits = {
+        "max_threads_per_block": max_threads_per_block(target),
+        "max_shared_memory_per_block": int(
+            target.attrs.get("max_shared_memory_per_block", _SHARED_BYTES)
+        ),
+        "max_local_memory_per_block": _REGISTER_BYTES,
+        "max_vthread": _VIRTUAL_THREADS,
+    }
+    return verify(limits)

@@ -1,0 +1,56 @@
+"""Keep conditions from what TVM makes of flat indices, where it makes wrong ones of them."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_xengine.kernels.lower.search import any_part
+
+
+@tvm.transform.module_pass(opt_level=0, name="HideConditions")
+class HideConditions:
+    """Negate conditions twice that ``FlattenBuffer`` would draw a wrong conclusion from.
+
+    It looks for simpler flat indices under the condition that holds there. Where both are about
+    the remainder of a loop variable, and the index divides it after an addition, the result was
+    wrong in TVM 0.27: with ``outer % 9 < 8``, ``outer // 9 * 9 + (outer % 9 + 1) // 3 * 3`` became
+    ``(outer + 1) // 3 * 3 - 9``. What is negated twice it does not understand, and later passes
+    take the negations out again. Runs right before ``FlattenBuffer``.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        mod = mod.clone()
+        for symbol, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc) and any_part(func.body, _divides_remainder):
+                body = tvm_ffi.structural_map(
+                    func.body, [(ir.Call, _hidden), (tirx.IfThenElse, _hidden_branch)]
+                )
+                mod[symbol] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+        return mod
+
+
+def _hidden(call: ir.Call) -> ir.Expr:
+    if not isinstance(call.op, ir.Op) or call.op.name != "prim.if_then_else":
+        return call
+    condition, true, false = call.args
+    if not (_takes_remainder(condition) and any_part(call, _divides_remainder)):
+        return call
+    return tirx.if_then_else(tirx.Not(tirx.Not(condition)), true, false, call.span)
+
+
+def _hidden_branch(node: tirx.IfThenElse) -> tirx.Stmt:
+    if not (_takes_remainder(node.condition) and any_part(node, _divides_remainder)):
+        return node
+    condition = tirx.Not(tirx.Not(node.condition))
+    return tirx.IfThenElse(condition, node.then_case, node.else_case, node.span)
+
+
+def _takes_remainder(expr: ir.Expr) -> bool:
+    return any_part(expr, lambda part: isinstance(part, tirx.FloorMod))
+
+
+def _divides_remainder(part: ir.Expr) -> bool:
+    """Whether `part` divides something with a remainder in it."""
+    return isinstance(part, (tirx.FloorDiv, tirx.FloorMod)) and _takes_remainder(part.a)

@@ -1,0 +1,91 @@
+"""The operations of a kernel, counted in its loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+
+_FLOAT_CALL = 20.0
+"""Operations that a library function such as exp counts for."""
+
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Max", "Min")
+
+
+@dataclass(frozen=True)
+class OperationCount:
+    """Operations that one run of a kernel executes.
+
+    Attributes
+    ----------
+    float_ops
+        Floating-point additions, multiplications, comparisons and the like.
+    accesses
+        Elements loaded or stored.
+    loop_steps
+        Iterations of loops, each a comparison and an addition.
+    """
+
+    float_ops: float = 0.0
+    accesses: float = 0.0
+    loop_steps: float = 0.0
+
+    def __add__(self, other: OperationCount) -> OperationCount:
+        return OperationCount(
+            self.float_ops + other.float_ops,
+            self.accesses + other.accesses,
+            self.loop_steps + other.loop_steps,
+        )
+
+    def times(self, count: float) -> OperationCount:
+        """The operations of `count` runs."""
+        return OperationCount(
+            self.float_ops * count, self.accesses * count, self.loop_steps * count
+        )
+
+
+def count_operations(kernel: DeviceKernel) -> OperationCount:
+    """The operations of one run, both branches of every condition taken."""
+    return _count(kernel.func.body)
+
+
+def _count(stmt: tirx.Stmt) -> OperationCount:
+    match stmt:
+        case tirx.SeqStmt():
+            return sum((_count(child) for child in stmt.seq), OperationCount())
+        case tirx.For():
+            # An extent that is no number ends a partial block; a full one is the usual case.
+            steps = float(int(stmt.extent)) if isinstance(stmt.extent, tirx.IntImm) else 1.0
+            return (_count(stmt.body) + OperationCount(loop_steps=1.0)).times(steps)
+        case tirx.IfThenElse():
+            otherwise = _count(stmt.else_case) if stmt.else_case is not None else OperationCount()
+            return _count(stmt.then_case) + otherwise
+        case tirx.AttrStmt() if stmt.attr_key == "thread_extent":
+            return _count(stmt.body).times(float(int(stmt.value)))
+        case tirx.AttrStmt() | tirx.While():
+            return _count(stmt.body)
+        case tirx.BufferStore():
+            return _in(stmt.value) + OperationCount(accesses=1.0)
+        case tirx.Bind():
+            return _in(stmt.value)
+        case _:
+            return OperationCount()
+
+
+def _in(expr: ir.Expr) -> OperationCount:
+    """The operations of one evaluation; index arithmetic is not counted."""
+    kind = type(expr).__name__
+    if kind == "TensorLoad":
+        return OperationCount(accesses=1.0)
+    if kind == "Call":
+        own = _FLOAT_CALL if "float" in str(expr.ty.dtype) and len(expr.args) < 3 else 0.0
+        inner = sum((_in(arg) for arg in expr.args), OperationCount())
+        return inner + OperationCount(float_ops=own)
+    is_float = "float" in str(getattr(expr.ty, "dtype", ""))
+    own = 1.0 if is_float and kind in _ARITHMETIC else 0.0
+    parts = [getattr(expr, name, None) for name in ("a", "b", "value", "condition", "true_value")]
+    parts += [getattr(expr, name, None) for name in ("false_value", "body")]
+    inner = sum((_in(part) for part in parts if isinstance(part, ir.Expr)), OperationCount())
+    return inner + OperationCount(float_ops=own)

@@ -1,0 +1,1 @@
+"""Machine code and tuned schedules of kernels, kept on disk."""

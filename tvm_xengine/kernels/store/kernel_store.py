@@ -1,0 +1,258 @@
+"""Machine code of kernels, compiled once, in parallel, and kept on disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, as_completed
+from functools import cache
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from loky import ProcessPoolExecutor
+from tvm.support import cc
+from tvm.target.codegen import llvm_version_major
+
+from tvm_xengine.errors import CompilationError
+from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
+from tvm_xengine.kernels.store.compile_limit import (
+    COMPILE_LIMIT_S,
+    ends_after,
+    noted_in,
+    was_too_slow,
+)
+from tvm_xengine.kernels.targets import device_of
+from tvm_xengine.kernels.threads import usable_cores
+from tvm_xengine.kernels.version import code_version, digest
+
+_logger = logging.getLogger(__name__)
+
+OnProgress = Callable[[int, int, str], None]
+
+_FEW_KERNELS = 6
+"""So many compile faster here than a second process starts."""
+
+_UNUSED_DAYS = 30
+
+_IDLE_S = 60
+"""Workers without work for so long end, also when the process that started them was killed."""
+
+
+class KernelStore:
+    """Compiled kernels in a folder: one shared library for each kernel and target.
+
+    A library's name is the kernel's symbol, made of the hashes of kernel and target; it lies in
+    a folder named after the versions of TVM, LLVM and this code generator. Libraries are written
+    to a temporary name and renamed, so several processes may share the folder. Folders of other
+    versions that were not used for a month are deleted.
+
+    Parameters
+    ----------
+    directory
+        Made by the first compilation.
+    max_workers
+        Processes that compile at once; None means one for each usable core.
+    limit_s
+        Processor time in seconds after which such a process gives up a kernel. The few kernels
+        that are compiled in this process have no limit.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        max_workers: int | None = None,
+        limit_s: float = COMPILE_LIMIT_S,
+    ) -> None:
+        self._directory = directory / _toolchain_key()
+        self._max_workers = max_workers or usable_cores()
+        self._limit_s = limit_s
+
+    def load(
+        self, kernels: Iterable[DeviceKernel], on_progress: OnProgress | None = None
+    ) -> dict[str, tvm.runtime.Module]:
+        """For each kernel's symbol a module that holds it; what is missing is compiled first.
+
+        Without a linker on this machine (``c++`` or ``$CXX``) nothing is kept on disk.
+
+        Parameters
+        ----------
+        on_progress
+            Called after every compilation with the number done, the number of all, and the name
+            of the kernel.
+
+        Raises
+        ------
+        UnsupportedModuleError
+            When a kernel would allocate memory.
+        CompilationError
+            When a compiling process dies, or a kernel takes longer than the limit.
+        InvalidPlatformError
+            When a kernel is for a GPU that is not on this machine, which cannot load it.
+        """
+        kernels = list(kernels)
+        _require_devices(kernels)
+        distinct = {kernel.symbol: kernel for kernel in kernels}
+        modules = {symbol: self._find(symbol) for symbol in distinct}
+        missing = [kernel for symbol, kernel in distinct.items() if modules[symbol] is None]
+        if missing and not self.is_kept:
+            return load_kernels(distinct.values(), None)
+        for done, kernel in enumerate(self._compiled(missing), start=1):
+            modules[kernel.symbol] = tvm.runtime.load_module(str(self.path(kernel.symbol)))
+            if on_progress is not None:
+                on_progress(done, len(missing), kernel.name)
+        return {symbol: module for symbol, module in modules.items() if module is not None}
+
+    def _compiled(self, kernels: Sequence[DeviceKernel]) -> Iterator[DeviceKernel]:
+        """Write the library of each kernel, and yield the kernel when that is done."""
+        if not kernels:
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        _delete_unused(self._directory.parent, keep=self._directory)
+        workers = min(self._max_workers, len(kernels) // _FEW_KERNELS)
+        if workers <= 1:
+            for kernel in kernels:
+                _write_library([kernel], self.path(kernel.symbol))
+                yield kernel
+            return
+        # The largest first, so that no worker is left with one of them at the end.
+        largest_first = sorted(kernels, key=_size, reverse=True)
+        executor = ProcessPoolExecutor(workers, timeout=_IDLE_S)
+        with tempfile.TemporaryDirectory() as notes:
+            try:
+                futures = {
+                    executor.submit(
+                        _write_noted, kernel, self.path(kernel.symbol), self._limit_s, notes
+                    ): kernel
+                    for kernel in largest_first
+                }
+                for future in as_completed(futures):
+                    future.result()
+                    yield futures[future]
+            except BrokenExecutor as error:
+                raise self._failure(error, kernels, Path(notes)) from error
+            finally:
+                executor.shutdown(wait=True, kill_workers=True)
+
+    def _failure(
+        self, error: BrokenExecutor, kernels: Sequence[DeviceKernel], notes: Path
+    ) -> CompilationError:
+        now = time.time()
+        ages_s = {note.name: now - note.stat().st_mtime for note in notes.iterdir()}
+        slow = [
+            f"{kernel.name} ({kernel.symbol})"
+            for kernel in kernels
+            if ages_s.get(kernel.symbol, 0) >= self._limit_s
+        ]
+        if was_too_slow(error) and slow:
+            return CompilationError(
+                f"kernel {' or '.join(slow)} did not compile within {self._limit_s:g} s of"
+                " processor time; what else was compiled is kept; express the operators in it"
+                " differently, or give KernelStore a larger limit_s"
+            )
+        return CompilationError(
+            f"a process that compiled one of {len(kernels)} kernels died, perhaps for lack of"
+            " memory; what was compiled is kept, so run again"
+        )
+
+    def _find(self, symbol: str) -> tvm.runtime.Module | None:
+        path = self.path(symbol)
+        if not path.exists():
+            return None
+        try:
+            return tvm.runtime.load_module(str(path))
+        except (RuntimeError, OSError) as error:
+            _logger.warning("%s is compiled again: %s", path, str(error).splitlines()[0])
+            return None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether compiled kernels can be kept, for which a linker must be installed."""
+        return cc.get_cc() is not None
+
+    def path(self, symbol: str) -> Path:
+        """Where the library of a kernel lies once :meth:`load` has compiled it."""
+        return self._directory / f"{symbol}.so"
+
+
+def load_kernels(
+    kernels: Iterable[DeviceKernel],
+    store: KernelStore | None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, tvm.runtime.Module]:
+    """For each kernel's symbol a module that holds it.
+
+    Without a store the kernels are compiled in this process to the same machine code, those of a
+    group together, and kept nowhere; `on_progress` is not called then.
+    """
+    if store is not None:
+        return store.load(kernels, on_progress)
+    modules = {}
+    kernels = distinct_kernels(kernels)
+    _require_devices(kernels)
+    for group in module_groups(kernels):
+        module = compile_kernels(group, group[0].target)
+        modules.update({kernel.symbol: module for kernel in group})
+    return modules
+
+
+def _require_devices(kernels: Iterable[DeviceKernel]) -> None:
+    for target in {str(kernel.target): kernel.target for kernel in kernels}.values():
+        device_of(target)
+
+
+def _write_library(kernels: Sequence[DeviceKernel], path: Path) -> None:
+    """Compile kernels of one of `module_groups` into a shared library."""
+    module = compile_kernels(kernels, kernels[0].target)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
+        module.export_library(str(unfinished))
+        unfinished.replace(path)
+
+
+def write_in_time(kernels: Sequence[DeviceKernel], path: Path, limit_s: float) -> None:
+    """Compile kernels in a process of its own, which ends after so much processor time in seconds."""
+    with ends_after(limit_s):
+        _write_library(kernels, path)
+
+
+def _write_noted(kernel: DeviceKernel, path: Path, limit_s: float, notes: str) -> None:
+    with noted_in(Path(notes), kernel.symbol):
+        write_in_time([kernel], path, limit_s)
+
+
+def _size(kernel: DeviceKernel) -> int:
+    nodes = 0
+
+    def count(_: tvm.ir.Call) -> None:
+        nonlocal nodes
+        nodes += 1
+
+    tvm_ffi.structural_walk(kernel.func.body, (tvm.ir.Call, count))
+    return nodes
+
+
+@cache
+def _toolchain_key() -> str:
+    facts = {
+        "code": code_version(),
+        "tvm": tvm.__version__,
+        "ffi": tvm_ffi.__version__,
+        "llvm": str(llvm_version_major()),
+    }
+    return digest(facts)
+
+
+def _delete_unused(parent: Path, keep: Path) -> None:
+    """Delete the folders of versions that nobody has compiled with for a month."""
+    os.utime(keep)
+    oldest_s = time.time() - _UNUSED_DAYS * 86_400
+    for folder in parent.iterdir():
+        if folder != keep and folder.is_dir() and folder.stat().st_mtime < oldest_s:
+            shutil.rmtree(folder, ignore_errors=True)

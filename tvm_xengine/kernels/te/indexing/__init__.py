@@ -1,0 +1,1 @@
+"""Kernels that read or write elements at positions known at run time."""

@@ -1,0 +1,1 @@
+"""Losses as single kernels, forward and backward."""

@@ -1,0 +1,1 @@
+"""Normalisations as single kernels, forward and backward."""

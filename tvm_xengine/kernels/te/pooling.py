@@ -1,0 +1,197 @@
+"""Pooling of any rank: forward with saved positions, and gathered backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import tvm
+from tvm import te
+from tvm.tirx import Expr, Var
+
+from tvm_xengine.kernels.te.indexing.positions import unravel
+
+
+def max_pool_forward(
+    data: te.Tensor,
+    *,
+    pool_size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    output_shape: tuple[int, ...],
+) -> list[te.Tensor]:
+    """The maximum of each window, and its number in the window (int32, row-major).
+
+    Of equal values the first one counts, as in PyTorch.
+    """
+    _, _, *space = [int(extent) for extent in data.shape]
+    window = te.reduce_axis((0, prod(pool_size)), name="window")
+    lowest = tvm.tirx.min_value(data.dtype)
+
+    def value(n: Var, c: Var, *q: Var) -> Expr:
+        k = unravel(window, pool_size)
+        at = [q[a] * strides[a] + k[a] * dilation[a] - padding[a] for a in range(len(q))]
+        inside = _inside(at, space)
+        return tvm.tirx.if_then_else(inside, data(n, c, *at), lowest)
+
+    def better(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, Expr]:
+        first = tvm.tirx.any(
+            left[1] > right[1], tvm.tirx.all(left[1] == right[1], left[0] <= right[0])
+        )
+        return (
+            tvm.tirx.Select(first, left[0], right[0]),
+            tvm.tirx.Select(first, left[1], right[1]),
+        )
+
+    def nothing(position_dtype: str, value_dtype: str) -> tuple[Expr, Expr]:
+        last = tvm.tirx.const(prod(pool_size), position_dtype)
+        return last, tvm.tirx.min_value(value_dtype)
+
+    arg_max = te.comm_reducer(better, nothing, name="arg_max")
+    position, maximum = te.compute(
+        output_shape,
+        lambda n, c, *q: arg_max((window.var.astype("int32"), value(n, c, *q)), axis=window),
+        name="maximum",
+    )
+    return [maximum, position]
+
+
+def max_pool_backward(
+    output_gradient: te.Tensor,
+    position: te.Tensor,
+    *,
+    pool_size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    data_shape: tuple[int, ...],
+) -> te.Tensor:
+    """Each input pixel gathers the gradients of the windows whose maximum it was."""
+    _, _, *out_space = [int(extent) for extent in output_gradient.shape]
+    k = [te.reduce_axis((0, extent), name=f"k{a}") for a, extent in enumerate(pool_size)]
+
+    def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
+        scaled = [i[a] + padding[a] - k[a] * dilation[a] for a in range(len(i))]
+        at = [tvm.tirx.floordiv(scaled[a], strides[a]) for a in range(len(i))]
+        window = _ravel(k, pool_size)
+        reads = [
+            tvm.tirx.floormod(scaled[a], strides[a]) == 0 for a in range(len(i)) if strides[a] > 1
+        ]
+        inside = tvm.tirx.all(*reads, _inside(at, out_space))
+        chosen = tvm.tirx.all(inside, position(n, c, *at) == window)
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return te.sum(tvm.tirx.if_then_else(chosen, output_gradient(n, c, *at), zero), axis=k)
+
+    def of_its_window(n: Var, c: Var, *i: Var) -> Expr:
+        padded = [i[a] + padding[a] for a in range(len(i))]
+        at = [tvm.tirx.floordiv(one, step) for one, step in zip(padded, strides, strict=True)]
+        within = [tvm.tirx.floormod(one, step) for one, step in zip(padded, strides, strict=True)]
+        chosen = tvm.tirx.all(
+            _inside(at, out_space), position(n, c, *at) == _ravel(within, pool_size)
+        )
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return tvm.tirx.if_then_else(chosen, output_gradient(n, c, *at), zero)
+
+    gather = of_its_window if _side_by_side(pool_size, strides, dilation) else data_gradient
+    return te.compute(data_shape, gather, name="data_gradient")
+
+
+def avg_pool_backward(
+    output_gradient: te.Tensor,
+    *,
+    pool_size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    data_shape: tuple[int, ...],
+    count_include_pad: bool,
+) -> te.Tensor:
+    """Each input pixel gathers its share of the windows that cover it."""
+    _, _, *space = data_shape
+    _, _, *out_space = [int(extent) for extent in output_gradient.shape]
+    rank = len(space)
+    k = [te.reduce_axis((0, extent), name=f"k{a}") for a, extent in enumerate(pool_size)]
+
+    def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
+        scaled = [i[a] + padding[a] - k[a] * dilation[a] for a in range(rank)]
+        at = [tvm.tirx.floordiv(scaled[a], strides[a]) for a in range(rank)]
+        reads = [
+            tvm.tirx.floormod(scaled[a], strides[a]) == 0 for a in range(rank) if strides[a] > 1
+        ]
+        inside = tvm.tirx.all(*reads, _inside(at, out_space))
+        share = output_gradient(n, c, *at) / _covered(at).astype(output_gradient.dtype)
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return te.sum(tvm.tirx.if_then_else(inside, share, zero), axis=k)
+
+    def _covered(at: Sequence[Expr]) -> Expr:
+        """How many elements the window at an output pixel is divided by."""
+        extents = []
+        for a, position in enumerate(at):
+            first = position * strides[a] - padding[a]
+            if count_include_pad:
+                last = te.min(first + pool_size[a], space[a] + padding[a + rank])
+                extents.append(last - first)
+            elif dilation[a] == 1:
+                extents.append(te.min(first + pool_size[a], space[a]) - te.max(first, 0))
+            else:
+                below = te.max(0, tvm.tirx.floordiv(dilation[a] - 1 - first, dilation[a]))
+                above = te.min(
+                    pool_size[a], tvm.tirx.floordiv(space[a] - first - 1, dilation[a]) + 1
+                )
+                extents.append(above - below)
+        total = extents[0]
+        for extent in extents[1:]:
+            total = total * extent
+        return total
+
+    def of_its_window(n: Var, c: Var, *i: Var) -> Expr:
+        at = [tvm.tirx.floordiv(i[a] + padding[a], strides[a]) for a in range(rank)]
+        share = output_gradient(n, c, *at) / _covered(at).astype(output_gradient.dtype)
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return tvm.tirx.if_then_else(_inside(at, out_space), share, zero)
+
+    gather = of_its_window if _side_by_side(pool_size, strides, dilation) else data_gradient
+    return te.compute(data_shape, gather, name="data_gradient")
+
+
+def adaptive_avg_pool_backward(
+    output_gradient: te.Tensor, *, data_shape: tuple[int, ...]
+) -> te.Tensor:
+    """Each input pixel gathers its share of the windows [q I / O, ceil((q + 1) I / O)) over it."""
+    _, _, *space = data_shape
+    _, _, *out_space = [int(extent) for extent in output_gradient.shape]
+    q = [te.reduce_axis((0, extent), name=f"q{a}") for a, extent in enumerate(out_space)]
+
+    def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
+        covered, size = [], tvm.tirx.const(1, "int32")
+        for a, position in enumerate(i):
+            first = tvm.tirx.floordiv(q[a] * space[a], out_space[a])
+            last = tvm.tirx.floordiv((q[a] + 1) * space[a] + out_space[a] - 1, out_space[a])
+            covered += [position >= first, position < last]
+            size = size * (last - first)
+        share = output_gradient(n, c, *q) / size.astype(output_gradient.dtype)
+        zero = tvm.tirx.const(0, output_gradient.dtype)
+        return te.sum(tvm.tirx.if_then_else(tvm.tirx.all(*covered), share, zero), axis=q)
+
+    return te.compute(data_shape, data_gradient, name="data_gradient")
+
+
+def _side_by_side(
+    pool_size: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+) -> bool:
+    """Whether every pixel lies in one window at most."""
+    return pool_size == strides and all(step == 1 for step in dilation)
+
+
+def _inside(at: Sequence[Expr], space: Sequence[int]) -> Expr:
+    return tvm.tirx.all(
+        *(bound for p, extent in zip(at, space, strict=True) for bound in (p >= 0, p < extent))
+    )
+
+
+def _ravel(position: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    flat = position[0]
+    for index, extent in zip(position[1:], shape[1:], strict=True):
+        flat = flat * extent + index
+    return flat

@@ -1,1 +1,0 @@
-"""Kernels that a vendor's library computes, prepared and called like those generated here."""

@@ -1,0 +1,89 @@
+"""Time against budget: the best schedules over a range of budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+from tvm_xengine.solvers.solve import solve
+
+
+@dataclass(frozen=True)
+class ParetoPoint:
+    """One budget of a front and the answer to it.
+
+    Attributes
+    ----------
+    budgets
+        Bytes for each device that was given a budget.
+    """
+
+    budgets: Mapping[str, int]
+    result: SolveResult
+
+
+def pareto(
+    problem: Problem,
+    budgets: Sequence[Mapping[str, int]],
+    *,
+    solver: str = "auto",
+    objective: Objective = Objective.COST,
+    limits: Limits | None = None,
+    seed: int = 0,
+    on_point: Callable[[ParetoPoint], None] | None = None,
+) -> tuple[ParetoPoint, ...]:
+    """The answers to each of `budgets`, in that order; no larger budget has a worse answer.
+
+    Solved from the last to the first, so list them from ample to small: each solve begins from
+    the schedule of its neighbour, which fits whenever that had no more memory. Afterwards a
+    point takes over the schedule of any other that fits its budgets and is better.
+
+    Parameters
+    ----------
+    limits
+        Of each point.
+    """
+    results: list[SolveResult] = []
+    start: Schedule | None = None
+    for given in reversed(budgets):
+        result = solve(
+            problem.with_budgets(given),
+            solver,
+            objective=objective,
+            limits=limits,
+            seed=seed,
+            start=start,
+        )
+        results.append(result)
+        start = result.schedule or start
+        if on_point is not None:
+            on_point(ParetoPoint(dict(given), result))
+    results.reverse()
+    schedules = [result.schedule for result in results if result.schedule is not None]
+    return tuple(
+        ParetoPoint(dict(given), _best_of(problem.with_budgets(given), result, schedules))
+        for given, result in zip(budgets, results, strict=True)
+    )
+
+
+def _best_of(problem: Problem, result: SolveResult, schedules: list[Schedule]) -> SolveResult:
+    """`result`, with the best of `schedules` that fits if that is better."""
+    request = Request(result.objective)
+    for schedule in schedules:
+        value = request.value_of(problem, schedule)
+        if value is not None and (result.value is None or value < result.value):
+            is_proven = result.status is Status.OPTIMAL or value <= result.bound
+            result = replace(
+                result,
+                schedule=schedule,
+                value=value,
+                bound=min(result.bound, value),
+                status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
+                advice=None,
+                message="found for another budget",
+            )
+    return result

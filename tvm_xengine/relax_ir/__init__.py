@@ -1,0 +1,1 @@
+"""What every later room reads from a Relax function: types, attributes, bindings, the op graph."""

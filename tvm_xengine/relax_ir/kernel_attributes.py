@@ -1,0 +1,33 @@
+"""What the attributes of a kernel (a TIR PrimFunc) say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+INPLACE_ATTR = "tvm_xengine.inplace"
+"""Flat pairs (output, input): that output may be written over that input."""
+
+KERNEL_ATTR = "tvm_xengine.kernel"
+"""Name of what a kernel computes."""
+
+OPTIONS_ATTR = "tvm_xengine.options"
+"""Options of that, by name."""
+
+PARTS_ATTR = "tvm_xengine.parts"
+"""Of a fused kernel: the kernels it was made of, and how they are connected."""
+
+
+@dataclass(frozen=True)
+class InplacePair:
+    """Output number `output` of a kernel lies in the memory of its input number `input`."""
+
+    output: int
+    input: int
+
+
+def inplace_pairs(kernel: tirx.PrimFunc) -> tuple[InplacePair, ...]:
+    """Return the pairs that the attribute ``tvm_xengine.inplace`` of a kernel declares."""
+    flat = [int(i) for i in kernel.attrs.get(INPLACE_ATTR, ())] if kernel.attrs else []
+    return tuple(InplacePair(*pair) for pair in zip(flat[::2], flat[1::2], strict=True))

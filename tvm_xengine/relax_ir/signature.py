@@ -1,0 +1,91 @@
+"""What the parameters and results of a step's function are, as typed function attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.scheduling.graph import Role
+
+TRAIN_STEP = "train_step"
+
+BATCH = Role.BATCH.value
+HYPER = Role.HYPER.value
+PARAMETER = Role.PARAMETER.value
+OPTIMIZER_STATE = Role.OPTIMIZER_STATE.value
+STATISTIC = Role.STATISTIC.value
+CONSTANT = Role.CONSTANT.value
+STATE_ROLES = (PARAMETER, OPTIMIZER_STATE, STATISTIC, CONSTANT)
+
+CONSTANTS_ATTR = "tvm_xengine.constants"
+"""Attribute of a function: the values of the constants lifted to its last parameters."""
+
+_ROLES = "tvm_xengine.roles"
+_NUM_RESULTS = "tvm_xengine.num_results"
+_RESULTS = "tvm_xengine.results"
+_UPDATES = "tvm_xengine.updates"
+
+
+@dataclass(frozen=True)
+class StepSignature:
+    """The contract of a function ``f(batch..., hyper..., state...) -> (results..., new state...)``.
+
+    Attributes
+    ----------
+    roles
+        Role of each parameter, in order.
+    num_results
+        Number of leading results; every further result is the new value of a state tensor.
+    results
+        Names of the leading results; None where the function's own tensors name them.
+    updates
+        For each further result, the position of the parameter that it replaces.
+    """
+
+    roles: tuple[Role, ...]
+    num_results: int
+    results: tuple[str, ...] | None = None
+    updates: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, func: relax.Function) -> StepSignature:
+        """The signature that the attributes of `func` state.
+
+        Parameters that were added after the attributes had been written are constants.
+
+        Raises
+        ------
+        UnsupportedModuleError
+            If the attributes are missing, or do not add up to what the function returns.
+        """
+        attrs = dict(func.attrs) if func.attrs else {}
+        if _ROLES not in attrs:
+            raise UnsupportedModuleError(
+                f"the function does not say what its parameters are (attribute {_ROLES});"
+                " BuildTrainingGraph does"
+            )
+        roles = tuple(Role(str(role)) for role in attrs[_ROLES])
+        added = (Role.CONSTANT,) * (len(func.params) - len(roles))
+        returned = len(returned_fields(func))
+        num_results = int(attrs.get(_NUM_RESULTS, returned))
+        updates = tuple(int(position) for position in attrs.get(_UPDATES, ()))
+        if num_results + len(updates) != returned:
+            raise UnsupportedModuleError(
+                f"{_UPDATES} names {len(updates)} states, but {returned - num_results} are returned"
+            )
+        results = tuple(map(str, attrs[_RESULTS])) if _RESULTS in attrs else None
+        return cls((*roles, *added), num_results, results, updates)
+
+    def write(self, func: relax.Function) -> relax.Function:
+        """`func` with attributes that state this signature."""
+        attrs = {
+            _ROLES: [role.value for role in self.roles],
+            _NUM_RESULTS: self.num_results,
+            _UPDATES: list(self.updates),
+        }
+        if self.results is not None:
+            attrs[_RESULTS] = list(self.results)
+        return func.with_attrs(attrs)

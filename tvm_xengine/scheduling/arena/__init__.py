@@ -1,0 +1,1 @@
+"""Byte addresses for everything that a schedule keeps on a device."""

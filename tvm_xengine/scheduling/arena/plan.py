@@ -1,0 +1,134 @@
+"""Byte addresses for every tensor and workspace of a schedule, one arena for each device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.scheduling.arena.packing import Items, pack
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.residency import Instance, Residency, trace_residency
+from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.sizes import round_up
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """Where everything lies.
+
+    Attributes
+    ----------
+    residency
+        The instances that were laid out and the steps that touch them.
+    offset_bytes
+        Address of each instance inside the arena of its device.
+    workspace_offset_bytes
+        Address of the workspace of each step that has one, by step position.
+    arena_bytes
+        Size of each device's arena; at least the peak of the schedule.
+    """
+
+    residency: Residency
+    offset_bytes: tuple[int, ...]
+    workspace_offset_bytes: Mapping[int, int]
+    arena_bytes: Mapping[str, int]
+
+
+def plan_arenas(
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    effort: int = 2_000_000,
+    seed: int = 0,
+    reserve_home: bool = False,
+) -> ArenaPlan:
+    """Non-overlapping addresses for a valid schedule; arenas are as small as was found.
+
+    State on its home device keeps one address, also when it leaves and comes back; what is
+    there throughout lies at the bottom. The layout is searched by `packing.pack`.
+    Offsets are multiples of ``problem.platform.alignment_bytes``.
+
+    Parameters
+    ----------
+    effort
+        How many items may be placed in the search for a smaller layout.
+    reserve_home
+        Whether the bytes of home state are left alone while it is away, so that all of it lies at
+        the bottom.
+    """
+    residency = trace_residency(problem, schedule)
+    alignment = problem.platform.alignment_bytes
+    offsets = [0] * len(residency.instances)
+    workspace_offsets: dict[int, int] = {}
+    arena_bytes: dict[str, int] = {}
+    for device in problem.platform.devices:
+        instances = [i for i in residency.instances if i.device == device.name]
+        workspaces = _workspaces(problem, schedule, device.name)
+        pieces = _pieces(instances)
+        whole = [(0, len(schedule.steps))]
+        rows = [
+            (
+                round_up(piece[0].size_bytes, alignment),
+                whole if reserve_home and piece[0].is_home_state else _intervals(piece),
+            )
+            for piece in pieces
+        ]
+        rows += [(round_up(size, alignment), [(at, at)]) for at, size in workspaces]
+        layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed)
+        for piece, offset in zip(pieces, layout, strict=False):
+            for instance in piece:
+                offsets[instance.id] = int(offset)
+        for (at, _), offset in zip(workspaces, layout[len(pieces) :], strict=True):
+            workspace_offsets[at] = int(offset)
+    return ArenaPlan(residency, tuple(offsets), workspace_offsets, arena_bytes)
+
+
+def _lay_out(
+    rows: Sequence[tuple[int, list[tuple[int, int]]]], steps: int, effort: int, seed: int
+) -> tuple[NDArray[np.int64], int]:
+    """An address for each (size, intervals) row, and the end of the last one.
+
+    What is there throughout goes to the bottom, in the order of the rows: nothing else can ever
+    use its bytes, so that the rest loses no room.
+    """
+    layout = np.zeros(len(rows), dtype=np.int64)
+    throughout = [k for k, (_, stays) in enumerate(rows) if stays == [(0, steps)]]
+    bottom = 0
+    for k in throughout:
+        layout[k] = bottom
+        bottom += rows[k][0]
+    rest = sorted(set(range(len(rows))) - set(throughout))
+    items = Items.of([rows[k] for k in rest])
+    packed = pack(items, evaluations=effort // max(len(rest), 1), seed=seed)
+    layout[rest] = bottom + packed
+    return layout, bottom + int(np.max(packed + items.size, initial=0))
+
+
+def _workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple[int, int]]:
+    return [
+        (position, problem.costs[step.op][device].workspace_bytes)
+        for position, step in enumerate(schedule.steps)
+        if isinstance(step, Compute)
+        and step.device == device
+        and problem.costs[step.op][device].workspace_bytes > 0
+    ]
+
+
+def _pieces(instances: Sequence[Instance]) -> list[list[Instance]]:
+    """Instances that must share one address: the stays of home state, else each by itself."""
+    by_state: dict[str, list[Instance]] = {}
+    alone = []
+    for instance in instances:
+        if instance.is_home_state:
+            by_state.setdefault(instance.tensor, []).append(instance)
+        else:
+            alone.append([instance])
+    return [*by_state.values(), *alone]
+
+
+def _intervals(piece: Sequence[Instance]) -> list[tuple[int, int]]:
+    """Steps during which a piece is live; what is there before step 0 is there during it."""
+    return [(max(i.start, 0), max(i.end, i.start, 0)) for i in piece]

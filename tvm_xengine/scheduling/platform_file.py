@@ -1,0 +1,186 @@
+"""Platforms as TOML files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.sizes import parse_bytes
+
+BOARDS = Path(__file__).parent / "boards"
+"""Platform files of boards whose energy was published."""
+
+
+def platform_path(text: str | Path) -> Path:
+    """The file `text`, or else the platform file of the board of that name.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If it is neither; the message lists the boards.
+    """
+    path = Path(text)
+    if path.exists():
+        return path
+    known = {file.stem: file for file in sorted(BOARDS.glob("*.toml"))}
+    if str(text) not in known:
+        raise InvalidPlatformError(
+            f"cannot read platform file {path}: there is no such file, and no board of that name;"
+            f" boards are {', '.join(known)}"
+        )
+    return known[str(text)]
+
+
+def read_platform(path: str | Path) -> Platform:
+    """The platform described by the TOML file at `path`.
+
+    The file holds ``[[device]]`` tables (``name``, ``budget``; ``target`` unless the device
+    only stores; optional ``kernels``, ``power_w``, ``energy_nj_per_flop``), ``[[link]]`` tables
+    (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
+    ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes`` and
+    ``provenance``, a text that says where the figures are from.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the file is missing, is not TOML, or a key is missing, unknown or out of range.
+    """
+    path = Path(path)
+    try:
+        document = tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
+    except OSError as error:
+        raise InvalidPlatformError(f"cannot read platform file {path}: {error.strerror}") from error
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise InvalidPlatformError(f"{path} is not valid TOML: {error}") from error
+    try:
+        return _platform_from_document(document)
+    except (ValueError, TypeError) as error:
+        raise InvalidPlatformError(f"{path}: {error}") from error
+
+
+def write_platform(platform: Platform, path: str | Path) -> None:
+    """Write `platform` as TOML; an existing file is replaced only when all is written."""
+    document = tomlkit.document()
+    document["home"] = platform.home
+    document["alignment_bytes"] = platform.alignment_bytes
+    devices = tomlkit.aot()
+    for device in platform.devices:
+        table = tomlkit.table()
+        table["name"] = device.name
+        if device.target is not None:
+            table["target"] = device.target
+        table["budget"] = device.budget_bytes
+        table["kernels"] = list(device.kernels)
+        table["power_w"] = device.power_w
+        table["energy_nj_per_flop"] = device.energy_nj_per_flop
+        devices.append(table)
+    document["device"] = devices
+    if platform.links:
+        links = tomlkit.aot()
+        for link in platform.links:
+            table = tomlkit.table()
+            table["src"], table["dst"] = link.src, link.dst
+            if link.is_measured:
+                table["latency_us"], table["bandwidth_gb_s"] = link.latency_us, link.bandwidth_gb_s
+            table["energy_nj_per_byte"] = link.energy_nj_per_byte
+            table["energy_uj_per_copy"] = link.energy_uj_per_copy
+            links.append(table)
+        document["link"] = links
+    write_atomically(Path(path), tomlkit.dumps(document))
+
+
+def _platform_from_document(document: Mapping[str, object]) -> Platform:
+    known = {"device", "link", "home", "alignment_bytes", "provenance"}
+    _reject_unknown_keys("the file", document, known)
+    links: list[Link] = []
+    for position, table in enumerate(_tables(document, "link")):
+        links.extend(_links_from_table(f"link {position + 1}", table))
+    alignment = document.get("alignment_bytes", 64)
+    if not isinstance(alignment, int):
+        raise ValueError(f"alignment_bytes must be an integer, got {alignment!r}")
+    return Platform(
+        devices=tuple(
+            _device_from_table(f"device {position + 1}", table)
+            for position, table in enumerate(_tables(document, "device"))
+        ),
+        links=tuple(links),
+        home=str(document.get("home", "")),
+        alignment_bytes=alignment,
+    )
+
+
+def _tables(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    tables = document.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ValueError(f"expected [[{key}]] tables, got {tables!r}")
+    return tables
+
+
+def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
+    name = _required(where, table, "name")
+    where = f"device {name}"
+    known = {"name", "target", "budget", "kernels", "power_w", "energy_nj_per_flop"}
+    _reject_unknown_keys(where, table, known)
+    budget = _required(where, table, "budget")
+    kernels = table.get("kernels", ["auto"])
+    if not isinstance(kernels, list):
+        raise ValueError(f'{where}: kernels must be a list such as ["tir"], got {kernels!r}')
+    target = table.get("target")
+    try:
+        budget_bytes = parse_bytes(budget if isinstance(budget, int) else str(budget))
+    except ValueError as error:
+        raise ValueError(f"{where}: budget: {error}") from error
+    return Device(
+        name=str(name),
+        target=None if target is None else str(target),
+        budget_bytes=budget_bytes,
+        kernels=tuple(str(kernel) for kernel in kernels),
+        power_w=_number(where, table, "power_w", 0.0),
+        energy_nj_per_flop=_number(where, table, "energy_nj_per_flop", 0.0),
+    )
+
+
+def _links_from_table(where: str, table: Mapping[str, object]) -> list[Link]:
+    src, dst = str(_required(where, table, "src")), str(_required(where, table, "dst"))
+    where = f"link {src} -> {dst}"
+    timing = {"latency_us", "bandwidth_gb_s"}
+    energy = {"energy_nj_per_byte", "energy_uj_per_copy"}
+    _reject_unknown_keys(where, table, {"src", "dst", "both_ways"} | timing | energy)
+    link = Link(
+        src,
+        dst,
+        latency_us=_number(where, table, "latency_us", 0.0) if "latency_us" in table else None,
+        bandwidth_gb_s=(
+            _number(where, table, "bandwidth_gb_s", 0.0) if "bandwidth_gb_s" in table else None
+        ),
+        energy_nj_per_byte=_number(where, table, "energy_nj_per_byte", 0.0),
+        energy_uj_per_copy=_number(where, table, "energy_uj_per_copy", 0.0),
+    )
+    if table.get("both_ways", False):
+        return [link, replace(link, src=dst, dst=src)]
+    return [link]
+
+
+def _required(where: str, table: Mapping[str, object], key: str) -> object:
+    if key not in table:
+        raise ValueError(f"{where} lacks the key {key!r}; it has {sorted(table)}")
+    return table[key]
+
+
+def _number(where: str, table: Mapping[str, object], key: str, default: float) -> float:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where}: {key} must be a number, got {value!r}")
+    return float(value)
+
+
+def _reject_unknown_keys(where: str, table: Mapping[str, object], known: set[str]) -> None:
+    if unknown := sorted(set(table) - known):
+        raise ValueError(f"{where} has unknown keys {unknown}; known are {sorted(known)}")

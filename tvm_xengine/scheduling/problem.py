@@ -1,0 +1,270 @@
+"""The scheduling problem: a graph, a platform, and what every op costs on every device."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+
+from tvm_xengine.errors import InvalidProblemError
+from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.scheduling.graph import MAX_BYTES, Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+
+SCHEMA = 1
+
+
+class CostSource(Enum):
+    """Where a cost comes from; transferred is predicted by a model of other processors."""
+
+    MEASURED = "measured"
+    CACHED = "cached"
+    PREDICTED = "predicted"
+    TRANSFERRED = "transferred"
+    ROOFLINE = "roofline"
+    GIVEN = "given"
+
+
+@dataclass(frozen=True)
+class OpCost:
+    """What one run of an op costs on one device.
+
+    Attributes
+    ----------
+    compute_us
+        Expected run time, > 0.
+    workspace_bytes
+        Scratch memory while it runs, rounded up to the alignment.
+    energy_uj
+        Energy of one run; 0 when unknown.
+    lo_us, hi_us
+        Interval of the run time; by default `compute_us` itself.
+    """
+
+    compute_us: float
+    workspace_bytes: int = 0
+    energy_uj: float = 0.0
+    lo_us: float = -1.0
+    hi_us: float = -1.0
+    source: CostSource = CostSource.GIVEN
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.compute_us) and self.compute_us > 0):
+            raise InvalidProblemError(f"compute_us must be finite and > 0, got {self.compute_us}")
+        if not 0 <= self.workspace_bytes <= MAX_BYTES:
+            raise InvalidProblemError(
+                f"workspace_bytes must be in 0..2^53-1, got {self.workspace_bytes}"
+            )
+        if not (math.isfinite(self.energy_uj) and self.energy_uj >= 0):
+            raise InvalidProblemError(f"energy_uj must be finite and >= 0, got {self.energy_uj}")
+        for name in ("lo_us", "hi_us"):
+            if getattr(self, name) == -1.0:
+                object.__setattr__(self, name, self.compute_us)
+        if not 0 <= self.lo_us <= self.compute_us <= self.hi_us < math.inf:
+            raise InvalidProblemError(
+                "expected 0 <= lo_us <= compute_us <= hi_us, got"
+                f" {self.lo_us}, {self.compute_us}, {self.hi_us}"
+            )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything a solver needs, in plain numbers.
+
+    Attributes
+    ----------
+    costs
+        ``costs[op][device]``; a device that is absent cannot run the op.
+    home
+        Device on which each resident tensor is when the step begins, and on which
+        persistent ones must be when it ends. Tensors that are not named live on
+        ``platform.home``.
+    """
+
+    graph: OpGraph
+    platform: Platform
+    costs: Mapping[str, Mapping[str, OpCost]]
+    home: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        resident = [tensor for tensor in self.graph.bases if tensor.role.is_resident]
+        for name in self.home:
+            if name not in self.graph.tensor or not self.graph.tensor[name].role.is_resident:
+                raise InvalidProblemError(f"home names {name!r}, which is not a resident tensor")
+        complete = {
+            tensor.name: self.home.get(tensor.name, self.platform.home) for tensor in resident
+        }
+        object.__setattr__(self, "home", complete)
+        self._check_links()
+        self._check_costs()
+        self._check_homes()
+
+    def can_run(self, op: str, device: str) -> bool:
+        """Whether `op` can run on `device`."""
+        return device in self.costs[op]
+
+    @cached_property
+    def home_bytes(self) -> Mapping[str, int]:
+        """Bytes of resident state whose home each device is."""
+        total = {device.name: 0 for device in self.platform.devices}
+        for name, device in self.home.items():
+            total[device] += self.graph.tensor[name].size_bytes
+        return total
+
+    @cached_property
+    def state_fits(self) -> bool:
+        """Whether every device has room for the state at home there, before the first step."""
+        return all(self.home_bytes[d.name] <= d.budget_bytes for d in self.platform.devices)
+
+    @cached_property
+    def cheapest_us(self) -> float:
+        """Sum over all ops of their time on the fastest device: the scale of the problem.
+
+        No schedule costs less, unless it leaves out ops that nothing needs.
+        """
+        return sum(
+            min(cost.compute_us for cost in self.costs[op.name].values()) for op in self.graph.ops
+        )
+
+    def with_budgets(self, budgets: Mapping[str, int]) -> Problem:
+        """The same problem with other budgets for the devices that `budgets` names."""
+        return replace(self, platform=self.platform.with_budgets(budgets))
+
+    def _check_links(self) -> None:
+        for link in self.platform.links:
+            if not link.is_measured:
+                raise InvalidProblemError(
+                    f"link {link.src} -> {link.dst} has no latency_us and bandwidth_gb_s; measure it"
+                    " or give both"
+                )
+
+    def _check_costs(self) -> None:
+        names = set(self.graph.op)
+        if extra := sorted(set(self.costs) - names):
+            raise InvalidProblemError(
+                f"costs are given for {extra}, which are not ops of the graph"
+            )
+        for op in self.graph.ops:
+            if not self.costs.get(op.name):
+                raise InvalidProblemError(f"op {op.name} has no cost: no device can run it")
+            for device in self.costs[op.name]:
+                if device not in self.platform.index:
+                    raise InvalidProblemError(
+                        f"op {op.name} has a cost on unknown device {device!r}"
+                    )
+                if not self.platform.device(device).can_compute:
+                    raise InvalidProblemError(
+                        f"op {op.name} has a cost on {device}, a device without target that only"
+                        " stores"
+                    )
+
+    def _check_homes(self) -> None:
+        for name, device in self.home.items():
+            if device not in self.platform.index:
+                raise InvalidProblemError(
+                    f"the home of {name} must be one of {list(self.platform.index)}, got {device!r}"
+                )
+            size, budget = (
+                self.graph.tensor[name].size_bytes,
+                self.platform.device(device).budget_bytes,
+            )
+            if size > budget:
+                raise InvalidProblemError(
+                    f"resident tensor {name} has {size} bytes, more than the budget of its home"
+                    f" {device} ({budget} bytes)"
+                )
+
+
+def problem_to_json(problem: Problem) -> str:
+    """`problem` as a JSON text that `problem_from_json` reads back to an equal problem."""
+    graph = problem.graph
+    document = {
+        "schema": SCHEMA,
+        "tensors": [{**asdict(t), "role": t.role.value} for t in graph.tensors],
+        "ops": [asdict(op) for op in graph.ops],
+        "outputs": graph.outputs,
+        "devices": [asdict(device) for device in problem.platform.devices],
+        "links": [asdict(link) for link in problem.platform.links],
+        "platform": {
+            "home": problem.platform.home,
+            "alignment_bytes": problem.platform.alignment_bytes,
+        },
+        "costs": {
+            op: {d: {**asdict(cost), "source": cost.source.value} for d, cost in costs.items()}
+            for op, costs in problem.costs.items()
+        },
+        "home": dict(problem.home),
+    }
+    return json.dumps(document, allow_nan=False)
+
+
+def problem_from_json(text: str) -> Problem:
+    """The problem that `text` describes.
+
+    Raises
+    ------
+    InvalidProblemError
+        If the text is not JSON, is of another schema, or describes no valid problem.
+    """
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidProblemError(f"the problem is not valid JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise InvalidProblemError(f"expected a problem of schema {SCHEMA}, found {found!r}")
+    try:
+        return Problem(
+            graph=OpGraph(
+                tensors=tuple(
+                    Tensor(**{**t, "role": Role(t["role"]), "shape": tuple(t["shape"])})
+                    for t in document["tensors"]
+                ),
+                ops=tuple(_op_from_json(op) for op in document["ops"]),
+                outputs=tuple(document["outputs"]),
+            ),
+            platform=Platform(
+                devices=tuple(
+                    Device(**{**d, "kernels": tuple(d["kernels"])}) for d in document["devices"]
+                ),
+                links=tuple(Link(**link) for link in document["links"]),
+                **document["platform"],
+            ),
+            costs={
+                op: {
+                    device: OpCost(**{**cost, "source": CostSource(cost["source"])})
+                    for device, cost in costs.items()
+                }
+                for op, costs in document["costs"].items()
+            },
+            home=document["home"],
+        )
+    except KeyError as error:
+        raise InvalidProblemError(f"the problem lacks the key {error}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidProblemError(f"the problem is malformed: {error}") from error
+
+
+def read_problem(path: str | Path) -> Problem:
+    """The problem in the JSON file at `path`; errors as in `problem_from_json`."""
+    try:
+        return problem_from_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidProblemError(f"cannot read problem file {path}: {error.strerror}") from error
+
+
+def write_problem(problem: Problem, path: str | Path) -> None:
+    """Write `problem` as JSON; an existing file is replaced only when all is written."""
+    write_atomically(Path(path), problem_to_json(problem))
+
+
+def _op_from_json(op: Mapping[str, object]) -> Op:
+    fields = dict(op)
+    for key in ("inputs", "outputs"):
+        fields[key] = tuple(fields[key])  # type: ignore[arg-type]
+    fields["updates"] = tuple((output, state) for output, state in fields["updates"])  # type: ignore[attr-defined]
+    return Op(**fields)  # type: ignore[arg-type]

@@ -1,0 +1,178 @@
+"""A schedule: ordered steps that compute, transfer and free tensors, with derived frees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.scheduling.problem import Problem
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Run an op on a device; its outputs are then on that device."""
+
+    op: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Copy a tensor from one device to another; the copy stays until it is freed."""
+
+    tensor: str
+    src: str
+    dst: str
+
+
+@dataclass(frozen=True)
+class Free:
+    """Give up the bytes of a tensor on a device."""
+
+    tensor: str
+    device: str
+
+
+Step = Compute | Transfer | Free
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps in program order."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """Names of the ops in the order in which they run, repeats included."""
+        return tuple(step.op for step in self.steps if isinstance(step, Compute))
+
+    @property
+    def recomputed_ops(self) -> int:
+        """How many computations repeat an op that ran before."""
+        return len(self.computed) - len(set(self.computed))
+
+    @property
+    def transfers(self) -> int:
+        """How many copies between devices there are."""
+        return sum(isinstance(step, Transfer) for step in self.steps)
+
+
+def with_frees(
+    problem: Problem, steps: Iterable[Step], *, survivors: Mapping[str, str] | None = None
+) -> Schedule:
+    """The schedule of the computations and transfers in `steps` with the earliest frees.
+
+    Frees that `steps` already contains are dropped. A tensor is freed on a device right
+    after its last use there before it is written again or the step ends; persistent state
+    survives on its home device, each result on the device that `survivors` names, by
+    default the one where it was made last.
+    """
+    graph = problem.graph
+    ordered = [step for step in steps if not isinstance(step, Free)]
+    needed: set[tuple[str, str]] = set()
+    for name, device in problem.home.items():
+        if graph.tensor[name].role.is_persistent:
+            final = graph.updated_by[name][1] if name in graph.updated_by else name
+            needed.add((final, device))
+    delivered = {name for name, _ in needed}
+    made_last = dict(problem.home)
+    for step in ordered:
+        made_last.update(_accesses(problem, step)[1])
+    made_last.update(survivors or {})
+    for name in dict.fromkeys(graph.base[name] for name in graph.outputs):
+        if name not in delivered and name in made_last:
+            needed.add((name, made_last[name]))
+
+    reversed_steps: list[Step] = []
+    for step in reversed(ordered):
+        reads, writes, taken_over = _accesses(problem, step)
+        # What dies with this step: read or written here, needed by nothing after it.
+        dying = [key for key in dict.fromkeys((*reads, *writes)) if key not in needed]
+        reversed_steps.extend(
+            Free(tensor, device)
+            for tensor, device in reversed(dying)
+            if (tensor, device) not in taken_over
+        )
+        reversed_steps.append(step)
+        needed.difference_update(writes)
+        needed.update(reads)
+        needed.update(taken_over)
+    unread = [
+        Free(name, device) for name, device in problem.home.items() if (name, device) not in needed
+    ]
+    return Schedule((*unread, *reversed(reversed_steps)))
+
+
+def _accesses(
+    problem: Problem, step: Step
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]], list[tuple[str, str]]]:
+    """(reads, writes, taken over) of a step as (tensor, device) pairs.
+
+    A state tensor is taken over where an update result replaces it in its bytes.
+    """
+    graph = problem.graph
+    match step:
+        case Compute(name, device):
+            if name not in graph.op:
+                raise InvalidScheduleError(
+                    f"the schedule computes {name!r}, not an op of the graph"
+                )
+            op = graph.op[name]
+            return (
+                [(tensor, device) for tensor in graph.reads[name]],
+                [(tensor, device) for tensor in op.outputs],
+                [(state, device) for _, state in op.updates],
+            )
+        case Transfer(tensor, src, dst):
+            state = graph.update_of.get(tensor)
+            lands_on_state = state is not None and problem.home[state] == dst
+            taken = [(state, dst)] if lands_on_state and state is not None else []
+            return [(tensor, src)], [(tensor, dst)], taken
+        case Free():
+            return [], [], []
+
+
+def schedule_to_json(schedule: Schedule) -> str:
+    """`schedule` as JSON: one short list for each step."""
+    rows: list[list[str]] = []
+    for step in schedule.steps:
+        match step:
+            case Compute(op, device):
+                rows.append(["compute", op, device])
+            case Transfer(tensor, src, dst):
+                rows.append(["transfer", tensor, src, dst])
+            case Free(tensor, device):
+                rows.append(["free", tensor, device])
+    return json.dumps({"schema": 1, "steps": rows}, indent=0)
+
+
+def schedule_from_json(text: str) -> Schedule:
+    """The schedule that `text` describes; `InvalidScheduleError` says what is wrong with it."""
+    kinds = {"compute": (Compute, 3), "transfer": (Transfer, 4), "free": (Free, 3)}
+    try:
+        document = json.loads(text)
+        rows = document["steps"]
+        steps: list[Step] = []
+        for row in rows:
+            make, length = kinds[row[0]]
+            if len(row) != length or not all(isinstance(field, str) for field in row):
+                raise InvalidScheduleError(f"expected {length} strings for a {row[0]}, got {row}")
+            steps.append(make(*row[1:]))
+    except json.JSONDecodeError as error:
+        raise InvalidScheduleError(f"the schedule is not valid JSON: {error}") from error
+    except (KeyError, TypeError, IndexError) as error:
+        raise InvalidScheduleError(
+            'expected {"schema": 1, "steps": [["compute", op, device], ...]}'
+            f" ({type(error).__name__}: {error})"
+        ) from error
+    return Schedule(tuple(steps))
+
+
+def write_schedule(schedule: Schedule, path: str | Path) -> None:
+    """Write `schedule` as JSON; an existing file is replaced only when all is written."""
+    write_atomically(Path(path), schedule_to_json(schedule))

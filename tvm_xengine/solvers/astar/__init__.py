@@ -1,0 +1,1 @@
+"""A* over what is resident where: the proven optimum of small graphs."""

@@ -1,0 +1,84 @@
+"""A move of the compiled search, and room to work it out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.solvers.astar.covers import Covers
+from tvm_xengine.solvers.astar.estimate import Scratch, new_scratch
+from tvm_xengine.solvers.astar.layout import Layout, Words
+
+STAY, DROP, SAVE = range(3)
+"""What happens to a candidate; `SAVE` + r saves it on device r."""
+
+
+class Bench(NamedTuple):
+    """Room for the move that is being worked out."""
+
+    outer: Scratch
+    inner: Scratch
+    is_relevant: NDArray[np.bool_]
+    wanted: Words
+    is_relevant_next: NDArray[np.bool_]
+    wanted_next: Words
+    base: Words
+    following: Words
+    candidate: NDArray[np.int64]
+    units: NDArray[np.int64]
+    units_after: NDArray[np.int64]
+    loss: NDArray[np.float64]
+    choice: NDArray[np.int64]
+    final: NDArray[np.int64]
+
+
+def new_bench(layout: Layout, covers: Covers, row: int) -> Bench:
+    """Room for that problem, whose states have `row` words."""
+    (ops, words), tensors = layout.reads.shape, layout.size.size
+    return Bench(
+        new_scratch(layout, covers),
+        new_scratch(layout, covers),
+        np.zeros(ops, np.bool_),
+        np.zeros(words, np.uint64),
+        np.zeros(ops, np.bool_),
+        np.zeros(words, np.uint64),
+        np.zeros(row, np.uint64),
+        np.zeros(row, np.uint64),
+        np.zeros(tensors, np.int64),
+        np.zeros(tensors, np.int64),
+        np.zeros(tensors + 1, np.int64),
+        np.zeros(tensors),
+        np.zeros(tensors, np.int64),
+        np.zeros(tensors, np.int64),
+    )
+
+
+class Move(NamedTuple):
+    """A move, before anything has made way for it.
+
+    Attributes
+    ----------
+    state, code
+        Where it starts; ``op * D + device``, or ``n * D + tensor * D + device`` of a copy.
+    op, tensor
+        What is run or copied, the other is -1.
+    device
+        Where that happens.
+    weight
+        Of the run or copy, with what is fetched for it.
+    units
+        Bytes that are taken on the device.
+    unread
+        The ops whose runs wait for a reader afterwards.
+    """
+
+    state: int
+    code: int
+    op: int
+    tensor: int
+    device: int
+    weight: float
+    units: int
+    unread: np.uint64

@@ -1,0 +1,208 @@
+"""The proven optimum by A* over states, in slices that can be stopped and told of better values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
+from tvm_xengine.solvers.astar.affordable import without_costly_runs
+from tvm_xengine.solvers.astar.bench import new_bench
+from tvm_xengine.solvers.astar.counted import Counted, counted_first, to_count, with_counted
+from tvm_xengine.solvers.astar.covers import make_covers
+from tvm_xengine.solvers.astar.layout import (
+    WORD,
+    Words,
+    first_state,
+    is_within_reach,
+    lay_out,
+)
+from tvm_xengine.solvers.astar.memory import (
+    EXPANDED,
+    GOAL,
+    Memory,
+    known_after,
+    new_memory,
+    nothing_known,
+)
+from tvm_xengine.solvers.astar.shortest import EXHAUSTED, FOUND, RUNNING, advance, begin
+from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
+from tvm_xengine.solvers.presolve import without_matched_runs
+from tvm_xengine.solvers.request import PROOF_RATIO
+from tvm_xengine.solvers.result import Objective
+
+_STATES = 3_000_000
+"""States remembered at most, some 60 bytes each and as much again for the heap."""
+_COUNTED_SHARE = 0.01
+"""Tensors below this share of a budget are not counted before a schedule shows that they must."""
+_FACTOR = 16.0
+"""By how much more than what is missing is counted, from one time to the next."""
+_SLICE = 10_000
+"""Ways to make room tried between two looks at the clock and the incumbent."""
+
+
+@dataclass(frozen=True)
+class ShortestPath:
+    """What the search has shown.
+
+    Attributes
+    ----------
+    bound
+        What every schedule costs at least; infinite when there is none.
+    schedule
+        One that costs no more than the bound; None where the search was stopped, or where
+        nothing costs less than what was known.
+    is_over
+        Whether there is nothing left to look at.
+    expanded
+        States looked at.
+    """
+
+    bound: float
+    schedule: Schedule | None
+    is_over: bool
+    expanded: int
+
+
+def shortest_path(
+    problem: Problem,
+    objective: Objective,
+    *,
+    known: Callable[[], float | None] = lambda: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_bound: Callable[[float], None] = lambda _bound: None,
+    capacity: int = _STATES,
+    counted_share: float = _COUNTED_SHARE,
+) -> ShortestPath | None:
+    """The cheapest schedule of all, or a bound when it is stopped; None where it does not apply.
+
+    It applies to few ops on devices that are all linked to each other, each link being the
+    cheapest way (`layout.is_within_reach`).
+
+    Parameters
+    ----------
+    known
+        The value of the best schedule so far; only cheaper ones are looked for.
+    should_stop, on_bound
+        Asked, told after every slice.
+    capacity
+        States that may be remembered.
+    counted_share
+        Smaller tensors, as shares of a budget, are only counted once it shows that they must.
+    """
+    indexed = index_problem(problem, objective)
+    if not is_within_reach(indexed):
+        return None
+    if not problem.state_fits:
+        return ShortestPath(np.inf, None, True, 0)
+    search = _Search(indexed, known, should_stop, on_bound, capacity)
+    counted, factor = counted_first(lay_out(indexed), counted_share), 1.0
+    while True:
+        answer = search.advance(counted)
+        if answer == EXHAUSTED:
+            return ShortestPath(search.bound, None, True, search.expanded)
+        if answer != FOUND:
+            return ShortestPath(search.bound, None, False, search.expanded)
+        schedule = _schedule(indexed, search.memory)
+        more = to_count(indexed, counted, schedule, factor)
+        if not more.any():
+            return ShortestPath(search.bound, schedule, True, search.expanded)
+        counted, factor = counted | more, _FACTOR * factor
+
+
+class _Search:
+    """A* again and again, with more and more sizes counted."""
+
+    def __init__(
+        self,
+        indexed: IndexedProblem,
+        known: Callable[[], float | None],
+        should_stop: Callable[[], bool],
+        on_bound: Callable[[float], None],
+        capacity: int,
+    ) -> None:
+        self._known, self._should_stop, self._on_bound = known, should_stop, on_bound
+        self._indexed, self._capacity = indexed, capacity
+        self._known_states = nothing_known(len(first_state(indexed)))
+        self.bound, self.expanded = 0.0, 0
+
+    def advance(self, counted: Counted) -> int:
+        """Search until something is shown or it is to stop; raises `bound` and `expanded`."""
+        self._indexed = without_matched_runs(without_costly_runs(self._indexed, self._cut()))
+        layout = with_counted(lay_out(self._indexed), counted)
+        covers = make_covers(self._indexed, layout)
+        first = first_state(self._indexed)
+        bench = new_bench(layout, covers, len(first))
+        self.memory = memory = new_memory(self._capacity, self._known_states)
+        begin(layout, covers, memory, bench, first)
+        reached, answer = np.zeros(1), RUNNING
+        while answer == RUNNING and not self._should_stop():
+            cut = self._cut()
+            answer = advance(layout, covers, memory, bench, cut, _SLICE, reached)
+            least = cut if answer == EXHAUSTED else min(reached[0], cut)
+            self.bound = max(self.bound, float(least))
+            self._on_bound(self.bound)
+        self.expanded += int(memory.counter[EXPANDED])
+        if answer == FOUND:
+            self._known_states = known_after(memory, float(memory.paid[memory.counter[GOAL]]))
+        return answer
+
+    def _cut(self) -> float:
+        """Only schedules that cost less are looked for."""
+        best = self._known()
+        return np.inf if best is None else best - 0.5 * PROOF_RATIO * abs(best)
+
+
+def _schedule(indexed: IndexedProblem, memory: Memory) -> Schedule:
+    """The steps that lead to the goal, and the frees that follow from them."""
+    path = [int(memory.counter[GOAL])]
+    while (parent := int(memory.parent[path[-1]])) >= 0:
+        path.append(parent)
+    path.reverse()
+    steps: list[Step] = []
+    for before, after in pairwise(path):
+        code = int(memory.move[after])
+        steps += _steps(indexed, memory.rows[before], memory.rows[after], code)
+    last = _where(indexed, memory.rows[path[-1]])
+    survivors = {
+        indexed.tensor_names[j]: indexed.device_names[d]
+        for d, j in last
+        if indexed.must_end_on[j] == ANYWHERE
+    }
+    return with_frees(indexed.problem, steps, survivors=survivors)
+
+
+def _steps(indexed: IndexedProblem, before: Words, after: Words, code: int) -> list[Step]:
+    """The copies and the run of one move: saved, then fetched, then run or copied."""
+    was, stays = _where(indexed, before), _where(indexed, after)
+    which, d = divmod(code, indexed.device_count)
+    is_run = which < indexed.op_count
+    moved = () if is_run else (which - indexed.op_count,)
+    fetched = [j for j in indexed.reads[which] if (d, j) not in was] if is_run else [*moved]
+    made = set(indexed.makes[which]) if is_run else set()
+    steps: list[Step] = [
+        indexed.transfer(j, d, r)
+        for r, j in sorted(stays - was)
+        if r != d and (d, j) in was and j not in made
+    ]
+    for j in fetched:
+        sources = [a for a in range(indexed.device_count) if a != d and (a, j) in was]
+        steps.append(
+            indexed.transfer(j, min(sources, key=lambda a: indexed.copy_weight[a, d, j]), d)
+        )
+    return [*steps, indexed.compute(which, d)] if is_run else steps
+
+
+def _where(indexed: IndexedProblem, row: Words) -> set[tuple[int, int]]:
+    """The (device, tensor) pairs of a state."""
+    words = (len(row) - 2) // indexed.device_count - 1
+    return {
+        (d, j)
+        for d in range(indexed.device_count)
+        for j in range(indexed.tensor_count)
+        if int(row[d * words + j // WORD]) >> (j % WORD) & 1
+    }

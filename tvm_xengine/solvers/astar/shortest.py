@@ -1,0 +1,102 @@
+"""Compiled: A* over states, each move a run or a copy with all that must make way for it.
+
+Schedules are only looked at in one form that loses nothing: what an op reads arrives right
+before it; a tensor leaves a tight device only when its bytes are needed, and then in minimal
+sets; what leaves is dropped or saved on a device with room for everything, as is state right
+before it is overwritten. What runs on a device with room for everything waits until a run on a
+tight device, or one that leads to it, reads it, or until nothing more will run on those. Copies
+between tight devices may come at any time, and results go home when nothing else is left to do
+or when they are on a tight device.
+"""
+
+# Compiled code has no generators, so loops stay loops.
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.solvers.astar.bench import Bench
+from tvm_xengine.solvers.astar.bits import assign
+from tvm_xengine.solvers.astar.covers import Covers
+from tvm_xengine.solvers.astar.estimate import estimate
+from tvm_xengine.solvers.astar.layout import Layout, Words
+from tvm_xengine.solvers.astar.memory import (
+    COUNT,
+    EXPANDED,
+    GOAL,
+    MOST_WAYS,
+    OPEN,
+    WAYS,
+    Memory,
+    drop_first,
+    find,
+    push,
+)
+from tvm_xengine.solvers.astar.moves import copy, may_copy, run
+from tvm_xengine.solvers.astar.walk import DEAD_END, is_finished, needs, relevance
+from tvm_xengine.solvers.compiled import entry, inlined
+
+RUNNING, EXHAUSTED, FOUND, FULL = range(4)
+"""What `advance` answers."""
+
+
+@entry
+def begin(p: Layout, c: Covers, m: Memory, b: Bench, first: Words) -> None:
+    """Open the first state."""
+    assign(m.rows[0], first)
+    m.paid[0] = 0.0
+    m.parent[0] = -1
+    m.least[0] = estimate(p, c, first, b.inner)
+    m.table[find(m, first)] = 0
+    m.counter[COUNT] = 1
+    if m.least[0] != DEAD_END:
+        push(m, m.least[0], 0.0, 0)
+
+
+@entry
+def advance(
+    p: Layout, c: Covers, m: Memory, b: Bench, cut: float, ways: int, reached: NDArray[np.float64]
+) -> int:
+    """Expand states that may lead to less than `cut`, until so many ways have been tried.
+
+    ``reached[0]`` becomes what every schedule costs at least, unless it costs `cut` or more.
+    """
+    m.counter[WAYS] = 0
+    while m.counter[WAYS] < ways:
+        if m.counter[COUNT] >= m.paid.size or m.counter[OPEN] >= m.key.size:
+            return FULL
+        if m.counter[OPEN] == 0 or m.key[0] >= cut:
+            return EXHAUSTED
+        key, paid, state = m.key[0], m.tie[0], m.state[0]
+        drop_first(m)
+        if paid > m.paid[state]:
+            continue
+        reached[0] = max(reached[0], key)
+        if is_finished(p, m.rows[state]):
+            m.counter[GOAL] = state
+            return FOUND
+        m.counter[EXPANDED] += 1
+        before = m.counter[WAYS]
+        _expand(p, c, m, b, state, key, cut)
+        if m.counter[WAYS] - before >= m.counter[MOST_WAYS]:
+            return FULL
+    return RUNNING
+
+
+@inlined
+def _expand(p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, cut: float) -> None:
+    row = m.rows[state]
+    relevance(p, row, b.is_relevant, b.wanted)
+    needs(p, row, b.outer.anywhere, b.outer.need, b.outer.wanted)
+    is_needed = False
+    for i in range(p.floor.size):
+        is_needed = is_needed or b.outer.need[i]
+    for i in range(p.floor.size):
+        for d in range(p.is_tight.size):
+            if b.is_relevant[i] and np.isfinite(p.run[i, d]):
+                run(p, c, m, b, state, key, cut, i, d)
+    for j in range(p.end.size):
+        for d in range(p.is_tight.size):
+            if may_copy(p, row, b, j, d, is_needed):
+                copy(p, c, m, b, state, key, cut, j, d)

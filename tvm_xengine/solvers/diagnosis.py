@@ -1,0 +1,58 @@
+"""What to tell someone whose budgets are too small."""
+
+from __future__ import annotations
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.published.baselines.placed import keep_all
+from tvm_xengine.solvers.reach import cut_off
+from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.result import BudgetAdvice
+from tvm_xengine.solvers.working_set import working_sets
+
+_STEPS = 10
+_GRACE_S = 10.0
+"""How long after its time limit a solve may still look for budgets that work."""
+
+
+def advise(problem: Problem, request: Request) -> BudgetAdvice:
+    """The smallest budgets between the asked ones and ample ones for which greedy finds a schedule.
+
+    All budgets are scaled together, by bisection; the advice is the peak of the last schedule
+    that was found, raised to the asked budget where that is larger.
+    """
+    sets = working_sets(problem)
+    asked = {device.name: device.budget_bytes for device in problem.platform.devices}
+    ample = {name: max(size, _everything_bytes(problem)) for name, size in asked.items()}
+    working: dict[str, int] | None = None
+    low, high = 0.0, 1.0
+    cut = cut_off(problem)
+    for step in range(0 if cut else _STEPS):
+        if request.elapsed_s > request.limits.time_limit_s + _GRACE_S:
+            break
+        ratio = high if step == 0 else (low + high) / 2
+        budgets = {name: round(asked[name] + ratio * (ample[name] - asked[name])) for name in asked}
+        schedule = _find(problem.with_budgets(budgets), request)
+        if schedule is None:
+            if step == 0:
+                break
+            low = ratio
+            continue
+        high = ratio
+        peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
+        working = {name: max(asked[name], peak[name], problem.home_bytes[name]) for name in asked}
+    return BudgetAdvice(working, sets.least_bytes(), cut or sets.binding())
+
+
+def _find(problem: Problem, request: Request) -> Schedule | None:
+    return keep_all(problem, request) or greedy_schedule(problem, objective=request.objective)
+
+
+def _everything_bytes(problem: Problem) -> int:
+    """A budget under which one device can hold everything at once."""
+    workspace = max(
+        cost.workspace_bytes for costs in problem.costs.values() for cost in costs.values()
+    )
+    return sum(tensor.size_bytes for tensor in problem.graph.bases) + workspace

@@ -1,0 +1,1 @@
+"""The exact stage model of the full problem."""

@@ -1,0 +1,1 @@
+"""A feasible schedule in milliseconds."""

@@ -1,0 +1,69 @@
+"""Compiled: random changes of what moves in the middle of a gap."""
+
+from __future__ import annotations
+
+from tvm_xengine.solvers.compiled import inner
+from tvm_xengine.solvers.local_search.blocks import Surroundings
+from tvm_xengine.solvers.local_search.chance import AHEAD, Chance, below, change
+from tvm_xengine.solvers.local_search.decisions import BRING, Decisions, moved
+from tvm_xengine.solvers.local_search.gaps import any_return, begin_of, gap_at
+from tvm_xengine.solvers.local_search.static import Static
+from tvm_xengine.solvers.local_search.work import Work
+
+
+@inner
+def bring_ahead(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None:
+    """Bring back earlier what the last decode brings back, or only when it is needed again."""
+    if below(c, 2) == 0:
+        start = below(c, len(x.order))
+        for k in range(len(x.order)):
+            i = x.order[(start + k) % len(x.order)]
+            if x.ahead[i] >= 0:
+                change(x, c, AHEAD, i, -1)
+                return
+    for _ in range(30):
+        t, d, place = any_return(g, x, w, c)
+        if t >= 0:
+            since = begin_of(g, x, gap_at(g, n, x, t, place))
+            move_between(g, x, c, t, d, since, place, BRING)
+            return
+
+
+@inner
+def move_between(
+    g: Static, x: Decisions, c: Chance, t: int, d: int, since: int, place: int, how: int
+) -> None:
+    """Have t on d after one of the ops from `since` on and before the op at `place`."""
+    if since < place:
+        to = last_chance(g, x, t, since, place)
+        if to < 0 or below(c, 2) == 0:
+            to = since + below(c, place - since)
+        change(x, c, AHEAD, x.order[to], moved(t, d, len(g.device), how))
+
+
+@inner
+def last_chance(g: Static, x: Decisions, t: int, since: int, place: int) -> int:
+    """Place before something that t is made from is overwritten, from `since` on; -1 if it is not."""
+    i = g.tensor[t].producer
+    to = place
+    if i >= 0:
+        for k in range(g.op[i].read_at, g.op[i + 1].read_at):
+            update = g.tensor[g.read[k]].updater
+            if update >= 0 and since < x.position[update] < to:
+                to = x.position[update]
+    return to - 1 if to < place else -1
+
+
+@inner
+def make_way_here(x: Decisions, w: Work, c: Chance, step: int, devices: int) -> None:
+    """What returns to the device of a step for its op returns one op earlier.
+
+    So it leaves the device where it waited before something else goes there.
+    """
+    place, d = w.step[step].place, w.step[step].src
+    s = step - 1
+    while place > 0 and s >= 0 and w.step[s].place == place:
+        if w.step[s].kind == 1 and w.step[s].dst == d:
+            change(x, c, AHEAD, x.order[place - 1], moved(w.step[s].item, d, devices, BRING))
+            return
+        s -= 1

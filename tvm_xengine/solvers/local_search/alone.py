@@ -1,0 +1,28 @@
+"""The search without a proof beside it, as a solver of its own."""
+
+from __future__ import annotations
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult
+
+
+def search_alone(problem: Problem, request: Request) -> SolveResult:
+    """The best schedule found until the time limit; the bound is every op at its cheapest.
+
+    It ends early only at that bound, so give a time limit.
+    """
+    floor = 0.0
+    if request.objective is not Objective.MAKESPAN:
+        floor = index_problem(problem, request.objective).cheapest
+    schedule = search(
+        problem,
+        objective=request.objective,
+        limits=Limits(max(request.remaining_s, 1e-3)),
+        seed=request.seed,
+        start=request.start,
+        on_improvement=lambda value, _: request.say(f"search: {value:g}"),
+    )
+    return conclude(problem, request, schedule, Proof(floor), solver="search")

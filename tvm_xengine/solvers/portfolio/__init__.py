@@ -1,0 +1,1 @@
+"""The default solver: local search and lower bounds that inform each other."""

@@ -1,0 +1,86 @@
+"""The default solver: cheap answers first, then search and proof side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.exact import tight
+from tvm_xengine.solvers.exhaustive import solve_exhaustively
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.portfolio.incumbent import Incumbent
+from tvm_xengine.solvers.portfolio.prover import is_closed
+from tvm_xengine.solvers.published.baselines.placed import keep_all
+from tvm_xengine.solvers.reach import cut_off
+from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
+from tvm_xengine.solvers.working_set import working_sets
+
+_TINY_OPS = 6
+_TINY_LIMIT_S = 3.0
+"""Up to so many ops exhaustive search is tried first, for so long."""
+
+
+def solve_automatically(problem: Problem, request: Request) -> SolveResult:
+    """The best of keep-everything, greedy, search and, where the size allows, the exact model.
+
+    Bounds are proven beside the search, and it stops as soon as the gap asked for is proven.
+    The proof is for every schedule where possible, else for the graph's order of first runs;
+    the result's scope says which.
+    """
+    sets = working_sets(problem)
+    if sets.is_infeasible():
+        proof = Proof(0.0, is_infeasible=True)
+        return conclude(problem, request, None, proof, solver="auto", message=sets.binding())
+    if cut := cut_off(problem):
+        proof = Proof(0.0, is_infeasible=True)
+        return conclude(problem, request, None, proof, solver="auto", message=cut)
+    best = Incumbent(problem, request)
+    best.offer(request.start, "start")
+    best.offer(keep_all(problem, request), "keep-all")
+    floor = Proof(_floor(problem, request))
+    if best.value is not None and is_closed(best.value, floor, request):
+        return _concluded(best, floor, "")
+    tiny = _solve_tiny(problem, request)
+    if tiny is not None:
+        return tiny
+    from tvm_xengine.solvers.portfolio.beside import (
+        search_and_prove,  # compiled code, seconds to load
+    )
+
+    proof, message = search_and_prove(best)
+    return _concluded(best, proof, message)
+
+
+def _solve_tiny(problem: Problem, request: Request) -> SolveResult | None:
+    """The proven optimum of a graph of a few ops; None for others, or when it takes too long."""
+    if len(problem.graph.ops) > _TINY_OPS or request.objective is Objective.MAKESPAN:
+        return None
+    limits = Limits(min(_TINY_LIMIT_S, request.remaining_s))
+    result = solve_exhaustively(problem, objective=request.objective, limits=limits)
+    if result.status is Status.NO_SOLUTION:
+        return None
+    return replace(result, solver="auto (exhaustive)")
+
+
+def _floor(problem: Problem, request: Request) -> float:
+    """A bound without any search: every required op at its cheapest."""
+    if request.objective is Objective.MAKESPAN:
+        return 0.0
+    return index_problem(problem, request.objective).cheapest
+
+
+def _concluded(best: Incumbent, proof: Proof, message: str) -> SolveResult:
+    sentences = [message] if message else []
+    if proof.scope is Scope.GIVEN_ORDER:
+        sentences.append(f"the bound holds for {proof.scope.value}")
+    if proof.scope is Scope.STAGE_MODEL:
+        sentences.append(f"the bound holds for {tight.SCOPE}")
+    return conclude(
+        best.problem,
+        best.request,
+        best.schedule,
+        proof,
+        solver=f"auto ({best.source})" if best.source else "auto",
+        message="; ".join(sentences),
+    )

@@ -1,0 +1,225 @@
+"""Proven lower bounds on any size of graph, by relaxations with more and more moments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome, RunProgram
+from tvm_xengine.solvers.backends.process import BackendRun
+from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.relaxation.choose import (
+    SMALL_OPS,
+    exceeding_on,
+    neediest,
+    next_moments,
+    pressed_ops,
+    spread,
+    trunk_of,
+    with_suggested,
+)
+from tvm_xengine.solvers.relaxation.encode import encode_moments
+from tvm_xengine.solvers.relaxation.lifting import lifted
+from tvm_xengine.solvers.relaxation.periods import ancestor_bits, positions_in_every_order
+from tvm_xengine.solvers.relaxation.relaxations import Relaxations
+from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
+from tvm_xengine.solvers.request import Proof, Request
+from tvm_xengine.solvers.result import Objective, Scope
+
+_MAX_COLUMNS = 60_000
+"""Relaxations with more columns than this are not attempted."""
+_GAP_SHARE = 0.2
+_ROUGH_GAP_RATIO = 5e-3
+_LARGER_GAP_RATIO = 2e-3
+"""The first relaxation is solved to the one gap at most, those with better chosen moments to the
+other: where no candidate lifts them any more, what is left of the gap is all there is to prove."""
+_FINEST_GAP_RATIO = 1e-4
+_AGAIN_SHARE = 0.8
+"""Where more moments ask for too much time, the last that did not are solved to this gap, in this
+share of what is left of the time."""
+_LEAST_SOLVE_S = 3.0
+_SOLVE_SHARE = 0.3
+_SMALL_SOLVE_SHARE = 0.7
+"""One relaxation gets this share of what is left of the time, but a few seconds at least; on small
+graphs, where one that is solved to its end proves more than another with more moments, the second.
+"""
+
+_LIFT_SHARE = 0.1
+"""Choosing among moments by their linear relaxations gets this share of what is left of the time."""
+
+OnSolution = Callable[
+    [MomentModel, NDArray[np.float64], Schedule | None], NDArray[np.float64] | None
+]
+"""Told a relaxation, its solution and a schedule of the same order to stay close to, if any; says
+how much of a budget carrying it out would ask for around the first run of each op, shape (n,),
+or None where it cannot be carried out."""
+
+Proposal = tuple[Schedule, set[int]]
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What a series of bounds asks and tells the search beside it.
+
+    Attributes
+    ----------
+    incumbent
+        The best (value, schedule) so far, or None.
+    suggested
+        Ops that sufficed as moments elsewhere.
+    proposed
+        A schedule in a new order that is cheap and may fit the budgets after some changes, and the
+        moments at which it does; once.
+    """
+
+    incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
+    on_solution: OnSolution = lambda _model, _x, _near: None
+    suggested: Callable[[], set[int]] = set
+    proposed: Callable[[], Proposal | None] = lambda: None
+
+
+def bounds(
+    problem: Problem,
+    request: Request,
+    *,
+    scope: Scope = Scope.EVERY_SCHEDULE,
+    listener: Listener | None = None,
+    run: RunProgram | None = None,
+    run_aside: RunProgram | None = None,
+) -> Iterator[Proof]:
+    """Bounds that never fall, each proven for `scope`; ends when nothing is left to try.
+
+    The first is the sum of every op at its cheapest (for the makespan: the critical path).
+    Then relaxations follow with more and more moments. Where a solution can be carried out,
+    the next moments are among those at which it asks for more than the budgets: the ones that lift
+    the linear relaxation, or where none does those that ask for most; else they are spread over
+    the ops at whose first runs memory is pressed.
+
+    Parameters
+    ----------
+    run
+        Solves a program, by default with HiGHS in a worker process.
+    run_aside
+        The same for programs whose bounds say nothing about the schedules.
+    """
+    is_makespan = request.objective is Objective.MAKESPAN
+    weighed = Objective.COST if is_makespan else request.objective
+    indexed = index_problem(problem, weighed)
+    run, listener = run or _run_highs, listener or Listener()
+    run_aside = run_aside or run
+    relaxations = Relaxations(indexed, scope, is_makespan)
+    bound = critical_path(indexed) if is_makespan else indexed.cheapest
+    yield Proof(bound, scope)
+    best = listener.incumbent()
+    pressed = pressed_ops(indexed, best[1] if best else None)
+    time_share = _SMALL_SOLVE_SHARE if indexed.op_count <= SMALL_OPS else _SOLVE_SHARE
+    trunk: list[int] = []
+    if scope is Scope.EVERY_SCHEDULE:
+        trunk = trunk_of(indexed, {op for op, _ in pressed})
+        pressed = [(op, share) for op, share in pressed if op in trunk]
+    moments = set(spread(pressed, 1)) if pressed else set()
+    moments |= neediest(indexed, [op for op, _ in pressed])
+    tried: set[frozenset[int]] = set()
+    solved: set[int] = set()
+    is_again = False
+    while moments and (is_again or frozenset(moments) not in tried):
+        tried.add(frozenset(moments))
+        is_over = request.elapsed_s > request.limits.time_limit_s
+        if is_over or relaxations.columns(len(moments)) > _MAX_COLUMNS:
+            return
+        model = relaxations.at(moments)
+        best = listener.incumbent()
+        largest_gap = _ROUGH_GAP_RATIO if len(tried) == 1 else _LARGER_GAP_RATIO
+        gap = worthwhile_gap(indexed, best, bound, largest_gap)
+        options = BackendOptions(
+            time_limit_s=max(_LEAST_SOLVE_S, time_share * request.remaining_s),
+            gap_ratio=_FINEST_GAP_RATIO if is_again else gap,
+            start=encode_moments(model, best[1]) if best and not is_makespan else None,
+            seed=request.seed,
+        )
+        answer = run(model.program, options, bound)
+        if answer.outcome is Outcome.INFEASIBLE:
+            yield Proof(bound, scope, is_infeasible=True)
+            return
+        is_higher = math.isfinite(answer.bound) and answer.bound > bound
+        if is_higher:
+            bound = answer.bound
+            request.say(f"bound {bound:g} from {len(moments)} moments, for {scope.value}")
+        pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
+        yield Proof(bound, scope)
+        if answer.outcome is Outcome.OPTIMAL and options.gap_ratio > _FINEST_GAP_RATIO:
+            solved = moments
+        elif solved and not is_higher:
+            moments, solved, is_again, time_share = solved, set(), True, _AGAIN_SHARE
+            continue
+        is_again = False
+        grown = moments
+        if trunk and indexed.op_count > SMALL_OPS:
+            grown = lifted(
+                relaxations,
+                moments,
+                exceeding_on(trunk, pressure),
+                run=run_aside,
+                limit_s=_LIFT_SHARE * request.remaining_s,
+            )
+        if grown == moments:
+            grown = next_moments(moments, pressed, pressure, relaxations.ancestors, trunk)
+        moments = grown
+        if trunk:
+            moments = with_suggested(moments, listener.suggested(), trunk, relaxations.ancestors)
+
+
+def bound_of_open_order(
+    problem: Problem, request: Request, *, listener: Listener, run: RunProgram
+) -> Proof:
+    """A bound for every schedule by one relaxation that looks at memory at each first run.
+
+    It leaves their order open, so it grows with the square of the number of ops.
+    """
+    indexed = index_problem(problem, request.objective)
+    model = formulate_moments(indexed, positions_in_every_order(indexed, ancestor_bits(indexed)))
+    best = listener.incumbent()
+    start = encode_moments(model, best[1]) if best else None
+    options = BackendOptions(request.remaining_s, 0.0, start=start, seed=request.seed)
+    answer = run(model.program, options, indexed.cheapest)
+    if answer.x is not None:
+        listener.on_solution(model, answer.x, None)
+    is_infeasible = answer.outcome is Outcome.INFEASIBLE
+    bound = indexed.cheapest if is_infeasible else max(indexed.cheapest, answer.bound)
+    return Proof(bound, Scope.EVERY_SCHEDULE, is_infeasible)
+
+
+def worthwhile_gap(
+    indexed: IndexedProblem,
+    best: tuple[float, Schedule] | None,
+    bound: float,
+    largest_ratio: float = _ROUGH_GAP_RATIO,
+) -> float:
+    """The relative gap to which a relaxation is worth solving, at most `largest_ratio`."""
+    if indexed.op_count <= SMALL_OPS:
+        return 0.0
+    if best is None:
+        return largest_ratio
+    gap = (best[0] - bound) / max(best[0], 1e-12)
+    return float(min(largest_ratio, max(1e-6, _GAP_SHARE * gap)))
+
+
+def critical_path(indexed: IndexedProblem) -> float:
+    """Time of the longest chain of ops, each on its fastest device and copies for free."""
+    fastest = indexed.run_weight.min(axis=1)
+    ends = np.zeros(indexed.op_count)
+    for i, tensors in enumerate(indexed.reads):
+        producers = [int(indexed.producer[j]) for j in tensors if indexed.producer[j] >= 0]
+        ends[i] = fastest[i] + max((ends[u] for u in producers), default=0.0)
+    return float(ends.max())
+
+
+def _run_highs(program: Program, options: BackendOptions, floor: float) -> Answer:
+    return BackendRun("highs", program, options, floor=floor).answer()

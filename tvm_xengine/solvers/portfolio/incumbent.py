@@ -1,0 +1,40 @@
+"""The best schedule so far, shared by what searches and what proves."""
+
+from __future__ import annotations
+
+import threading
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.request import Request
+
+
+class Incumbent:
+    """The best schedule offered so far, from any thread."""
+
+    def __init__(self, problem: Problem, request: Request) -> None:
+        self.problem = problem
+        self.request = request
+        self.schedule: Schedule | None = None
+        self.value: float | None = None
+        self.source = ""
+        self._lock = threading.Lock()
+
+    def offer(self, schedule: Schedule | None, source: str, value: float | None = None) -> None:
+        """Take `schedule` if the referee accepts it and it is better.
+
+        `value` is what the referee has said already, if it has.
+        """
+        if value is None:
+            value = self.request.value_of(self.problem, schedule)
+        with self._lock:
+            if value is not None and (self.value is None or value < self.value):
+                self.schedule, self.value, self.source = schedule, value, source
+                self.request.say(f"{source}: {value:g}")
+
+    def snapshot(self) -> tuple[float, Schedule] | None:
+        """(value, schedule) of the best so far."""
+        with self._lock:
+            if self.value is None or self.schedule is None:
+                return None
+            return self.value, self.schedule

@@ -1,0 +1,1 @@
+"""Published models and heuristics, as their papers state them."""

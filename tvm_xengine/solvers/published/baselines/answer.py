@@ -1,0 +1,39 @@
+"""Answers of the baselines, in the form of every solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.published.baselines.checkpointing import (
+    recompute_all,
+    revolve,
+    rotor,
+    sqrt_checkpointing,
+)
+from tvm_xengine.solvers.published.baselines.placed import keep_all
+from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.result import Objective, SolveResult
+
+
+def answer_baseline(problem: Problem, request: Request, name: str) -> SolveResult:
+    """What the baseline of that name finds; its bound is every op at its cheapest."""
+    schedule = baselines()[name](problem, request)
+    is_makespan = request.objective is Objective.MAKESPAN
+    bound = 0.0 if is_makespan else index_problem(problem, request.objective).cheapest
+    return conclude(problem, request, schedule, Proof(bound), solver=name)
+
+
+def baselines() -> dict[str, Callable[[Problem, Request], Schedule | None]]:
+    """Every baseline by name."""
+    return {
+        "greedy": lambda problem, request: greedy_schedule(problem, objective=request.objective),
+        "keep-all": keep_all,
+        "recompute-all": recompute_all,
+        "revolve": revolve,
+        "rotor": rotor,
+        "sqrt-n": sqrt_checkpointing,
+    }

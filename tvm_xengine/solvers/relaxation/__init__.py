@@ -1,0 +1,1 @@
+"""The time-point relaxation: lower bounds that enforce memory limits at selected points only."""

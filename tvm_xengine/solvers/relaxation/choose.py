@@ -1,0 +1,186 @@
+"""Where a relaxation looks at memory: the moments, and the tensors that it may neglect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.scheduling.residency import trace_residency
+from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.simulate import live_bytes
+from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.relaxation.periods import depend_on_each_other
+
+_PRESSED_RATIO = 0.9
+"""An op is a candidate for a moment if at its first run this much of a budget is asked for."""
+_NEGLIGIBLE_SHARE = 1e-3
+SMALL_OPS = 60
+"""Up to so many ops relaxations leave nothing out and are solved exactly."""
+
+
+def pressed_ops(indexed: IndexedProblem, incumbent: Schedule | None) -> list[tuple[int, float]]:
+    """(op, pressure) of the ops at whose first run memory is pressed, in order.
+
+    Pressure is what keeping everything would hold on the smallest device that computes, or what
+    the incumbent holds, as a share of the budget.
+    """
+    computing = indexed.can_run.any(axis=0)
+    pressure = _keep_all_units(indexed) / max(1.0, float(indexed.budget[computing].min()))
+    if incumbent is not None:
+        pressure = np.maximum(pressure, incumbent_pressure(indexed, incumbent))
+    return [(i, float(pressure[i])) for i in np.flatnonzero(pressure >= _PRESSED_RATIO).tolist()]
+
+
+def _keep_all_units(indexed: IndexedProblem) -> NDArray[np.float64]:
+    """Units of memory that are live at the first run of each op when nothing is dropped early."""
+    n = indexed.op_count
+    change = np.zeros(n + 1)
+    for j in range(indexed.tensor_count):
+        if indexed.update_of[j] >= 0:
+            continue
+        begin = max(int(indexed.producer[j]), 0)
+        end = (
+            n
+            if indexed.must_end_on[j] != -1 or indexed.updated_by[j] >= 0
+            else max([begin, *indexed.consumers[j]]) + 1
+        )
+        change[begin] += indexed.size[j]
+        change[min(end, n)] -= indexed.size[j]
+    workspace = np.where(indexed.can_run, indexed.workspace, np.iinfo(np.int64).max).min(axis=1)
+    return np.asarray(np.cumsum(change)[:n] + workspace, np.float64)
+
+
+def incumbent_pressure(indexed: IndexedProblem, incumbent: Schedule) -> NDArray[np.float64]:
+    problem = indexed.problem
+    live = live_bytes(problem, incumbent, trace_residency(problem, incumbent))
+    budget = {device.name: device.budget_bytes for device in problem.platform.devices}
+    index = indexed.op_index
+    pressure = np.zeros(indexed.op_count)
+    seen: set[str] = set()
+    for position, step in enumerate(incumbent.steps):
+        if isinstance(step, Compute) and step.op in index and step.op not in seen:
+            seen.add(step.op)
+            pressure[index[step.op]] = live[step.device][position] / budget[step.device]
+    return pressure
+
+
+def neediest(indexed: IndexedProblem, ops: Sequence[int]) -> set[int]:
+    """The op among `ops` that leaves least of a budget to what it does not touch; none of none."""
+    touched = [{*reads, *makes} for reads, makes in zip(indexed.reads, indexed.makes, strict=True)]
+    need = np.array([sum(indexed.size[j] for j in own) for own in touched])[:, None]
+    left = np.where(indexed.can_run, (indexed.budget - need - indexed.workspace), -np.inf)
+    share = (left / np.maximum(1, indexed.budget)).max(axis=1)
+    return {min(ops, key=lambda i: float(share[i]))} if len(ops) else set()
+
+
+def trunk_of(indexed: IndexedProblem, pressed: set[int]) -> list[int]:
+    """The chain of dependences that passes most of the pressed ops, and most ops beside."""
+    length = np.zeros(indexed.op_count)
+    before = np.full(indexed.op_count, -1)
+    for i, tensors in enumerate(indexed.reads):
+        producers = [int(indexed.producer[j]) for j in tensors if indexed.producer[j] >= 0]
+        if producers:
+            before[i] = max(producers, key=lambda u: length[u])
+            length[i] = length[before[i]]
+        length[i] += 1.0 if i in pressed else 1.0 / (1 + indexed.op_count)
+    chain: list[int] = []
+    at = int(length.argmax())
+    while at >= 0:
+        chain.append(at)
+        at = int(before[at])
+    return chain[::-1]
+
+
+def negligible_tensors(indexed: IndexedProblem) -> NDArray[np.bool_]:
+    """The smallest tensors, which together take a thousandth of a budget at most, shape (J,).
+
+    None on small graphs. Update results are as negligible as their state.
+    """
+    if indexed.op_count <= SMALL_OPS:
+        return np.zeros(indexed.tensor_count, np.bool_)
+    computing = indexed.can_run.any(axis=0)
+    smallest_first = np.argsort(indexed.size, kind="stable")
+    total = np.cumsum(indexed.size[smallest_first])
+    result = np.zeros(indexed.tensor_count, np.bool_)
+    result[smallest_first[total <= _NEGLIGIBLE_SHARE * indexed.budget[computing].min()]] = True
+    updates = np.flatnonzero(indexed.update_of >= 0)
+    result[updates] = result[indexed.update_of[updates]]
+    return result
+
+
+def next_moments(
+    moments: set[int],
+    pressed: Sequence[tuple[int, float]],
+    pressure: NDArray[np.float64] | None,
+    ancestors: Sequence[int],
+    trunk: Sequence[int],
+) -> set[int]:
+    """More moments: where a budget is exceeded most, else spread, else all of `pressed`.
+
+    With `ancestors`, those for every order, they stay a chain of dependences: an excess stands
+    for the op of the `trunk` that is next to it; where nothing is left there that fits, a new
+    chain begins.
+    """
+    over = _exceeding(pressure)
+    fresh = [op for op in over if op not in moments]
+    spread = _spread_out(pressed, moments)
+    if not ancestors:
+        return moments | (most_exceeded(fresh, 1 + len(moments) // 2, pressure) or spread)
+
+    def fits(op: int) -> bool:
+        return depend_on_each_other(ancestors, moments, op)
+
+    on_trunk = _next_to(trunk, over)
+    if fitting := {m: op for m, op in on_trunk.items() if m not in moments and fits(m)}:
+        chosen = most_exceeded(list(fitting.values()), 1 + len(moments) // 3, pressure)
+        return moments | {m for m, op in fitting.items() if op in chosen}
+    if fitting_fresh := [op for op in fresh if fits(op)]:
+        return moments | most_exceeded(fitting_fresh, 1, pressure)
+    if fitting_spread := [op for op in spread if fits(op)]:
+        return moments | set(fitting_spread)
+    return most_exceeded(fresh, 1, pressure) or moments
+
+
+def exceeding_on(trunk: Sequence[int], pressure: NDArray[np.float64] | None) -> list[int]:
+    """Those of the trunk that are next to an op at which a budget is exceeded, in order."""
+    return sorted(_next_to(trunk, _exceeding(pressure)))
+
+
+def with_suggested(
+    moments: set[int], suggested: set[int], trunk: Sequence[int], ancestors: Sequence[int]
+) -> set[int]:
+    """`moments`, a chain of dependences, and those next to `suggested` on the trunk that fit."""
+    on_trunk = _next_to(trunk, suggested)
+    return moments | {op for op in on_trunk if depend_on_each_other(ancestors, moments, op)}
+
+
+def _exceeding(pressure: NDArray[np.float64] | None) -> list[int]:
+    return [] if pressure is None else np.flatnonzero(pressure > 1.0).tolist()
+
+
+def _next_to(trunk: Sequence[int], ops: Iterable[int]) -> dict[int, int]:
+    """Those of the trunk that are next to one of `ops`, and the last such op of each."""
+    return {min(trunk, key=lambda m: abs(m - op)): op for op in ops} if trunk else {}
+
+
+def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[int]:
+    """About as many more of the pressed ops as there are moments, or all that are left."""
+    count = min(len(pressed), 2 * len(moments) + 1)
+    every = {op for op, _ in pressed}
+    return (set(spread(pressed, count)) - moments) or (every - moments)
+
+
+def most_exceeded(ops: list[int], count: int, pressure: NDArray[np.float64] | None) -> set[int]:
+    """`count` of the ops, far from each other, each the most pressed of its part."""
+    if pressure is None or not ops:
+        return set()
+    parts = np.array_split(np.array(ops, np.int64), min(count, len(ops)))
+    return {max(part.tolist(), key=lambda op: float(pressure[op])) for part in parts}
+
+
+def spread(pressed: Sequence[tuple[int, float]], count: int) -> list[int]:
+    """`count` of the (op, pressure) pairs: evenly spread, each the most pressed of its part."""
+    parts = np.array_split(np.arange(len(pressed)), count)
+    return [pressed[max(part.tolist(), key=lambda q: pressed[q][1])][0] for part in parts]

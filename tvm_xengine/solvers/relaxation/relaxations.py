@@ -1,0 +1,68 @@
+"""The moment relaxations of a problem, by their moments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.relaxation.choose import negligible_tensors
+from tvm_xengine.solvers.relaxation.periods import (
+    ancestor_bits,
+    depend_on_each_other,
+    periods_in_every_order,
+    periods_in_given_order,
+)
+from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
+from tvm_xengine.solvers.result import Scope
+
+
+@dataclass(frozen=True)
+class Relaxations:
+    """One for every set of moments, each proven for the same schedules.
+
+    Attributes
+    ----------
+    scope
+        Every schedule, for which moments must be a chain of dependences, or the given order.
+    """
+
+    indexed: IndexedProblem
+    scope: Scope
+    is_makespan: bool = False
+
+    @cached_property
+    def neglected(self) -> NDArray[np.bool_]:
+        """Tensors that take no bytes in it, shape (J,)."""
+        return negligible_tensors(self.indexed)
+
+    @cached_property
+    def ancestors(self) -> tuple[int, ...]:
+        """For each op, as bits, what must have run before; empty where the order is given."""
+        return ancestor_bits(self.indexed) if self.scope is Scope.EVERY_SCHEDULE else ()
+
+    def at(self, moments: Collection[int]) -> MomentModel:
+        """The relaxation with these moments."""
+        ordered = sorted(moments)
+        if self.scope is Scope.EVERY_SCHEDULE:
+            periods = periods_in_every_order(self.indexed, ordered, self.ancestors)
+        else:
+            periods = periods_in_given_order(self.indexed, ordered)
+        return formulate_moments(
+            self.indexed, periods, is_makespan=self.is_makespan, neglected=self.neglected
+        )
+
+    def columns(self, count: int) -> int:
+        """About how many columns it has with `count` moments."""
+        indexed = self.indexed
+        tensors = int((~self.neglected).sum())
+        per_period = indexed.device_count * (indexed.op_count + tensors)
+        return (count + 1) * (per_period + len(indexed.links) * tensors)
+
+    def fits(self, moments: Collection[int], op: int) -> bool:
+        """Whether `op` makes a chain of dependences with the moments, where it must."""
+        return not self.ancestors or depend_on_each_other(self.ancestors, moments, op)

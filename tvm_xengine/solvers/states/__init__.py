@@ -1,1 +1,0 @@
-"""The proven optimum of small graphs: shortest paths over what is resident where (A*)."""
