@@ -50,8 +50,8 @@ generated and for library kernels."""
 class BoostedTrees:
     """XGBoost on two views of a kernel, whose predictions are averaged as logarithms.
 
-    One view is the kernel as a whole (`tvm_xengine.cost_models.models.whole_view`): the logarithm of
-    time / work. The other is the sum over its loop bodies (`tvm_xengine.cost_models.models.body_sum`). Trees cannot
+    One view is the kernel as a whole (`whole_view`): the logarithm of
+    time / work. The other is the sum over its loop bodies (`body_sum`). Trees cannot
     extrapolate, but rates vary within bounds however large a kernel is, so large kernels can be
     predicted from small ones. The interval is a locally weighted split-conformal one (Lei et al.,
     JASA 2018, section 5.2): residuals of families that were held out, divided by the

@@ -9,7 +9,7 @@ import tvm
 from tvm.target import Target
 
 from tests.passes.test_split_groups import Nothing
-from tvm_xengine.aot import kernels
+from tvm_xengine.aot.plan import kernels
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
 from tvm_xengine.compile.pipeline import make_problem, plan_keep_everything
 from tvm_xengine.frontends.load import load_model

@@ -14,7 +14,8 @@ import pytest
 from tvm import rpc, tirx
 
 from tests.kernels.kernels import BASELINE, matmul, scale_and_shift
-from tvm_xengine.cost_models.measure.measure import measure_kernels, rpc_timer
+from tvm_xengine.cost_models.measure import rpc_timer
+from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.measure.timing import Effort

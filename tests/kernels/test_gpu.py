@@ -13,10 +13,10 @@ from tvm.support import cc
 
 from tests.kernels.emulated_gpu import EmulatedGpu
 from tests.kernels.kernels import centred_twice, matmul, momentum, reversed_copy, run_kernel
-from tvm_xengine.codegen import device_kernel
 from tvm_xengine.errors import InvalidPlatformError, UnsupportedModuleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.zoo.layers import build_network
+from tvm_xengine.kernels import device_kernel
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.store.compile import compile_kernels, device_source

@@ -1,1 +1,1 @@
-"""The scheduling problem and its solutions in plain numbers: graph, platform, schedule, validation, arenas."""
+"""The scheduling problem and its solutions in plain numbers: graph, platform, schedule, validation."""

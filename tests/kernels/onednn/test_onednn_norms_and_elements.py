@@ -20,8 +20,8 @@ from tests.kernels.onednn.test_onednn_rows_and_windows import SLOW, named, optio
 from tvm_xengine.kernels.onednn.elementwise import ELEMENTWISE
 from tvm_xengine.kernels.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.kernels.sources import available_sources, prepare_from
-from tvm_xengine.kernels.te import normalisation as norms
 from tvm_xengine.kernels.te.elementwise import derivative_kernel
+from tvm_xengine.kernels.te.norms import batch_norm as norms
 from tvm_xengine.kernels.te.pooling import (
     adaptive_avg_pool_backward,
     avg_pool_backward,
