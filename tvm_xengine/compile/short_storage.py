@@ -98,5 +98,5 @@ def _in_short_storage(
     names = [param.name for param in func.params[len(func.params) - len(values) :]]
     if values:
         mod = mod.clone()
-        mod[func_name] = func.without_attrCONSTANTS_ATTR, PARAMETER, TRAIN_STEP, StepSignature
+        mod[func_name] = func.without_attr(CONSTANTS_ATTR)
     return mod, {name: v.numpy() for name, v in zip(names, values, strict=True)}
