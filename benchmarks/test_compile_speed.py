@@ -1,6 +1,6 @@
 """How long compiling takes: the compiler's own stages on a thousand ops, and ResNet-50's step.
 
-The stages are not judged: their figures are printed, and what is asserted is that the result is
+The stages are not judged: their figures are recorded, and what is asserted is that the result is
 right. Run with ``make bench``.
 """
 
@@ -16,6 +16,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from benchmarks.record import record
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.passes.apply_schedule import ApplySchedule
@@ -61,10 +62,11 @@ def test_a_thousand_ops_are_extracted_scheduled_and_bound_in_seconds() -> None:
 
     def lap(name: str) -> None:
         clock.append(time.perf_counter())
-        print(f"{name:40s} {clock[-1] - clock[-2]:7.2f} s")
+        seconds = round(clock[-1] - clock[-2], 2)
+        record("compile_time", {"step": f"{OPS} ops", "stage": name, "seconds": seconds})
 
     mod = tvm.transform.Sequential([LowerToKernels(fuse=False)])(deep_step(OPS // 2))
-    lap("\nlower to kernels")
+    lap("lower to kernels")
     extraction = extract_graph(mod)
     lap("extract")
     assert len(extraction.graph.ops) == OPS
@@ -101,9 +103,9 @@ def test_importing_the_solvers_is_quick_and_loads_no_tvm() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
-    print(
-        f"\nimport tvm_xengine.solvers.solve in a new process {time.perf_counter() - start:.2f} s"
-    )
+    seconds = round(time.perf_counter() - start, 2)
+    row = {"step": "new process", "stage": "import tvm_xengine.solvers.solve", "seconds": seconds}
+    record("compile_time", row)
     assert done.stdout.strip() == "False"
 
 
@@ -114,5 +116,8 @@ def test_resnet50_compiles_in_minutes_and_loads_in_seconds(tmp_path: Path) -> No
     for what, most_s in (("cold", COLD_S), ("warm", WARM_S)):
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout)
-        print(f"\nresnet50, {what}: {done.stdout.strip()}")
+        for stage in ("imports_s", "training_s", "lowering_s", "kernels_s", "total_s"):
+            name = f"{stage.removesuffix('_s')}, {what} kernel store"
+            seconds = round(found[stage], 2)
+            record("compile_time", {"step": "resnet50", "stage": name, "seconds": seconds})
         assert found["total_s"] < most_s

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.record import record
 from tests.aot.examples import MODELS, attention, export, facts_mlp, need_tools, tiny_mlp
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportReport
@@ -77,13 +77,13 @@ def test_memory_code_and_instructions(network: str, tmp_path: Path) -> None:
             "network": network,
             "optimize": optimize,
             "backend": backend,
-            "region_bytes": report.package.regions["sram"],
+            "arena_bytes": report.package.regions["sram"],
             "state_bytes": report.package.state_bytes,
             "code_bytes": report.code.text_bytes,
             "stack_bytes": report.code.stack_bytes,
             "instructions": counts[optimize, backend],
         }
-        print(json.dumps(row))
+        record("embedded", row)
     assert counts["speed", "llvm"] < counts["size", "c"]
 
 
@@ -129,11 +129,11 @@ def test_memory_beside_peers(network: str, tmp_path: Path) -> None:
         "bytes": total,
         "state_bytes": package.state_bytes,
         "batch_bytes": batch,
-        "executorch_bytes": EXECUTORCH_BYTES[network],
+        "peer_bytes": EXECUTORCH_BYTES[network],
         "code_bytes": report.code.text_bytes,
         "instructions": instructions(report, tmp_path),
     }
-    print(json.dumps(row))
+    record("embedded", {"optimize": "size", "backend": "c, beside a peer", **row})
     assert report.training.function.plan.schedule.recomputed_ops == 0
     assert total < EXECUTORCH_BYTES[network]
     if network == "facts_mlp":

@@ -1,13 +1,12 @@
 """How fast are our kernels, against PyTorch eager on one core in the same run?
 
 Both are timed by the CPU time of the calling thread, in turns, so that other load on the machine
-changes the ratio little. Run with ``-s`` to see the table.
+changes the ratio little.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 import pytest
 from tvm import te, topi
 
+from benchmarks.record import record
 from tvm_xengine.cost_models.measure.timing import call_of, example_arguments
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.store.compile import compile_kernels
@@ -212,9 +212,16 @@ def test_kernel_keeps_up_with_pytorch(case: Case) -> None:
     arguments = example_arguments(call_of(kernel))
     ours, eager = time_in_turns_us([lambda: compiled(*arguments), case.eager])
     ratio = ours / eager
-    sys.stdout.write(
-        f"\n{case.name:45} {ours:10.1f} us  PyTorch {eager:10.1f} us  ratio {ratio:5.2f}"
-        f"  workspace {kernel.workspace_bytes:8d} B  compiled in {compile_s:.2f} s"
+    record(
+        "kernels",
+        {
+            "kernel": case.name,
+            "ours_us": round(ours, 1),
+            "pytorch_us": round(eager, 1),
+            "ratio": round(ratio, 2),
+            "workspace_bytes": kernel.workspace_bytes,
+            "compile_s": round(compile_s, 2),
+        },
     )
     assert ratio <= MOST_TIMES_SLOWER
 

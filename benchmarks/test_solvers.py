@@ -1,10 +1,9 @@
-"""How good the solvers are, and how fast: one run, the same graphs, the same referee.
+"""How good the solvers are, and how fast, on graphs of real training steps.
 
 Run with ``python -m pytest benchmarks/test_solvers.py -m slow -s`` (under 25 minutes on two
 quiet cores). With ``TVM_XENGINE_BENCH=full`` in the environment every network meets every
-platform and budget, which takes hours. Each solve prints a row and appends it to
-``build/solvers.tsv``, so that a run that is cut off loses nothing. Values are divided by the
-sum of every op at its fastest. Times on a loaded machine say little.
+platform and budget, which takes hours. Values are divided by the sum of every op at its fastest
+device. Times on a loaded machine say little.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from benchmarks.record import record
 from benchmarks.training_graphs import PLATFORMS, problem_of
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.scheduling.problem import Problem
@@ -26,7 +25,6 @@ from tvm_xengine.solvers.solve import solve
 pytestmark = pytest.mark.slow
 
 IS_FULL = os.environ.get("TVM_XENGINE_BENCH") == "full"
-TABLE = Path(__file__).parent.parent / "build" / "solvers.tsv"
 BASELINES = ("keep-all", "recompute-all", "sqrt-n", "revolve", "rotor", "greedy")
 FORMULATIONS = ("checkmate", "checkmate-rounding", "xengine-highs", "tight", "retention")
 RATIOS: tuple[float | None, ...] = (0.9, 0.7, 0.5, 0.3, None)
@@ -80,27 +78,23 @@ def solved(
     started = time.perf_counter()
     result = solve(problem, solver, objective=objective, limits=limits)
     network, platform, ratio = case
-    row = (
-        network,
-        len(problem.graph.ops),
-        platform,
-        "minimum" if ratio is None else ratio,
-        solver,
-        objective.value,
-        result.status.value,
-        "-" if result.value is None else f"{result.value / problem.cheapest_us:.4f}",
-        f"{result.bound / problem.cheapest_us:.4f}",
-        "-" if result.gap is None else f"{100 * result.gap:.2f} %",
-        f"{time.perf_counter() - started:.1f} s",
-        result.scope.value,
-        result.solver,
+    record(
+        "solvers",
+        {
+            "network": network,
+            "ops": len(problem.graph.ops),
+            "platform": platform,
+            "ratio": "minimum" if ratio is None else ratio,
+            "solver": solver,
+            "objective": objective.value,
+            "status": result.status.value,
+            "value": None if result.value is None else result.value / problem.cheapest_us,
+            "bound": result.bound / problem.cheapest_us,
+            "gap": None if result.gap is None else f"{100 * result.gap:.2f} %",
+            "seconds": round(time.perf_counter() - started, 1),
+            "scope": result.scope.value,
+        },
     )
-    line = "\t".join(map(str, row)) + "\n"
-    sys.stdout.write(line)
-    sys.stdout.flush()
-    TABLE.parent.mkdir(exist_ok=True)
-    with TABLE.open("a", encoding="utf-8") as table:
-        table.write(line)
     return result
 
 

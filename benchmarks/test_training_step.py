@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch")
 
 from torch._inductor.exc import InductorError  # noqa: E402
 
+from benchmarks.record import record  # noqa: E402
 from benchmarks.step_networks import CASES, Case, module_of  # noqa: E402
 from benchmarks.torch_memory import (  # noqa: E402
     RATE,
@@ -83,7 +84,7 @@ def test_step_keeps_up_with_pytorch(case: Case) -> None:
             steps[label] = our_step(lowered, plan, training, eager)
             arenas[label] = plan.arenas.arena_bytes["cpu"]
     times_ms = time_in_turns_ms(steps)
-    print_rows(case, times_ms, arenas)
+    record_rows(case, "keep-all", times_ms, arenas)
     assert times_ms["auto"] <= MOST_TIMES_SLOWER * times_ms["eager"]
     assert times_ms["tir"] <= MOST_TIMES_SLOWER_GENERATED * times_ms["eager"]
 
@@ -117,8 +118,7 @@ def test_half_of_pytorchs_memory(case: Case) -> None:
     except InductorError as error:
         print(f"\n{case.name:14} torch.compile does not work here: {str(error).splitlines()[0]}")
     times_ms = time_in_turns_ms(steps)
-    print_rows(case, times_ms, peaks)
-    print(f"\n{case.name:14} half of eager: {half_bytes / 2**20:.1f} MiB")
+    record_rows(case, f"half of eager, {half_bytes / 2**20:.1f} MiB", times_ms, peaks)
     for label in times_ms.keys() - {"eager", "ours"}:
         assert times_ms["ours"] < times_ms[label]
         assert peaks["ours"] <= max(half_bytes, peaks[label])
@@ -160,12 +160,22 @@ def our_step(lowered: LoweredStep, plan: Plan, training: TrainingStep, like: Tor
     return lambda: executable.step(given)
 
 
-def print_rows(case: Case, times_ms: Mapping[str, float], memory_bytes: Mapping[str, int]) -> None:
+def record_rows(
+    case: Case, memory: str, times_ms: Mapping[str, float], memory_bytes: Mapping[str, int]
+) -> None:
     for label, time_ms in times_ms.items():
-        ratio = time_ms / times_ms["eager"]
-        memory = f"{memory_bytes[label] / 2**20:7.1f} MiB" if label in memory_bytes else ""
-        print(
-            f"\n{case.name:14} {label:20} {time_ms:9.1f} ms  ratio {ratio:5.2f}  {memory}", end=""
+        peak_mib = round(memory_bytes[label] / 2**20, 1) if label in memory_bytes else None
+        record(
+            "training_steps",
+            {
+                "network": case.name,
+                "memory": memory,
+                "step": label,
+                "threads": THREADS,
+                "ms": round(time_ms, 1),
+                "ratio": round(time_ms / times_ms["eager"], 2),
+                "peak_mib": peak_mib,
+            },
         )
 
 

@@ -17,7 +17,8 @@ from tests.networks.registry import networks
 from tests.networks.table import write_table
 
 ROOT = Path(__file__).parent.parent.parent
-RESULTS = ROOT / "benchmarks" / "networks.jsonl"
+RESULTS = ROOT / "benchmarks" / "results" / "networks.jsonl"
+PAGE = ROOT / "docs" / "results" / "networks.md"
 STAGES: Mapping[str, Callable[..., Any]] = {
     "sizes": count,
     "float64": compared,
@@ -51,7 +52,7 @@ def main() -> int:
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             failed.append(f"{name}: {stage}")
         print(f"    {time.monotonic() - start_s:.0f} s", flush=True)
-        write_table(ROOT / "README.md", list(known.values()), figures())
+        write_table(PAGE, list(known.values()), figures())
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0

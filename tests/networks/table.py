@@ -1,4 +1,4 @@
-"""The table of networks in the README."""
+"""The page of networks in docs/results."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Figures = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By network and stage, what was measured."""
 
 
-def write_table(readme: Path, networks: Sequence[Network], figures: Figures) -> None:
+def write_table(page: Path, networks: Sequence[Network], figures: Figures) -> None:
     """Put a row for every network that has figures between the markers of the file."""
-    text = readme.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"{readme} has no lines {BEGIN!r} and {END!r} to write the table between")
+        raise ValueError(f"{page} has no lines {BEGIN!r} and {END!r} to write the table between")
     rows = [_row(network, figures[network.name]) for network in networks if network.name in figures]
     table = "\n".join([_line(_HEADER), _line(["---"] * len(_HEADER)), *rows])
-    readme.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
 
 
 def _row(network: Network, stages: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,11 +1,11 @@
-"""The networks of the README are exact, and small in ops."""
+"""The networks of docs/results are exact, and small in ops."""
 
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.networks.__main__ import ROOT, figures
+from tests.networks.__main__ import PAGE, figures
 from tests.networks.figures import compared, count
 from tests.networks.network import Network
 from tests.networks.registry import networks
@@ -33,12 +33,11 @@ def test_recorded_figures_meet_the_bars() -> None:
             assert (row["directional"] or 0) <= DIRECTIONAL_BAR, row
 
 
-def test_the_table_of_the_readme_is_the_one_of_the_figures(tmp_path: Path) -> None:
-    readme = ROOT / "README.md"
-    copy = tmp_path / "README.md"
-    copy.write_text(readme.read_text(encoding="utf-8"), encoding="utf-8")
+def test_the_page_shows_the_recorded_figures(tmp_path: Path) -> None:
+    copy = tmp_path / PAGE.name
+    copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     write_table(copy, list(networks().values()), figures())
-    assert copy.read_text(encoding="utf-8") == readme.read_text(encoding="utf-8")
+    assert copy.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

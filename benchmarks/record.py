@@ -1,0 +1,64 @@
+"""Records rows of figures, each with the commit, machine, versions and date that it was taken with."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("apache-tvm", "torch", "highspy", "onednn-cpu-gomp")
+
+Cell = str | int | float | None
+
+
+def record(table: str, row: Mapping[str, Cell]) -> None:
+    """Print a row and append it to ``results/TABLE.jsonl``; a run that is cut off keeps its rows."""
+    sys.stdout.write("  ".join(f"{name}={value}" for name, value in row.items()) + "\n")
+    sys.stdout.flush()
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"{table}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**row, "_run": _run()}) + "\n")
+
+
+@cache
+def _run() -> dict[str, str]:
+    """What the figures of this process depend on."""
+    return {
+        "commit": _output("git", "rev-parse", "--short", "HEAD"),
+        "machine": _processor(),
+        "versions": ", ".join(f"{name} {found}" for name in PACKAGES if (found := _version(name))),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+    }
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=RESULTS.parent)
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """Name of the processor and the number of its cores."""
+    name = platform.processor() or platform.machine()
+    facts = Path("/proc/cpuinfo")
+    if facts.exists():
+        lines = facts.read_text(encoding="utf-8").splitlines()
+        name = next(
+            (x.partition(":")[2].strip() for x in lines if x.startswith("model name")), name
+        )
+        cores = sum(line.startswith("processor") for line in lines)
+        return f"{name}, {cores} cores"
+    return name
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,135 @@
+"""``python -m benchmarks.tables``: write docs/results from the recorded rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import RESULTS
+
+PAGES = Path(__file__).parent.parent / "docs" / "results"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One page of results.
+
+    Attributes
+    ----------
+    text
+        At most five sentences: what is compared, how, and what the columns mean.
+    command
+        Measures the rows.
+    key
+        Columns that name a row; of rows with equal names the newest is shown.
+    """
+
+    name: str
+    title: str
+    text: str
+    command: str
+    key: tuple[str, ...]
+
+
+TABLES = (
+    Table(
+        "solvers",
+        "Solvers on graphs of real training steps",
+        "Each row is one solve with a time limit on the graph of a training step. `value` and `bound`"
+        " are divided by the sum of every op at its fastest device. `gap` is the proven relative"
+        " distance to the optimum, within the schedules that `scope` names. A ratio gives each device"
+        " its resident state and that share of the rest of what keep-all needs; `minimum` is just"
+        " above the working set.",
+        "python -m pytest benchmarks/test_solvers.py -m slow",
+        ("network", "platform", "ratio", "solver", "objective"),
+    ),
+    Table(
+        "kernels",
+        "Generated kernels against PyTorch eager",
+        "CPU time of the calling thread on one core, both sides in turns in one process. The ratio is"
+        " ours to PyTorch's; below 1 is faster than PyTorch.",
+        "python -m pytest benchmarks/test_kernels.py",
+        ("kernel",),
+    ),
+    Table(
+        "training_steps",
+        "Training steps against PyTorch",
+        "Forward, loss, backward and momentum update in float32, fastest of several rounds in turns in"
+        " one process. The ratio is to PyTorch eager; below 1 is faster. `peak_mib` of PyTorch is what"
+        " its allocator hands out during a step; ours is the whole arena. At half memory the peers are"
+        " activation checkpointing and `torch.compile` with a memory budget, tuned to the same bytes.",
+        "python -m pytest benchmarks/test_training_step.py -m slow",
+        ("network", "memory", "step"),
+    ),
+    Table(
+        "compile_time",
+        "Compile time",
+        "Wall-clock seconds of each stage, on a step of 1,000 ops and on ResNet-50 for two devices with"
+        " an empty and a filled kernel store.",
+        "python -m pytest benchmarks/test_compile_speed.py -m 'slow or not slow'",
+        ("step", "stage"),
+    ),
+    Table(
+        "embedded",
+        "Exported C on a Cortex-M7",
+        "Bytes and exact instruction counts of one training step under QEMU (`-icount`), SGD, batch 1,"
+        " nothing recomputed. `peer_bytes` is what ExecuTorch plans for the same step.",
+        "python -m pytest benchmarks/test_embedded.py -m slow",
+        ("network", "optimize", "backend"),
+    ),
+)
+
+
+def write(table: Table) -> None:
+    """Write the page of a table from its recorded rows."""
+    path = RESULTS / f"{table.name}.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    newest = {tuple(row.get(name) for name in table.key): row for row in rows}
+    page = [
+        f"# {table.title}",
+        "",
+        table.text,
+        "",
+        f"    {table.command}",
+        "    python -m benchmarks.tables",
+    ]
+    for run, group in _by_run(list(newest.values())).items():
+        page += ["", "; ".join(part for part in run if part), ""]
+        columns = [
+            name for name in dict.fromkeys(k for row in group for k in row) if name != "_run"
+        ]
+        page.append(_line(columns))
+        page.append(_line(["---"] * len(columns)))
+        page += [_line([_cell(row.get(name)) for name in columns]) for row in group]
+    PAGES.mkdir(parents=True, exist_ok=True)
+    (PAGES / f"{table.name}.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+
+
+def _by_run(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        run = row["_run"]
+        named = (run["date"], f"commit {run['commit']}", run["machine"], run["versions"])
+        groups.setdefault(named, []).append(row)
+    return groups
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and abs(value) >= 10_000:
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    for known in TABLES:
+        if (RESULTS / f"{known.name}.jsonl").exists():
+            write(known)
