@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench networks clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench tables networks clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -21,6 +21,9 @@ oracle: .stamp-dev
 
 bench: .stamp-dev
 	$(BIN)/python -m pytest benchmarks -s -m 'slow or not slow'
+
+tables: .stamp-dev
+	$(BIN)/python -m benchmarks.tables
 
 networks: .stamp-networks
 	$(BIN)/python -m tests.networks
