@@ -162,7 +162,7 @@ def _optimistic(costs: Costs) -> Costs:
     return {
         symbol: cost
         if cost.source in _MEASURED
-        else replace(cost, compute_us=max(cost.lo_us, 1e-3), lo_us=-1.0)
+        else replace(cost, compute_us=max(cost.lo_us, 1e-3), interval_us=None)
         for symbol, cost in costs.items()
     }
 

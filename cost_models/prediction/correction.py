@@ -119,7 +119,7 @@ class Correction:
         typical_us = self._typical_us(k) * math.exp(error)
         lo_us, hi_us = typical_us * math.exp(-half), typical_us * math.exp(half)
         mean_us = cost.compute_us * math.exp(error)
-        return replace(cost, compute_us=min(max(mean_us, lo_us), hi_us), lo_us=lo_us, hi_us=hi_us)
+        return replace(cost, compute_us=min(max(mean_us, lo_us), hi_us), interval_us=(lo_us, hi_us))
 
 
 def _fit(

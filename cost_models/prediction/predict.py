@@ -125,7 +125,7 @@ def _library_cost(kernel: DeviceKernel) -> OpCost:
     time_us = max(arithmetic_us, memory_us) + _LIBRARY_OVERHEAD_US
     factor = math.exp(TYPICAL_ROOFLINE.spread)
     return OpCost(
-        time_us, lo_us=time_us / factor, hi_us=time_us * factor, source=CostSource.ROOFLINE
+        time_us, interval_us=(time_us / factor, time_us * factor), source=CostSource.ROOFLINE
     )
 
 

@@ -55,7 +55,7 @@ def costs_of(symbols: Sequence[str], answer: Prediction, source: CostSource) -> 
     """Predicted times as costs."""
     rows = zip(symbols, answer.time_us, answer.lo_us, answer.hi_us, strict=True)
     return {
-        symbol: OpCost(float(time), lo_us=float(lo), hi_us=float(hi), source=source)
+        symbol: OpCost(float(time), interval_us=(float(lo), float(hi)), source=source)
         for symbol, time, lo, hi in rows
     }
 
@@ -71,7 +71,6 @@ def _transferred(cost: OpCost) -> OpCost:
     factor = math.exp(COVERED_DEVIATIONS * deviation)
     return replace(
         cost,
-        lo_us=typical_us / factor,
-        hi_us=typical_us * factor,
+        interval_us=(typical_us / factor, typical_us * factor),
         source=CostSource.TRANSFERRED,
     )

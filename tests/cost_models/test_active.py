@@ -40,8 +40,7 @@ class Laboratory:
                 self.predicted[symbol] = OpCost(
                     wrong,
                     cost.workspace_bytes,
-                    lo_us=wrong / factor,
-                    hi_us=wrong * factor,
+                    interval_us=(wrong / factor, wrong * factor),
                     source=CostSource.PREDICTED,
                 )
 

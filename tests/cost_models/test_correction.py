@@ -26,7 +26,7 @@ def correction(source=CostSource.TRANSFERRED, groups=("cpu",)):
     symbols = tuple(f"k{k}" for k in range(KERNELS))
     predicted = {
         symbol: OpCost(
-            100.0, lo_us=100 * math.exp(-SPREAD), hi_us=100 * math.exp(SPREAD), source=source
+            100.0, interval_us=(100 * math.exp(-SPREAD), 100 * math.exp(SPREAD)), source=source
         )
         for symbol in symbols
     }
@@ -118,6 +118,6 @@ def test_one_measurement_says_little():
     errors = np.full(KERNELS, 0.3)
     costs = prior.corrected(measured(prior.predicted, errors, [0]))
     assert np.median([costs[f"k{k}"].compute_us for k in range(1, KERNELS)]) < 110
-    narrow = {s: replace(c, lo_us=99.0, hi_us=101.0) for s, c in prior.predicted.items()}
+    narrow = {s: replace(c, interval_us=(99.0, 101.0)) for s, c in prior.predicted.items()}
     sure = replace(prior, predicted=narrow)
     assert sure.corrected(measured(narrow, errors, [0]))["k1"].hi_us < 125

@@ -81,7 +81,7 @@ def test_measured_kernels_correct_the_prediction_of_the_others():
         kernel.symbol: replace(
             predicted[kernel.symbol],
             compute_us=2 * predicted[kernel.symbol].hi_us,
-            hi_us=2 * predicted[kernel.symbol].hi_us,
+            interval_us=(predicted[kernel.symbol].lo_us, 2 * predicted[kernel.symbol].hi_us),
             source=CostSource.MEASURED,
         )
         for kernel in some[::2]

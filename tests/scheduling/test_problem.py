@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -135,6 +136,30 @@ def test_state_lives_on_the_platforms_home_unless_told_otherwise() -> None:
     problem = Problem(graph(A), platform, {"a": {"cpu": OpCost(1.0)}}, home={"w": "sd"})
     assert problem.home == {"x": "cpu", "w": "sd"}
     assert problem.home_bytes == {"cpu": 64, "sd": 64}
+
+
+def test_a_cost_without_an_interval_has_its_own_time_at_both_ends() -> None:
+    cost = dataclasses.replace(OpCost(2.0), compute_us=5.0)
+    assert (cost.interval_us, cost.lo_us, cost.hi_us) == (None, 5.0, 5.0)
+
+
+@pytest.mark.parametrize("interval_us", [(3.0, 4.0), (0.5, 1.0), (-1.0, 3.0), (1.0, math.inf)])
+def test_an_interval_holds_the_time(interval_us: tuple[float, float]) -> None:
+    with pytest.raises(InvalidProblemError, match="lo_us <= compute_us <= hi_us"):
+        OpCost(2.0, interval_us=interval_us)
+
+
+def test_intervals_survive_the_file() -> None:
+    costs = {"a": {"cpu": OpCost(2.0, interval_us=(1.0, 3.0))}}
+    problem = Problem(graph(A), CPU, costs)
+    assert problem_from_json(problem_to_json(problem)) == problem
+
+
+def test_half_an_interval_is_refused() -> None:
+    document = json.loads(problem_to_json(Problem(graph(A), CPU, {"a": {"cpu": OpCost(2.0)}})))
+    document["costs"]["a"]["cpu"]["lo_us"] = 1.0
+    with pytest.raises(InvalidProblemError, match="both lo_us and hi_us"):
+        problem_from_json(json.dumps(document))
 
 
 def test_nouns_are_frozen() -> None:

@@ -136,7 +136,7 @@ def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
             on_compiled=track("compiling kernels"),
         )
     costs = {
-        symbol: OpCost(m.compute_us, lo_us=m.lo_us, hi_us=m.hi_us, source=CostSource.MEASURED)
+        symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
         for symbol, m in measured.items()
     }
     return _report_costs(request, console, step, costs)

@@ -180,8 +180,7 @@ def measured_costs(
         return {
             symbol: OpCost(
                 compute_us=m.compute_us,
-                lo_us=m.lo_us,
-                hi_us=m.hi_us,
+                interval_us=(m.lo_us, m.hi_us),
                 source=CostSource.CACHED if symbol in known else CostSource.MEASURED,
             )
             for symbol, m in measured.items()

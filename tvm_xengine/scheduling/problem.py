@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.files.atomic_write import write_atomically
@@ -41,15 +42,14 @@ class OpCost:
         Scratch memory while it runs, rounded up to the alignment.
     energy_uj
         Energy of one run; 0 when unknown.
-    lo_us, hi_us
-        Interval of the run time; by default `compute_us` itself.
+    interval_us
+        Shortest and longest run time to expect; None where nothing but `compute_us` is known.
     """
 
     compute_us: float
     workspace_bytes: int = 0
     energy_uj: float = 0.0
-    lo_us: float = -1.0
-    hi_us: float = -1.0
+    interval_us: tuple[float, float] | None = None
     source: CostSource = CostSource.GIVEN
 
     def __post_init__(self) -> None:
@@ -61,14 +61,21 @@ class OpCost:
             )
         if not (math.isfinite(self.energy_uj) and self.energy_uj >= 0):
             raise InvalidProblemError(f"energy_uj must be finite and >= 0, got {self.energy_uj}")
-        for name in ("lo_us", "hi_us"):
-            if getattr(self, name) == -1.0:
-                object.__setattr__(self, name, self.compute_us)
         if not 0 <= self.lo_us <= self.compute_us <= self.hi_us < math.inf:
             raise InvalidProblemError(
                 "expected 0 <= lo_us <= compute_us <= hi_us, got"
                 f" {self.lo_us}, {self.compute_us}, {self.hi_us}"
             )
+
+    @property
+    def lo_us(self) -> float:
+        """Shortest run time to expect."""
+        return self.compute_us if self.interval_us is None else self.interval_us[0]
+
+    @property
+    def hi_us(self) -> float:
+        """Longest run time to expect."""
+        return self.compute_us if self.interval_us is None else self.interval_us[1]
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,7 @@ def problem_to_json(problem: Problem) -> str:
             "alignment_bytes": problem.platform.alignment_bytes,
         },
         "costs": {
-            op: {d: {**asdict(cost), "source": cost.source.value} for d, cost in costs.items()}
+            op: {d: _cost_to_json(cost) for d, cost in costs.items()}
             for op, costs in problem.costs.items()
         },
         "home": dict(problem.home),
@@ -235,10 +242,7 @@ def problem_from_json(text: str) -> Problem:
                 **document["platform"],
             ),
             costs={
-                op: {
-                    device: OpCost(**{**cost, "source": CostSource(cost["source"])})
-                    for device, cost in costs.items()
-                }
+                op: {device: _cost_from_json(cost) for device, cost in costs.items()}
                 for op, costs in document["costs"].items()
             },
             home=document["home"],
@@ -247,6 +251,21 @@ def problem_from_json(text: str) -> Problem:
         raise InvalidProblemError(f"the problem lacks the key {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidProblemError(f"the problem is malformed: {error}") from error
+
+
+def _cost_to_json(cost: OpCost) -> dict[str, float | int | str | None]:
+    fields = asdict(cost)
+    del fields["interval_us"]
+    lo_us, hi_us = cost.interval_us or (None, None)
+    return {**fields, "lo_us": lo_us, "hi_us": hi_us, "source": cost.source.value}
+
+
+def _cost_from_json(document: Mapping[str, Any]) -> OpCost:
+    fields = {**document, "source": CostSource(document["source"])}
+    lo_us, hi_us = fields.pop("lo_us", None), fields.pop("hi_us", None)
+    if (lo_us is None) != (hi_us is None):
+        raise ValueError("expected both lo_us and hi_us of a cost, or neither")
+    return OpCost(**fields, interval_us=None if lo_us is None else (lo_us, hi_us))
 
 
 def read_problem(path: str | Path) -> Problem:
