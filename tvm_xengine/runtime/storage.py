@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from functools import cache
 
@@ -10,12 +9,67 @@ import numpy as np
 import tvm
 import tvm_ffi
 from numpy.typing import NDArray
+from tvm import relax, tirx
+from tvm.script import relax as R
 
 from tvm_xengine.kernels.targets import device_of, resolve_target
 from tvm_xengine.passes.bind_arenas import ArenaView
+from tvm_xengine.relax_ir.types import tensor_bytes
 from tvm_xengine.scheduling.platform import Platform
 
 POISON = 0xA5
+
+_ALLOCATOR_ALIGNMENT_BYTES = 64
+"""TVM aligns what it allocates to this (`kAllocAlignment` of its device API)."""
+
+_HOST = tvm.cpu().dlpack_device_type()
+
+
+class HostMemory:
+    """Memory of the processor; numpy's views of it keep it alive and have no byte offset."""
+
+    def __init__(self, size_bytes: int, device: tvm.runtime.Device) -> None:
+        self._bytes = np.from_dlpack(tvm.runtime.empty((size_bytes,), "uint8", device))
+        self.size_bytes = size_bytes
+        self.address = int(self._bytes.ctypes.data)
+
+    def tensor(self, start_byte: int, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
+        """A tensor at `start_byte`."""
+        piece = self._bytes[start_byte : start_byte + tensor_bytes(shape, dtype)]
+        # TVM gives the type, because numpy's DLPack does not know all of them (bfloat16).
+        return tvm_ffi.from_dlpack(piece)._create_view(shape, dtype)
+
+
+class DeviceMemory:
+    """Memory of any device, as a storage object of TVM's virtual machine, which its tensors own."""
+
+    def __init__(self, size_bytes: int, device: tvm.runtime.Device) -> None:
+        machine = relax.VirtualMachine(_allocator(), device, memory_cfg="naive")
+        self._storage = machine["allocate"](tvm_ffi.Shape([size_bytes]))
+        self.size_bytes = size_bytes
+        self.address = int(self.tensor(0, (0,), "uint8").data_ptr())
+
+    def tensor(self, start_byte: int, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
+        """A tensor at `start_byte`."""
+        allocate = tvm.get_global_func("vm.builtin.alloc_tensor")
+        return allocate(self._storage, start_byte, tvm_ffi.Shape(shape), dtype)
+
+
+@cache
+def _allocator() -> relax.VMExecutable:
+    """A program for the virtual machine that allocates as many bytes as it is told."""
+    builder = relax.BlockBuilder()
+    size_bytes = tirx.Var("size_bytes", "int64")
+    parameter = relax.Var("shape", relax.ShapeType([size_bytes]))
+    with builder.function("allocate", [parameter]):
+        storage = R.vm.alloc_storage(relax.ShapeExpr([size_bytes]), 0, "uint8")
+        builder.emit_func_output(builder.emit(storage))
+    lower = [relax.transform.VMShapeLower(), relax.transform.AttachGlobalSymbol()]
+    return relax.build(
+        builder.get(),
+        tvm.target.Target({"kind": "llvm"}),
+        relax_pipeline=tvm.transform.Sequential(lower),
+    )
 
 
 class Arena:
@@ -44,23 +98,35 @@ class Arena:
         self.size_bytes = size_bytes
         self.guard_bytes = guard_bytes
         self.device = device
-        # TVM aligns what it allocates to 64 bytes; only a larger alignment needs slack.
-        slack_bytes = 0 if alignment_bytes <= 64 else alignment_bytes
-        self._memory = tvm.runtime.empty((size_bytes + guard_bytes + slack_bytes,), "uint8", device)
-        self._base = -(-_address(self._memory) // alignment_bytes) * alignment_bytes
-        self._keep_alive: list[_DLManagedTensor] = []
+        is_aligned = alignment_bytes <= _ALLOCATOR_ALIGNMENT_BYTES
+        slack_bytes = 0 if is_aligned else alignment_bytes
+        make = HostMemory if device.dlpack_device_type() == _HOST else DeviceMemory
+        self._memory = make(size_bytes + guard_bytes + slack_bytes, device)
+        self._first_byte = 0 if is_aligned else -self._memory.address % alignment_bytes
         self._bytes = self.view(ArenaView("", 0, (size_bytes + guard_bytes,), "uint8"))
 
     @property
     def allocated_bytes(self) -> int:
         """What the device's allocator has handed out for this arena, the guard not counted."""
-        return int(self._memory.shape[0]) - self.guard_bytes
+        return self._memory.size_bytes - self.guard_bytes
 
     def view(self, view: ArenaView) -> tvm.runtime.Tensor:
-        """A tensor whose data begins at ``view.offset_bytes``, with no byte offset of its own."""
-        managed = _managed_tensor(self._base + view.offset_bytes, view, self.device)
-        self._keep_alive.append(managed)
-        return tvm_ffi.from_dlpack(_Capsule(managed, self.device))
+        """A tensor whose data begins at ``view.offset_bytes``, with no byte offset of its own.
+
+        It keeps the memory of the arena alive, so that it may be used for longer than the arena.
+
+        Raises
+        ------
+        ValueError
+            If it does not lie inside the arena and its guard.
+        """
+        size_bytes = tensor_bytes(view.shape, view.dtype)
+        end_bytes = self.size_bytes + self.guard_bytes
+        if not 0 <= view.offset_bytes <= end_bytes - size_bytes:
+            raise ValueError(
+                f"expected a view inside the {end_bytes} bytes of the arena, got {view}"
+            )
+        return self._memory.tensor(self._first_byte + view.offset_bytes, view.shape, view.dtype)
 
     def read(self) -> NDArray[np.uint8]:
         """A copy of the arena's bytes, the guard included."""
@@ -104,86 +170,3 @@ def runtime_device(target: str | None) -> tvm.runtime.Device:
         When the device is not on this machine.
     """
     return tvm.cpu(0) if target is None else device_of(resolve_target(target))
-
-
-class _DLDevice(ctypes.Structure):
-    _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
-
-
-class _DLDataType(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
-
-
-class _DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", _DLDevice),
-        ("ndim", ctypes.c_int32),
-        ("dtype", _DLDataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _DLManagedTensor(ctypes.Structure):
-    """The exchange structure of DLPack (https://dmlc.github.io/dlpack, C API, unversioned)."""
-
-    _fields_ = (
-        ("dl_tensor", _DLTensor),
-        ("manager_ctx", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
-
-
-class _Capsule:
-    """Offers a `_DLManagedTensor` through the DLPack protocol."""
-
-    def __init__(self, managed: _DLManagedTensor, device: tvm.runtime.Device) -> None:
-        self._managed = managed
-        self._device = device
-
-    def __dlpack__(self, **_options: object) -> object:
-        return _python_api().PyCapsule_New(ctypes.addressof(self._managed), b"dltensor", None)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return int(self._device.dlpack_device_type()), int(self._device.index)
-
-
-def _managed_tensor(address: int, view: ArenaView, device: tvm.runtime.Device) -> _DLManagedTensor:
-    dtype = tvm.DataType(view.dtype)
-    ndim = len(view.shape)
-    strides = [1] * ndim
-    for axis in reversed(range(ndim - 1)):
-        strides[axis] = strides[axis + 1] * view.shape[axis + 1]
-    return _DLManagedTensor(
-        _DLTensor(
-            data=address,
-            device=_DLDevice(int(device.dlpack_device_type()), int(device.index)),
-            ndim=ndim,
-            dtype=_DLDataType(int(dtype.type_code), int(dtype.bits), int(dtype.lanes)),
-            shape=(ctypes.c_int64 * max(ndim, 1))(*view.shape),
-            strides=(ctypes.c_int64 * max(ndim, 1))(*strides),
-            byte_offset=0,
-        ),
-        None,
-        None,
-    )
-
-
-def _address(tensor: tvm.runtime.Tensor) -> int:
-    """Address of a tensor's first element."""
-    api = _python_api()
-    capsule = tensor.__dlpack__()
-    managed = _DLManagedTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
-    return int(managed.dl_tensor.data) + int(managed.dl_tensor.byte_offset)
-
-
-@cache
-def _python_api() -> ctypes.PyDLL:
-    api = ctypes.PyDLL(None)
-    api.PyCapsule_New.restype = ctypes.py_object
-    api.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-    return api
