@@ -22,12 +22,10 @@ from rich.table import Table
 from tvm import relax
 
 from benchmarks.schedule_regret import ACTIVE, MEASURED, Case, Regrets, regrets_of
-from tvm_xengine.compile.pipeline import (
-    lower_step,
-    make_problem,
-    measured_costs,
-    with_measured_links,
-)
+from tvm_xengine.compile.costs import measured_costs
+from tvm_xengine.compile.links import with_measured_links
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.cost_models.active import ActiveLimits, Costs
 from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset, DatasetFolder
@@ -315,7 +313,7 @@ def _cases(
         "roofline": by_roofline(list(kernels.values())),
         "flops": {symbol: OpCost(float(work)) for symbol, work in flops},
     }
-    true = make_problem(step, platform, lambda _: of_round(-1))
+    true = make_problem(step, lambda _: of_round(-1))
     for ratio in ratios:
         budgets = budgets_for_ratio(true, ratio)
         yield (
@@ -323,7 +321,7 @@ def _cases(
             Case(
                 judge=true.with_budgets(budgets),
                 problem_with=lambda costs, budgets=budgets: make_problem(
-                    step, platform, lambda _: costs
+                    step, lambda _: costs
                 ).with_budgets(budgets),
                 kinds=kinds,
                 active_from="trees",

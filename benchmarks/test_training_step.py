@@ -30,16 +30,12 @@ from benchmarks.torch_memory import (  # noqa: E402
     checkpointed_within,
     compiled_within,
 )
+from tvm_xengine.compile.build import build_step  # noqa: E402
+from tvm_xengine.compile.costs import KernelCosts, measured_costs  # noqa: E402
 from tvm_xengine.compile.kernel_choice import with_fastest_kernels  # noqa: E402
-from tvm_xengine.compile.pipeline import (  # noqa: E402
-    KernelCosts,
-    LoweredStep,
-    build_step,
-    lower_step,
-    make_problem,
-    measured_costs,
-    plan_keep_everything,
-)
+from tvm_xengine.compile.lower import LoweredStep, lower_step  # noqa: E402
+from tvm_xengine.compile.plan import plan_keep_all  # noqa: E402
+from tvm_xengine.compile.problem import make_problem  # noqa: E402
 from tvm_xengine.cost_models.measure.measurements import (  # noqa: E402
     MeasurementCache,
     default_cache_path,
@@ -77,7 +73,7 @@ def test_step_keeps_up_with_pytorch(case: Case) -> None:
     for name, sources in SOURCES.items():
         lowered = with_fastest_kernels(lower_step(training.mod, one_processor(sources)), costs())
         problem = problem_of(lowered)
-        plans = {name: plan_keep_everything(problem, "cpu")}
+        plans = {name: plan_keep_all(problem, "cpu")}
         if name == "auto" and (half := plan_at(problem, HALF)) is not None:
             plans[f"{name}, half memory"] = half
         for label, plan in plans.items():
@@ -184,7 +180,7 @@ def store() -> KernelStore:
 
 
 def problem_of(lowered: LoweredStep) -> Problem:
-    return make_problem(lowered, lowered.platform, costs())
+    return make_problem(lowered, costs())
 
 
 def costs() -> KernelCosts:

@@ -9,13 +9,10 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from tvm_xengine.compile.pipeline import (
-    LoweredStep,
-    build_step,
-    lower_step,
-    make_problem,
-    plan_keep_everything,
-)
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import LoweredStep, lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
 from tvm_xengine.runtime.data import load_digits
@@ -70,14 +67,18 @@ def problem_on(lowered: LoweredStep, *names: str) -> Problem:
     """The problem on some of the devices; time grows with the bytes an op touches."""
     devices = tuple(d for d in PLATFORM.devices if d.name in names)
     links = tuple(k for k in PLATFORM.links if {k.src, k.dst} <= set(names))
-    step = replace(lowered, kernels={k: v for k, v in lowered.kernels.items() if k[1] in names})
+    step = replace(
+        lowered,
+        platform=Platform(devices, links),
+        kernels={k: v for k, v in lowered.kernels.items() if k[1] in names},
+    )
     sizes = {
         kernel.symbol: OpCost(
             1.0 + 0.001 * sum(4.0 * np.prod(t.shape) for t in (*kernel.inputs, *kernel.outputs))
         )
         for kernel in step.kernels.values()
     }
-    return make_problem(step, Platform(devices, links), lambda _: sizes)
+    return make_problem(step, lambda _: sizes)
 
 
 def batches(training: TrainingStep) -> Iterator[Mapping[str, Array]]:
@@ -96,7 +97,7 @@ def test_a_step_that_only_recomputes_is_bit_identical(
     assert plan.schedule.transfers == 0
     assert plan.arenas.arena_bytes["cpu"] <= problem.platform.device("cpu").budget_bytes
     executable = build_step(lowered, plan)
-    reference = build_step(lowered, plan_keep_everything(problem, "cpu"))
+    reference = build_step(lowered, plan_keep_all(problem, "cpu"))
     trace, comparison = train(
         executable, training.initial_state, batches(training), 8, reference=reference
     )
@@ -117,7 +118,7 @@ def test_a_step_over_two_memories_agrees_with_keeping_everything(
     plan = plan_schedule(problem, QUICK)
     assert plan.schedule.transfers > 0
     executable = build_step(lowered, plan)
-    reference = build_step(lowered, plan_keep_everything(problem, "cpu"))
+    reference = build_step(lowered, plan_keep_all(problem, "cpu"))
     _, comparison = train(
         executable, training.initial_state, batches(training), 5, reference=reference
     )
@@ -132,7 +133,7 @@ def test_the_step_does_what_relax_itself_makes_of_the_training_graph(
 ) -> None:
     """Against TVM's own build of the same function: other kernels, other memory planner."""
     problem = problem_on(lowered, "cpu")
-    executable = build_step(lowered, plan_keep_everything(problem, "cpu"))
+    executable = build_step(lowered, plan_keep_all(problem, "cpu"))
     executable.poison()
     executable.write(training.initial_state)
     batch = next(batches(training))
@@ -175,7 +176,7 @@ def test_nothing_is_allocated_beside_the_arenas_while_steps_run(
         return int(info.uordblks + info.hblkhd)
 
     problem = problem_on(lowered, "cpu")
-    executable = build_step(lowered, plan_keep_everything(problem, "cpu"))
+    executable = build_step(lowered, plan_keep_all(problem, "cpu"))
     executable.write(training.initial_state)
     batch = next(batches(training))  # written before every step: its bytes are used again
     for _ in range(3):

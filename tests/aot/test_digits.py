@@ -13,7 +13,7 @@ from tests.aot.examples import export, need_tools
 from tvm_xengine.aot.check.emulation import EMULATORS, Build, build_program
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.package.checkpoint import read_checkpoint
-from tvm_xengine.compile.pipeline import build_forward
+from tvm_xengine.compile.forward import build_forward
 from tvm_xengine.frontends import zoo
 from tvm_xengine.runtime.data import load_digits
 from tvm_xengine.scheduling.graph import Role

@@ -11,7 +11,9 @@ from tvm.target import Target
 from tests.passes.test_split_groups import Nothing
 from tvm_xengine.aot.plan import kernels
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
-from tvm_xengine.compile.pipeline import make_problem, plan_keep_everything
+from tvm_xengine.compile import lower
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
@@ -27,17 +29,15 @@ HUNGRY_BYTES = 2**20
 
 def arena_and_time(mod: tvm.IRModule, optimize: Optimize) -> tuple[int, float]:
     step = lower_for_target(mod, RAM, C, optimize, TRAIN_STEP)
-    problem = make_problem(
-        step, RAM, lambda ks: {k.symbol: OpCost(kernels.operations(k)) for k in ks}
-    )
-    plan = plan_keep_everything(problem, "ram")
+    problem = make_problem(step, lambda ks: {k.symbol: OpCost(kernels.operations(k)) for k in ks})
+    plan = plan_keep_all(problem, "ram")
     return plan.arenas.arena_bytes["ram"], plan.simulation.cost_us
 
 
 def before_and_after(mod, optimize, monkeypatch):
     after = arena_and_time(mod, optimize)
     with monkeypatch.context() as patched:
-        patched.setattr(kernels, "SplitGroups", Nothing)
+        patched.setattr(lower, "SplitGroups", Nothing)
         return arena_and_time(mod, optimize), after
 
 

@@ -34,7 +34,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_compiler_loads_what_predicts_when_it_predicts() -> None:
-    loaded = loaded_by("import tvm_xengine.compile.pipeline")
+    loaded = loaded_by("import tvm_xengine.compile.plan")
     assert "tvm" in loaded
     assert not LOADS_SLOWLY & loaded
 
@@ -48,7 +48,7 @@ PRODUCTS_AND_PAUSES = """
     import json, os, time
     import numpy as np, tvm
     from tvm import relax
-    from tvm_xengine.compile.pipeline import build_forward
+    from tvm_xengine.compile.forward import build_forward
     from tvm_xengine.scheduling.platform import Device, Platform
 
     square = relax.TensorType((256, 256), "float32")

@@ -10,7 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from tests.networks.network import Subject
-from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.platform import Device, Platform
@@ -42,10 +45,8 @@ def build_executable(subject: Subject) -> tuple[TrainingStep, StepExecutable]:
     platform = Platform((Device("cpu", "llvm -mcpu=native -opt-level=1"),))
     lowered = lower_step(training.mod, platform)
     # With one device and nothing dropped there is nothing to choose, so costs play no part.
-    problem = make_problem(
-        lowered, platform, lambda kernels: {k.symbol: OpCost(1) for k in kernels}
-    )
-    return training, build_step(lowered, plan_keep_everything(problem, "cpu"))
+    problem = make_problem(lowered, lambda kernels: {k.symbol: OpCost(1) for k in kernels})
+    return training, build_step(lowered, plan_keep_all(problem, "cpu"))
 
 
 def batches(

@@ -21,7 +21,9 @@ from tests.networks.compare import (
 )
 from tests.networks.directional import directional_error
 from tests.networks.network import Network
-from tvm_xengine.compile.pipeline import lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
@@ -85,10 +87,8 @@ def count(network: Network) -> Sizes:
     platform = Platform((Device("cpu", "llvm -mcpu=native"),))
     unfused = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP, fuse=False)])(training.mod)
     lowered = lower_step(training.mod, platform)
-    problem = make_problem(
-        lowered, platform, lambda kernels: {k.symbol: OpCost(1) for k in kernels}
-    )
-    plan = plan_keep_everything(problem, "cpu")
+    problem = make_problem(lowered, lambda kernels: {k.symbol: OpCost(1) for k in kernels})
+    plan = plan_keep_all(problem, "cpu")
     return Sizes(
         parameters=sum(value.size for value in model.parameters.values()),
         ops_unfused=len(extract_graph(unfused, TRAIN_STEP).graph.ops),

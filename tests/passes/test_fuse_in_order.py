@@ -7,7 +7,9 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from tvm_xengine.compile.pipeline import lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.passes import lower_to_kernels
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
@@ -106,15 +108,15 @@ def arena_bytes(training, fuse, monkeypatch, plain=False):
     """Arena of keeping everything on one processor."""
     with monkeypatch.context() as patch:
         patch.setattr(
-            "tvm_xengine.compile.pipeline.LowerToKernels",
+            "tvm_xengine.compile.lower.LowerToKernels",
             lambda name: LowerToKernels(name, fuse=fuse),
         )
         if plain:
             patch.setattr(lower_to_kernels, "FuseInOrder", lambda _: relax.transform.FuseOps())
         platform = Platform((Device("cpu", "llvm -mcpu=x86-64-v3"),))
         step = lower_step(training.mod, platform)
-    problem = make_problem(step, platform, lambda ks: {k.symbol: OpCost(1.0) for k in ks})
-    return plan_keep_everything(problem, "cpu").arenas.arena_bytes["cpu"]
+    problem = make_problem(step, lambda ks: {k.symbol: OpCost(1.0) for k in ks})
+    return plan_keep_all(problem, "cpu").arenas.arena_bytes["cpu"]
 
 
 @pytest.mark.parametrize(

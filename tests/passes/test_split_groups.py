@@ -10,7 +10,9 @@ from tvm.script import relax as R
 from tests.kernels.onednn.onednn_twins import needs_onednn
 from tests.passes.test_fuse_in_order import kernels, random, run
 from tvm_xengine.compile import pipeline as compiler
-from tvm_xengine.compile.pipeline import lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.cost_models.prediction.predict import predict_costs
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.kernels.library.parts import kernel_parts
@@ -98,8 +100,8 @@ class Nothing:
 def arena_and_time(mod, func_name, sources):
     platform = Platform((Device("cpu", "llvm -mcpu=native", kernels=sources),))
     step = lower_step(mod, platform, func_name=func_name)
-    problem = make_problem(step, platform, lambda ks: predict_costs(ks, None))
-    plan = plan_keep_everything(problem, "cpu")
+    problem = make_problem(step, lambda ks: predict_costs(ks, None))
+    plan = plan_keep_all(problem, "cpu")
     return plan.arenas.arena_bytes["cpu"], plan.simulation.cost_us
 
 

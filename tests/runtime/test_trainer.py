@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from tests.passes.small_step import SmallStep, two_cpus
-from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.trainer import relative_difference, train
 from tvm_xengine.scheduling.problem import OpCost
@@ -17,11 +20,9 @@ STATE = {"w": np.random.default_rng(1).random(32, dtype="float32")}
 def executables() -> dict[str, StepExecutable]:
     """The same step on either device, its loss reduced to one number by the test."""
     step = lower_step(SmallStep, two_cpus())
-    problem = make_problem(
-        step, two_cpus(), lambda kernels: {k.symbol: OpCost(1.0) for k in kernels}
-    )
+    problem = make_problem(step, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels})
     return {
-        device: build_step(step, plan_keep_everything(problem, device))
+        device: build_step(step, plan_keep_all(problem, device))
         for device in ("cpu", "cpu_generic")
     }
 

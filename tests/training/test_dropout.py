@@ -9,7 +9,10 @@ from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
-from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.kernels.te.randomness import dropout
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.scheduling.platform import Device, Platform
@@ -180,9 +183,7 @@ def test_dropouts_in_a_row_compute_in_one_kernel_what_pytorch_does(chain: str, s
     platform = Platform((Device("cpu", "llvm -mcpu=native"),))
     lowered = lower_step(training.mod, platform)
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
-    executable = build_step(
-        lowered, plan_keep_everything(make_problem(lowered, platform, lambda _: costs), "cpu")
-    )
+    executable = build_step(lowered, plan_keep_all(make_problem(lowered, lambda _: costs), "cpu"))
     executable.write(training.initial_state)
     batch = dict(zip(training.batch_names, (x.numpy(), target.numpy()), strict=True))
     results = executable.step({**batch, "lr": np.float32(0)})

@@ -9,7 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.training.autograd import exported
-from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_step_by_recipe
@@ -68,8 +71,8 @@ def test_gradients_are_those_of_pytorch(dtype: str, most: float) -> None:
     platform = Platform((Device("cpu", "llvm -mcpu=native -opt-level=1"),))
     lowered = lower_step(training.mod, platform)
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
-    problem = make_problem(lowered, platform, lambda _: costs)
-    executable = build_step(lowered, plan_keep_everything(problem, "cpu"))
+    problem = make_problem(lowered, lambda _: costs)
+    executable = build_step(lowered, plan_keep_all(problem, "cpu"))
     executable.write(training.initial_state)
     batch = dict(zip(training.batch_names, (x.numpy(), target.numpy()), strict=True))
     executable.step({**batch, "lr": np.float32(0)})

@@ -8,7 +8,10 @@ from tvm import relax
 from tests.training.cases import FAMILIES
 from tests.training.cases.case import Case, DrawCase, case_strategy
 from tests.training.running import ReferenceRun
-from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import from_relax
 from tvm_xengine.scheduling.platform import Device, Platform
@@ -72,8 +75,8 @@ def test_a_step_in_arenas_is_that_of_the_virtual_machine(family: str) -> None:
 
     lowered = lower_step(training.mod, ONE_DEVICE)
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
-    problem = make_problem(lowered, ONE_DEVICE, lambda _: costs)
-    executable = build_step(lowered, plan_keep_everything(problem, "cpu"))
+    problem = make_problem(lowered, lambda _: costs)
+    executable = build_step(lowered, plan_keep_all(problem, "cpu"))
     executable.write(training.initial_state)
     results = executable.step({labels: target, "lr": np.float32(0.1)})
     np.testing.assert_allclose(results["loss"], expected, rtol=1e-9)

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 
 from tests.training.autograd import exported
-from tvm_xengine.compile.pipeline import build_step, lower_step, make_problem, plan_keep_everything
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.arena.plan import plan_arenas
@@ -58,7 +61,7 @@ def test_repeating_the_forward_pass_gives_the_same_bits_and_one_update_of_the_st
     training = build_training_step(exported(module, x))
     lowered = lower_step(training.mod, CPU)
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
-    kept = plan_keep_everything(make_problem(lowered, CPU, lambda _: costs), "cpu")
+    kept = plan_keep_all(make_problem(lowered, lambda _: costs), "cpu")
     batch = {"x": x.numpy(), "labels": labels.numpy(), "lr": np.float32(0.1)}
 
     def after_three_steps(executable: StepExecutable) -> dict[str, np.ndarray]:

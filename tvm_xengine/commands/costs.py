@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-from tvm_xengine.commands.costing import say_what_is_transferred
 from tvm_xengine.commands.costs_dataset import (
     collect_kernels,
     dataset_path,
@@ -21,11 +20,11 @@ from tvm_xengine.commands.costs_dataset import (
     refresh_dataset,
 )
 from tvm_xengine.commands.costs_options import CostsRequest
-from tvm_xengine.commands.options import ModelOptions
-from tvm_xengine.commands.platforms import default_platform
-from tvm_xengine.commands.prepare import requested_model
+from tvm_xengine.commands.options import BudgetOptions, ModelOptions
+from tvm_xengine.commands.prepare import requested_model, requested_platform
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compile.pipeline import LoweredStep, lower_step
+from tvm_xengine.compile.costs import note_transferred
+from tvm_xengine.compile.lower import LoweredStep, lower_step
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.dataset.quantities import QUANTITIES
 from tvm_xengine.cost_models.measure.measure import measure_kernels
@@ -61,7 +60,6 @@ from tvm_xengine.cost_models.prediction.transfer import (
     other_devices,
 )
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.report.costs import (
     NOISE,
@@ -72,7 +70,6 @@ from tvm_xengine.report.costs import (
 )
 from tvm_xengine.report.summary import write_json
 from tvm_xengine.scheduling.platform import Device, Platform
-from tvm_xengine.scheduling.platform_file import read_platform
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 from tvm_xengine.training.build import build_training_step
 
@@ -90,16 +87,16 @@ def _noise(request: CostsRequest, console: Console) -> dict[str, Any]:
         tuple(Device(f"target{k}", target) for k, target in enumerate(request.targets))
     )
     step = _lowered(request, platform, console)
-    kernels = _distinct(step)
-    with TemporaryDirectory() as scratch, show_progress(console) as track:
+    kernels = step.distinct
+    with TemporaryDirectory() as scratch, show_progress(console) as reporter:
         cache = MeasurementCache(Path(scratch) / "measurements.jsonl")
         measured = measure_kernels(
             kernels,
             cache,
             effort=Effort(rounds=request.rounds),
-            on_progress=track("measuring kernels"),
+            on_progress=reporter.stage("measuring kernels"),
             timer=IsolatedTimer(passing_libraries(Path(scratch))),
-            on_compiled=track("compiling kernels"),
+            on_compiled=reporter.stage("compiling kernels"),
         )
     rounds = [
         tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for m in measured.values()
@@ -115,7 +112,7 @@ def _noise(request: CostsRequest, console: Console) -> dict[str, Any]:
 
 
 def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
-    platform = _platform(request)
+    platform = requested_platform(BudgetOptions(request.platform, {}, None))
     if request.rpc is not None:
         platform = _generated(platform)
     step = _lowered(request, platform, console)
@@ -126,14 +123,14 @@ def _measure(request: CostsRequest, console: Console) -> dict[str, Any]:
         if request.rpc is not None
         else timer_for(KernelStore(cache_path.parent / "kernels"))
     )
-    with show_progress(console) as track:
+    with show_progress(console) as reporter:
         measured = measure_kernels(
-            _distinct(step),
+            step.distinct,
             cache,
             effort=Effort(rounds=request.rounds),
-            on_progress=track("measuring kernels"),
+            on_progress=reporter.stage("measuring kernels"),
             timer=timer,
-            on_compiled=track("compiling kernels"),
+            on_compiled=reporter.stage("compiling kernels"),
         )
     costs = {
         symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
@@ -165,8 +162,8 @@ def _eval(request: CostsRequest, console: Console) -> dict[str, Any]:
     for split in request.splits:
         rows: dict[str, Metrics] = {NOISE: noise_floor(data.rounds_us, data.families)}
         for model in models:
-            with show_progress(console) as track:
-                held_out = hold_out(model, data, split, track(f"{split}: {model.name}"))
+            with show_progress(console) as reporter:
+                held_out = hold_out(model, data, split, reporter.stage(f"{split}: {model.name}"))
             rows[model.name] = held_out.metrics()
             rows |= {f"{model.name}, {name}": m for name, m in held_out.by_source().items()}
             if split == "family" and model is models[0]:
@@ -183,11 +180,11 @@ def _as_document(rows: Mapping[str, Metrics]) -> dict[str, Any]:
 
 
 def _predict(request: CostsRequest, console: Console) -> dict[str, Any]:
-    step = _lowered(request, _platform(request), console)
+    step = _lowered(request, requested_platform(BudgetOptions(request.platform, {}, None)), console)
     model = default_model() if request.model is None else read_model(request.model)
-    costs = predict_costs(_distinct(step), model)
+    costs = predict_costs(step.distinct, model)
     if model is not None:
-        say_what_is_transferred(_distinct(step), costs, model, console)
+        note_transferred(step.distinct, costs, model, console.print)
     return _report_costs(request, console, step, costs)
 
 
@@ -287,16 +284,8 @@ def _lowered(request: CostsRequest, platform: Platform, console: Console) -> Low
         ModelOptions(request.subject, data="", batch_size=request.batch_size, seed=request.seed)
     )
     training = build_training_step(model, seed=request.seed)
-    with show_progress(console) as track:
-        return lower_step(training.mod, platform, track("lowering kernels"))
-
-
-def _distinct(step: LoweredStep) -> list[DeviceKernel]:
-    return list({kernel.symbol: kernel for kernel in step.kernels.values()}.values())
-
-
-def _platform(request: CostsRequest) -> Platform:
-    return default_platform() if request.platform is None else read_platform(request.platform)
+    with show_progress(console) as reporter:
+        return lower_step(training.mod, platform, reporter.stage("lowering kernels"))
 
 
 def _generated(platform: Platform) -> Platform:

@@ -27,9 +27,9 @@ def collect_kernels(request: CostsRequest, console: Console) -> dict[str, Any]:
     folder = DatasetFolder(dataset_path(request))
     effort = Effort(rounds=request.rounds, extra_rounds=request.rounds)
     options = CollectOptions(request.targets, request.kernels, request.sources, effort)
-    with show_progress(console) as track:
+    with show_progress(console) as reporter:
         many = variants(request.networks or None, request.seed)
-        count = collect(folder, many, options, track("collecting kernels"))
+        count = collect(folder, many, options, reporter.stage("collecting kernels"))
     console.print(f"{count} measured kernels in {folder.folder}")
     return {"kernels": count, "families": list(folder.load().all_families())}
 
@@ -37,8 +37,8 @@ def collect_kernels(request: CostsRequest, console: Console) -> dict[str, Any]:
 def refresh_dataset(request: CostsRequest, console: Console) -> dict[str, Any]:
     """Read the features of this version off the kernels that the dataset kept."""
     folder = DatasetFolder(dataset_path(request))
-    with show_progress(console) as track:
-        renewed, missing = refresh_features(folder, track("reading features"))
+    with show_progress(console) as reporter:
+        renewed, missing = refresh_features(folder, reporter.stage("reading features"))
     if missing:
         raise InvalidDatasetError(
             f"{folder.folder}: {renewed} kernels have features {FEATURE_SET} now; {missing} were"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,6 +19,7 @@ from tvm_xengine.aot.vm_library.export import LibraryOptions, export_library
 from tvm_xengine.commands.export_options import ExportRequest
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import requested_model
+from tvm_xengine.commands.progress import show_progress
 from tvm_xengine.compile.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError, UnsupportedModelError
 from tvm_xengine.files.write_directory import check_free
@@ -77,14 +77,14 @@ def run_export(request: Request, console: Console) -> None:
         storage=_STORAGE[wanted.float16],
     )
     model, training = _training(request, wanted)
-    with _progress(console) as on_progress:
+    with show_progress(console) as reporter:
         report = export_step(
             model,
             training,
             options,
             wanted.directory,
             force=wanted.force,
-            on_progress=on_progress,
+            on_progress=reporter.status,
         )
     _print(report, console)
     if wanted.check:
@@ -110,14 +110,14 @@ def _run_export_library(request: Request, wanted: ExportRequest, console: Consol
         learning_rate=wanted.learning_rate,
     )
     model, training = _training(request, wanted)
-    with _progress(console) as on_progress:
+    with show_progress(console) as reporter:
         report = export_library(
             model,
             training,
             options,
             wanted.directory,
             force=wanted.force,
-            on_progress=on_progress,
+            on_progress=reporter.status,
         )
     library = report.library
     console.print(
@@ -125,13 +125,6 @@ def _run_export_library(request: Request, wanted: ExportRequest, console: Consol
         f" bytes, of these state {library.state_bytes}; keeping everything takes"
         f" {report.keep_everything_bytes}; written to {report.directory}"
     )
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[str], None]]:
-    """What is being done, on the last line of the console."""
-    with console.status("exporting") as status:
-        yield lambda text: status.update(text)
 
 
 def _training(request: Request, wanted: ExportRequest) -> tuple[ForwardModel, TrainingStep]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from tvm_xengine.commands.costs_options import (
@@ -18,6 +17,7 @@ from tvm_xengine.commands.export_options import (
     add_export_arguments,
     export_request,
 )
+from tvm_xengine.compile.options import CostChoice
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.solvers.result import Limits, Objective
@@ -80,19 +80,6 @@ class OutputOptions:
     schedule: Path | None
     problem: Path | None
     plot: Path | None
-
-
-class CostChoice(Enum):
-    """Where the costs of kernels come from.
-
-    ``active`` starts from predictions and measures what the plan relies on; ``predicted`` and
-    ``roofline`` run nothing.
-    """
-
-    ACTIVE = "active"
-    MEASURED = "measured"
-    PREDICTED = "predicted"
-    ROOFLINE = "roofline"
 
 
 @dataclass(frozen=True)

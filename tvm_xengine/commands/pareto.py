@@ -5,17 +5,25 @@ from __future__ import annotations
 from rich.console import Console
 
 from tvm_xengine.commands.options import Request
-from tvm_xengine.commands.prepare import prepare_problem
+from tvm_xengine.commands.prepare import compile_options, lower
+from tvm_xengine.commands.progress import show_progress
+from tvm_xengine.compile.plan import check_energy, cost_step
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.planner import budgets_for_ratio
 from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
 from tvm_xengine.report.summary import write_json
+from tvm_xengine.scheduling.problem import write_problem
 
 
 def run_pareto(request: Request, console: Console) -> None:
     """Solve for every ratio, from ample to small, each solve starting from its neighbours."""
-    prepared = prepare_problem(request, console)
-    problem = prepared.problem
+    with show_progress(console) as reporter:
+        step = lower(request, reporter)
+        costed = cost_step(step.lowered, request.costs, step.stores, reporter)
+    problem = costed.with_budgets(compile_options(request).budgets).problem
+    check_energy(problem, request.plan.objective)
+    if request.output.problem is not None:
+        write_problem(problem, request.output.problem)
     ratios = sorted(request.ratios, reverse=True)
     budgets = [{**budgets_for_ratio(problem, ratio), **request.budget.budgets} for ratio in ratios]
     with console.status("solving") as status:

@@ -4,117 +4,104 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.console import Console
-
-from tvm_xengine.commands.costing import (
-    costed_problem,
-    plan_for,
-    plan_with_active_costs,
-    requested_platform,
-    tuned_schedules,
-    with_measured_choice,
-)
-from tvm_xengine.commands.options import CostChoice, ModelOptions, Request
-from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compile.pipeline import LoweredStep, lower_step
+from tvm_xengine.commands.options import BudgetOptions, ModelOptions, Request
+from tvm_xengine.compile.links import with_measured_links
+from tvm_xengine.compile.lower import LoweredStep, lower_step
+from tvm_xengine.compile.options import Budgets, CompileOptions
+from tvm_xengine.compile.plan import PlannedStep, plan_step
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compile.stores import Stores
 from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.planning.planner import Plan
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
-from tvm_xengine.scheduling.problem import Problem, write_problem
+from tvm_xengine.scheduling.default_platform import default_platform
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform_file import read_platform
+from tvm_xengine.scheduling.problem import write_problem
 from tvm_xengine.scheduling.schedule import write_schedule
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.step import TrainingStep
 
 
 @dataclass(frozen=True)
-class PreparedProblem:
-    """Everything up to the problem."""
+class LoweredRequest:
+    """The model of a request, its training step, and that step as kernels."""
 
     model: ForwardModel
     training: TrainingStep
     lowered: LoweredStep
-    problem: Problem
+    stores: Stores
 
 
 @dataclass(frozen=True)
 class PreparedStep:
-    """Everything up to the schedule.
-
-    Attributes
-    ----------
-    measured_kernels
-        How many kernels' costs were measured for the plan, now or before.
-    """
+    """Everything up to the schedule."""
 
     model: ForwardModel
     training: TrainingStep
-    lowered: LoweredStep
-    plan: Plan
-    measured_kernels: int
+    planned: PlannedStep
+    stores: Stores
 
 
-def prepare(request: Request, console: Console) -> PreparedStep:
-    """Load, differentiate, lower, measure and plan what `request` asks for.
+def prepare(request: Request, reporter: Reporter) -> PreparedStep:
+    """Load, differentiate, lower, cost and plan what `request` asks for.
 
     Raises
     ------
     XEngineError
         When any stage refuses its input; nothing is written then.
     """
-    model, training, lowered = lower(request, console)
-    if request.costs is CostChoice.ACTIVE:
-        active = plan_with_active_costs(request, lowered, console)
-        plan, measured = active.plan, active.measured_kernels
-    else:
-        lowered = with_measured_choice(request, lowered, console)
-        problem = costed_problem(request, lowered, console)
-        plan = plan_for(request, problem, console)
-        measured = len(lowered.symbols) if request.costs is CostChoice.MEASURED else 0
+    step = lower(request, reporter)
+    planned = plan_step(step.lowered, compile_options(request), step.stores, reporter)
     if request.output.problem is not None:
-        write_problem(plan.problem, request.output.problem)
+        write_problem(planned.plan.problem, request.output.problem)
     if request.output.schedule is not None:
-        write_schedule(plan.schedule, request.output.schedule)
-    return PreparedStep(model, training, lowered, plan, measured)
+        write_schedule(planned.plan.schedule, request.output.schedule)
+    return PreparedStep(step.model, step.training, planned, step.stores)
 
 
-def prepare_problem(request: Request, console: Console) -> PreparedProblem:
-    """The same up to the problem, with the budgets that `request` asks for."""
-    model, training, lowered = lower(request, console)
-    lowered = with_measured_choice(request, lowered, console)
-    problem = costed_problem(request, lowered, console)
-    if request.output.problem is not None:
-        write_problem(problem, request.output.problem)
-    return PreparedProblem(model, training, lowered, problem)
+def lower(request: Request, reporter: Reporter) -> LoweredRequest:
+    """Load the model of `request` and lower its training step for the platform."""
+    platform = requested_platform(request.budget)
+    model = requested_model(request.model)
+    training = build_training_step(model, seed=request.model.seed)
+    stores = Stores.open(compile_options(request))
+    platform = with_measured_links(platform, stores.measurements)
+    on_progress = reporter.stage("lowering kernels")
+    lowered = lower_step(training.mod, platform, on_progress, tuned=stores.tuned)
+    return LoweredRequest(model, training, lowered, stores)
+
+
+def compile_options(request: Request) -> CompileOptions:
+    """How `request` wants a step costed and planned."""
+    return CompileOptions(
+        request.costs, _budgets(request.budget), request.plan, request.cache, request.database
+    )
 
 
 def summarize(request: Request, prepared: PreparedStep) -> PlanSummary:
     """The summary of what was planned."""
+    planned = prepared.planned
     return summarize_plan(
         request.model.model,
         prepared.model.batch_size,
-        prepared.plan,
-        measured_kernels=prepared.measured_kernels,
-        all_kernels=len(prepared.lowered.symbols),
-        source_of=lambda op, device: prepared.lowered.kernel(op, device).source,
+        planned.plan,
+        measured_kernels=planned.measured_kernels,
+        all_kernels=len(planned.lowered.distinct),
+        source_of=lambda op, device: planned.lowered.kernel(op, device).source,
     )
 
 
-def lower(request: Request, console: Console) -> tuple[ForwardModel, TrainingStep, LoweredStep]:
-    """The model that is meant, its training step, and that step as kernels for the platform."""
-    platform = requested_platform(request.budget)
-    model = requested_model(request.model)
-    training = build_training_step(model, seed=request.model.seed)
-    with show_progress(console) as track:
-        lowered = lower_step(
-            training.mod, platform, track("lowering kernels"), tuned=tuned_schedules(request)
-        )
-    return model, training, lowered
+def requested_platform(options: BudgetOptions) -> Platform:
+    """The platform of a request, which has every device that its budgets name."""
+    platform = default_platform() if options.platform is None else read_platform(options.platform)
+    _budgets(options).check(platform)
+    return platform
 
 
 def requested_model(options: ModelOptions) -> ForwardModel:
-    """The forward model that is meant; it returns logits, which cross-entropy expects."""
+    """The forward model of a request; it returns logits, which cross-entropy expects."""
     model = load_model(
         options.model,
         batch_size=options.batch_size,
@@ -126,3 +113,7 @@ def requested_model(options: ModelOptions) -> ForwardModel:
     if options.output is not None:
         model = with_output(model, options.output)
     return without_final_softmax(model)
+
+
+def _budgets(options: BudgetOptions) -> Budgets:
+    return Budgets(options.ratio, options.budgets)

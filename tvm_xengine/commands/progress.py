@@ -1,42 +1,71 @@
-"""Progress bars."""
+"""Progress on the console."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
+from tvm_xengine.compile.reporter import Reporter
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 
 
 @contextmanager
-def show_progress(console: Console) -> Iterator[Callable[[str], OnProgress]]:
-    """Bars, each of which appears with the first progress that is reported to it."""
+def show_progress(console: Console) -> Iterator[ConsoleReporter]:
+    """A reporter that shows what is being done on the last lines of the console."""
     columns = (
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _DoneColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
+        yield ConsoleReporter(progress)
 
-        def track(title: str) -> OnProgress:
-            tasks: list[TaskID] = []
 
-            def advance(done: int, total: int, _name: str) -> None:
-                if not tasks:
-                    tasks.append(progress.add_task(title))
-                progress.update(tasks[0], completed=done, total=total)
+class ConsoleReporter(Reporter):
+    """Shows a bar for each stage and a line for the status, and prints notes."""
 
-            return advance
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._status: TaskID | None = None
 
-        yield track
+    def stage(self, title: str) -> OnProgress:
+        tasks: list[TaskID] = []
+
+        def advance(done: int, total: int, _item: str) -> None:
+            if not tasks:
+                tasks.append(self._progress.add_task(title))
+            self._progress.update(tasks[0], completed=done, total=total, visible=done < total)
+
+        return advance
+
+    def status(self, text: str) -> None:
+        if self._status is not None and not text:
+            self._progress.remove_task(self._status)
+            self._status = None
+        elif self._status is None and text:
+            self._status = self._progress.add_task(text, total=None)
+        elif self._status is not None:
+            self._progress.update(self._status, description=text)
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text)
+
+
+class _DoneColumn(ProgressColumn):
+    """How much is done of a stage whose total is known."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.total is None else f"{task.completed:.0f}/{task.total:.0f}")

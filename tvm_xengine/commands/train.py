@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from tvm_xengine.commands.costing import kernel_store
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import PreparedStep, prepare, summarize
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compile.pipeline import build_forward, build_step, plan_keep_everything
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.relax_ir.types import static_shape
@@ -39,20 +40,20 @@ from tvm_xengine.training.evaluation import evaluation_module
 
 def run_train(request: Request, console: Console) -> None:
     """Plan, train and report; the JSON report holds the same numbers as the table."""
-    prepared = prepare(request, console)
-    data = _digits_for(prepared)
-    store = kernel_store(request)
-    with show_progress(console) as track:
+    with show_progress(console) as reporter:
+        prepared = prepare(request, reporter)
+        data = _digits_for(prepared)
+        store = prepared.stores.kernels
         planned = build_step(
-            prepared.lowered,
-            prepared.plan,
+            prepared.planned.lowered,
+            prepared.planned.plan,
             store=store,
-            on_compiled=track("compiling kernels"),
+            on_compiled=reporter.stage("compiling kernels"),
         )
     keep_all = _keep_all_step(prepared, store)
     batches = _batches(prepared, data, request)
-    with show_progress(console) as track:
-        advance = track("training")
+    with show_progress(console) as reporter:
+        advance = reporter.stage("training")
         trace, comparison = train(
             planned,
             prepared.training.initial_state,
@@ -91,7 +92,7 @@ def test_accuracy(
     forward = build_forward(
         evaluation_module(model),
         len(model.input_names),
-        prepared.plan.problem.platform,
+        prepared.planned.plan.problem.platform,
         store=store,
     )
     forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
@@ -128,11 +129,11 @@ def _digits_for(prepared: PreparedStep) -> Dataset:
 
 def _keep_all_step(prepared: PreparedStep, store: KernelStore) -> StepExecutable | None:
     """The step that keeps everything on the home device; None where that cannot run it."""
-    problem = prepared.plan.problem
+    problem = prepared.planned.plan.problem
     home = problem.platform.home
     if not all(problem.can_run(op.name, home) for op in problem.graph.ops):
         return None
-    return build_step(prepared.lowered, plan_keep_everything(problem, home), store=store)
+    return build_step(prepared.planned.lowered, plan_keep_all(problem, home), store=store)
 
 
 def _batches(

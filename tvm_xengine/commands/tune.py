@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.commands.costing import measured_kernel_costs
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import lower
 from tvm_xengine.commands.progress import show_progress
+from tvm_xengine.compile.costs import measured_costs
 from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.report.summary import write_json
 from tvm_xengine.tuning.tune_step import TunedKernel, tune_step
@@ -20,13 +20,14 @@ from tvm_xengine.tuning.tune_step import TunedKernel, tune_step
 def run_tune(request: Request, console: Console) -> None:
     """Tune the kernels that take most of the step, and keep what was found."""
     assert request.database is not None
-    _, _, lowered = lower(replace(request, database=None), console)
     tuned = TunedSchedules(request.database)
-    with show_progress(console) as track:
-        costs = measured_kernel_costs(request, track)
-        console.print("loading the search takes a minute")
+    with show_progress(console) as reporter:
+        step = lower(replace(request, database=None), reporter)
+        stores = step.stores
+        costs = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
+        reporter.note("loading the search takes a minute")
         done = tune_step(
-            lowered,
+            step.lowered,
             costs,
             tuned,
             request.trials,

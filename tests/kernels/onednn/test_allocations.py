@@ -46,14 +46,14 @@ def test_a_step_allocates_no_tensors(kernels: list[str], tmp_path: Path) -> None
 def count_step(library: str, kernels: tuple[str, ...]) -> dict[str, object]:
     """Run a step of a network with every kind of convolution, and count what it allocates."""
     from tests.kernels.onednn.test_devices import batch_for, built, lowered, problem_of
-    from tvm_xengine.compile.pipeline import plan_keep_everything
+    from tvm_xengine.compile.plan import plan_keep_all
     from tvm_xengine.frontends.load import load_model
     from tvm_xengine.training.build import build_training_step
 
     counter = ctypes.CDLL(library)
     training = build_training_step(load_model("ds_cnn", batch_size=2))
     step = lowered(training, kernels)
-    plan = plan_keep_everything(problem_of(step), step.platform.home)
+    plan = plan_keep_all(problem_of(step), step.platform.home)
     executable = built(step, plan, training)
     executable.step(batch_for(executable, 0))
     counter.start_counting()

@@ -12,8 +12,10 @@ import tvm
 from tvm import relax, tirx
 
 from tests.kernels.onednn.onednn_twins import NATIVE, assert_twins_agree, kernel_of, needs_onednn
-from tvm_xengine.compile.pipeline import LoweredStep, build_step, lower_step, make_problem
-from tvm_xengine.compile.pipeline import plan_keep_everything as keep_all
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.lower import LoweredStep, lower_step
+from tvm_xengine.compile.plan import plan_keep_all as keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.timers import timer_for
@@ -56,7 +58,7 @@ def lowered(training: TrainingStep, *kernels: tuple[str, ...]) -> LoweredStep:
 
 
 def problem_of(step: LoweredStep) -> Problem:
-    return make_problem(step, step.platform, lambda ks: {k.symbol: OpCost(1.0) for k in ks})
+    return make_problem(step, lambda ks: {k.symbol: OpCost(1.0) for k in ks})
 
 
 def built(step: LoweredStep, plan: Plan, training: TrainingStep) -> StepExecutable:

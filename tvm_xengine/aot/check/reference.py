@@ -11,14 +11,11 @@ import tvm
 
 from tvm_xengine.aot.check.batches import BatchInput, seeded_batches
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
-from tvm_xengine.compile.pipeline import (
-    LoweredStep,
-    build_forward,
-    build_step,
-    lower_step,
-    make_problem,
-    plan_keep_everything,
-)
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.compile.lower import LoweredStep, lower_step
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.compile.short_storage import (
     ShortStorage,
     short_evaluation,
@@ -99,10 +96,8 @@ def host_step_with_loops_of_c(training: TrainingStep, optimize: Optimize) -> Ste
 
 
 def _kept(step: LoweredStep) -> StepExecutable:
-    problem = make_problem(
-        step, _PLATFORM, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels}
-    )
-    return build_step(step, plan_keep_everything(problem, "cpu"))
+    problem = make_problem(step, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels})
+    return build_step(step, plan_keep_all(problem, "cpu"))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tvm.s_tir.schedule import SBlockRV, ScheduleError
 from tvm.target import Target
 
 from tvm_xengine.aot.targets import EmbeddedTarget
-from tvm_xengine.compile.pipeline import LoweredStep
+from tvm_xengine.compile.lower import LoweredStep, lower_with
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.kernels.operation_count import count_operations
@@ -24,9 +24,7 @@ from tvm_xengine.kernels.schedules.inline import (
     leaf_blocks,
 )
 from tvm_xengine.passes.fuse_updates import FuseUpdates
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
-from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
-from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.passes.split_groups import KernelNeeds
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.relax_ir.types import tensor_bytes
 from tvm_xengine.scheduling.platform import Platform
@@ -73,39 +71,39 @@ def lower_for_target(
 ) -> LoweredStep:
     """A function of `mod` as kernel calls; all regions of `platform` share one kernel for each.
 
-    Fused kernels whose temporary memory makes the arena larger are taken apart (:class:`SplitGroups`).
+    With plain SGD the update is fused into the gradient kernel where that saves memory.
 
     Raises
     ------
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
     """
-    prepared: dict[str, DeviceKernel] = {}
-
-    def prepare(func: tirx.PrimFunc, name: str = "kernel") -> DeviceKernel:
-        key = kernel_hash(func)
-        if key not in prepared:
-            prepared[key] = prepare_for_target(func, target, name, optimize)
-        return replace(prepared[key], name=name)
-
-    needs = KernelNeeds(
-        workspace_bytes=lambda func: prepare(func).workspace_bytes,
-        time_us=lambda func: operations(prepare(func)),
-    )
     is_better = None if optimize is Optimize.SIZE else partial(_saves_memory, target)
-    passes = [
-        LowerToKernels(func_name),
-        SplitGroups(func_name, needs),
-        FuseUpdates(func_name, is_better),
-    ]
-    lowered = tvm.transform.Sequential(passes)(mod)
-    extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
-    kernels: dict[tuple[str, str], DeviceKernel] = {}
-    for name in dict.fromkeys(extraction.kernels.values()):
-        kernel = prepare(lowered[name], name)
-        for device in platform.computing:
-            kernels[name, device.name] = kernel
-    return LoweredStep(lowered, func_name, extraction, platform, kernels)
+    prepared = _TargetKernels(target, optimize)
+    passes = [FuseUpdates(func_name, is_better)]
+    return lower_with(prepared, mod, platform, func_name, passes=passes)
+
+
+class _TargetKernels:
+    """Prepares each kernel once for one target, whichever region its operands are in."""
+
+    def __init__(self, target: Target, optimize: Optimize) -> None:
+        self._target = target
+        self._optimize = optimize
+        self._known: dict[str, DeviceKernel] = {}
+
+    @property
+    def needs(self) -> KernelNeeds:
+        return KernelNeeds(
+            workspace_bytes=lambda func: self.prepare(func).workspace_bytes,
+            time_us=lambda func: operations(self.prepare(func)),
+        )
+
+    def prepare(self, func: tirx.PrimFunc, _device: str = "", name: str = "kernel") -> DeviceKernel:
+        key = kernel_hash(func)
+        if key not in self._known:
+            self._known[key] = prepare_for_target(func, self._target, name, self._optimize)
+        return replace(self._known[key], name=name)
 
 
 def operations(kernel: DeviceKernel) -> float:

@@ -13,10 +13,11 @@ from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
 from tvm_xengine.aot.plan.places import FromCaller, InContext, InFlash, InRegion, Place, Program
 from tvm_xengine.aot.plan.program import make_program
-from tvm_xengine.aot.plan.static_cost import static_us
+from tvm_xengine.aot.plan.static_cost import static_costs
 from tvm_xengine.aot.targets import EmbeddedTarget
-from tvm_xengine.compile.energy import kernel_energy_uj
-from tvm_xengine.compile.pipeline import LoweredStep, plan_keep_everything
+from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import op_costs
 from tvm_xengine.compile.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
@@ -25,8 +26,7 @@ from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, TRAIN_STEP
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.graph import OpGraph, Role
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
-from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
-from tvm_xengine.scheduling.sizes import round_up
+from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.solvers.working_set import working_sets
 from tvm_xengine.training.step import TrainingStep
 
@@ -140,7 +140,7 @@ def plan_training(
         lowered, plan, program, _constants(lowered, fixed, training.initial_state)
     )
     first = machine.first
-    keep = plan_keep_everything(problem, first).arenas.arena_bytes[first]
+    keep = plan_keep_all(problem, first).arenas.arena_bytes[first]
     return PlannedTraining(function, state, end, keep)
 
 
@@ -181,7 +181,7 @@ def _plan_in_rest(
     """The evaluation beside the state: in the bytes of the training step, or else in all there are."""
     start = trained.state_end_bytes
     taken = trained.function.program.region_bytes
-    keep = plan_keep_everything(problem, first)
+    keep = plan_keep_all(problem, first)
     for limit in (taken, {d.name: d.budget_bytes for d in problem.platform.devices}):
         # At least a byte, because a budget of nothing is no budget.
         rest = {name: max(size - start[name], 1) for name, size in limit.items()}
@@ -220,23 +220,11 @@ def _problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Place])
         replace(tensor, size_bytes=0) if graph.base[tensor.name] in fixed else tensor
         for tensor in graph.tensors
     )
-    costs: dict[str, dict[str, OpCost]] = {}
-    memo: dict[tuple[str, str], OpCost] = {}
-    for op in graph.ops:
-        costs[op.name] = {}
-        for region in platform.computing:
-            kernel = lowered.kernels[lowered.extraction.kernels[op.name], region.name]
-            key = (kernel.symbol, region.name)
-            if key not in memo:
-                bandwidth = machine.bandwidth_gb_s.get(region.name)
-                compute_us = static_us(kernel, machine.target, bandwidth)
-                memo[key] = OpCost(
-                    compute_us,
-                    round_up(kernel.workspace_bytes, platform.alignment_bytes),
-                    kernel_energy_uj(region, kernel, compute_us),
-                    source=CostSource.ROOFLINE,
-                )
-            costs[op.name][region.name] = memo[key]
+    bandwidth = machine.bandwidth_gb_s
+    costs = op_costs(
+        lowered,
+        {r.name: static_costs(machine.target, bandwidth.get(r.name)) for r in platform.computing},
+    )
     light = OpGraph(tensors, graph.ops, graph.outputs)
     home = _state_home(light, costs, platform)
     state = {tensor.name: home for tensor in light.bases if tensor.role in _STATE}

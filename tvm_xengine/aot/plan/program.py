@@ -13,7 +13,7 @@ from tvm_xengine.aot.plan.places import (
     Place,
     Program,
 )
-from tvm_xengine.compile.pipeline import LoweredStep
+from tvm_xengine.compile.lower import LoweredStep
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.relax_ir.types import tensor_bytes

@@ -16,18 +16,16 @@ from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
 from tvm_xengine.aot.plan.places import Field
-from tvm_xengine.aot.plan.static_cost import static_us
+from tvm_xengine.aot.plan.static_cost import static_costs
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.aot.vm_library.c_interface import loader_header, loader_source
 from tvm_xengine.aot.vm_library.layout import Library
 from tvm_xengine.aot.vm_library.python_interface import python_loader, readme
 from tvm_xengine.aot.vm_library.selftest import selftest_source
-from tvm_xengine.compile.pipeline import (
-    LoweredStep,
-    apply_plan,
-    make_problem,
-    plan_keep_everything,
-)
+from tvm_xengine.compile.build import apply_plan
+from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compile.problem import make_problem
 from tvm_xengine.compile.short_storage import short_evaluation
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.files.write_directory import check_free, write_directory
@@ -45,7 +43,7 @@ from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.relax_ir.types import tensor_bytes
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Platform
-from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.training.step import TrainingStep
 
 OnProgress = Callable[[str], None]
@@ -124,10 +122,10 @@ def export_library(
     train = _lowered(training.mod, TRAIN_STEP, platform, target, options.optimize)
     problem = _problem(train, target)
     plan = plan_schedule(problem, options.plan, on_progress)
-    keep = plan_keep_everything(problem, _MEMORY).arenas.arena_bytes[_MEMORY]
+    keep = plan_keep_all(problem, _MEMORY).arenas.arena_bytes[_MEMORY]
     mod, _ = short_evaluation(model, None, ())
     evaluate = _lowered(mod, _EVAL, platform, target, options.optimize)
-    eval_plan = plan_keep_everything(_problem(evaluate, target), _MEMORY)
+    eval_plan = plan_keep_all(_problem(evaluate, target), _MEMORY)
     bound, eval_bound = _bound(train, plan), _bound(evaluate, eval_plan)
     library = _library(package_name(model.name), target, bound, eval_bound)
     if library.arena_bytes > options.arena_bytes:
@@ -184,14 +182,7 @@ def _lowered(
 
 
 def _problem(lowered: LoweredStep, target: EmbeddedTarget) -> Problem:
-    return make_problem(
-        lowered,
-        lowered.platform,
-        lambda kernels: {
-            kernel.symbol: OpCost(static_us(kernel, target, None), source=CostSource.ROOFLINE)
-            for kernel in kernels
-        },
-    )
+    return make_problem(lowered, static_costs(target))
 
 
 def _bound(lowered: LoweredStep, plan: Plan) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""The platform that is meant when none is named."""
+"""The platform that is used when none is named."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 
 def default_platform() -> Platform:
-    """Two CPU devices: all cores with what is best on them, and one thread of baseline x86-64."""
+    """Two CPU devices: all cores with the best kernels there are, and one thread of baseline x86-64."""
     return Platform(
         devices=(
             Device("cpu", "llvm -mcpu=native -num-cores=native", kernels=("auto",)),

@@ -1,0 +1,116 @@
+"""Costs of kernels: measured, predicted by the shipped model, or from a roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.measure import measure_kernels, require_measured
+from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.timers import timer_for
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.cost_models.models.processors import processor_of
+from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.cost_models.prediction.predict import default_model, predict_to_correct
+from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.kernels.store.kernel_store import KernelStore
+from tvm_xengine.scheduling.problem import CostSource, OpCost
+
+if TYPE_CHECKING:
+    from tvm_xengine.cost_models.models.model_file import ModelFile
+
+Costs = Mapping[str, OpCost]
+"""By the symbol of the kernel."""
+
+
+class KernelCosts(Protocol):
+    """A source of costs."""
+
+    def __call__(self, kernels: Sequence[DeviceKernel], /) -> Costs:
+        """The cost of each of `kernels`, by symbol."""
+
+
+def measured_costs(
+    cache: MeasurementCache,
+    effort: Effort | None = None,
+    *,
+    store: KernelStore | None = None,
+    reporter: Reporter | None = None,
+) -> KernelCosts:
+    """Costs that are measured now, or taken from `cache` where they were measured earlier.
+
+    With a store the kernels run in a process of their own.
+
+    Raises
+    ------
+    MeasurementError
+        By the returned function, when a kernel crashes or does not end.
+    """
+    reporter = reporter or Reporter()
+
+    def costs(kernels: Sequence[DeviceKernel], /) -> Costs:
+        known = {kernel.symbol for kernel in known_kernels(kernels, cache)}
+        distinct = distinct_kernels(kernels)
+        measured = measure_kernels(
+            distinct,
+            cache,
+            effort=effort,
+            on_progress=reporter.stage("measuring kernels"),
+            timer=timer_for(store),
+            on_compiled=reporter.stage("compiling kernels"),
+        )
+        require_measured(distinct, measured, cache)
+        return {
+            symbol: OpCost(
+                compute_us=m.compute_us,
+                interval_us=(m.lo_us, m.hi_us),
+                source=CostSource.CACHED if symbol in known else CostSource.MEASURED,
+            )
+            for symbol, m in measured.items()
+        }
+
+    return costs
+
+
+def known_kernels(
+    kernels: Sequence[DeviceKernel], cache: MeasurementCache
+) -> Sequence[DeviceKernel]:
+    """The kernels that `cache` has measurements of."""
+    return [k for k in kernels if cache.find(k.key, device_fingerprint(k.target)) is not None]
+
+
+def predicted_costs(
+    kernels: Sequence[DeviceKernel], reporter: Reporter
+) -> tuple[Costs, Correction | None]:
+    """Predictions of the shipped model, and what corrects them by measurements.
+
+    A note says for which kernels the prediction is only a guess.
+    """
+    model = default_model()
+    costs, correction = predict_to_correct(kernels, model)
+    guessed = [k for k in kernels if costs[k.symbol].source is CostSource.ROOFLINE]
+    if guessed:
+        kinds = sorted({f"{k.source} on {k.target.kind.name}" for k in guessed})
+        reporter.note(
+            f"{len(distinct_kernels(guessed))} of {len(costs)} kernels have costs from a typical"
+            f" roofline, because the cost model has no data of them: {', '.join(kinds)}"
+        )
+    if model is not None:
+        note_transferred(kernels, costs, model, reporter.note)
+    return costs, correction
+
+
+def note_transferred(
+    kernels: Sequence[DeviceKernel], costs: Costs, model: ModelFile, note: Callable[[str], None]
+) -> None:
+    """Say which predictions are for processors that the model has no data of."""
+    foreign = [k for k in kernels if costs[k.symbol].source is CostSource.TRANSFERRED]
+    if foreign:
+        here = sorted({processor_of(str(kernel.target)) for kernel in foreign})
+        note(
+            f"{len(distinct_kernels(foreign))} of {len(costs)} kernels run on {', '.join(here)}; the"
+            f" cost model was trained on {', '.join(sorted(model.processors))}, so their costs are"
+            " less certain until some are measured (active costs do)"
+        )

@@ -1,0 +1,217 @@
+"""Cost and plan a lowered step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm_xengine.compile.costs import Costs, known_kernels, measured_costs, predicted_costs
+from tvm_xengine.compile.kernel_choice import with_fastest_kernels
+from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compile.options import Budgets, CompileOptions, CostChoice
+from tvm_xengine.compile.problem import make_problem, op_costs
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compile.stores import Stores
+from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
+from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.cost_models.prediction.predict import predict_costs
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.planning.planner import Plan, PlanOptions, keep_everything, plan_schedule
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.result import Objective, SolveResult, Status
+
+_SKETCH_S = 10.0
+"""Longest solve in a round of active measuring; a user waits for at most six of them."""
+
+_SKETCH_GAP_RATIO = 0.01
+"""A round only has to show which kernels matter, so it need not prove the last percent."""
+
+
+@dataclass(frozen=True)
+class CostedStep:
+    """A lowered step with the costs of its kernels and its scheduling problem.
+
+    Attributes
+    ----------
+    lowered
+        With the kernels that were chosen.
+    problem
+        With the costs below, and the budgets to plan for.
+    costs
+        Of every kernel, by symbol.
+    correction
+        Corrects predicted costs by measured ones; None where nothing was predicted by a model.
+    """
+
+    lowered: LoweredStep
+    problem: Problem
+    choice: CostChoice
+    costs: Costs
+    correction: Correction | None = None
+
+    def with_budgets(self, budgets: Budgets) -> CostedStep:
+        """The same step under other budgets.
+
+        Raises
+        ------
+        InvalidPlatformError
+            If they name a device that the platform lacks.
+        """
+        return replace(self, problem=self.problem.with_budgets(budgets.of(self.problem)))
+
+    def with_costs(self, costs: Costs) -> Problem:
+        """The problem with other costs, under the same budgets."""
+        return replace(self.problem, costs=op_costs(self.lowered, lambda _: costs))
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A lowered step with its plan.
+
+    Attributes
+    ----------
+    lowered
+        With the kernels that were chosen.
+    measured_kernels
+        How many kernels of the step have measured costs.
+    """
+
+    lowered: LoweredStep
+    plan: Plan
+    measured_kernels: int
+
+
+def plan_step(
+    lowered: LoweredStep,
+    options: CompileOptions,
+    stores: Stores | None = None,
+    reporter: Reporter | None = None,
+) -> PlannedStep:
+    """Cost the kernels as `options` say and plan the step under their budgets.
+
+    Raises
+    ------
+    NoScheduleError
+        If no schedule fits the budgets.
+    InvalidPlatformError
+        If budgets name unknown devices, or energy is the objective and no device states any.
+    """
+    stores, reporter = stores or Stores.open(options), reporter or Reporter()
+    options.budgets.check(lowered.platform)
+    costed = cost_step(lowered, options.costs, stores, reporter).with_budgets(options.budgets)
+    return plan_costed(costed, options.plan, stores, reporter)
+
+
+def cost_step(
+    lowered: LoweredStep, choice: CostChoice, stores: Stores, reporter: Reporter
+) -> CostedStep:
+    """The step with costs from the source that `choice` names.
+
+    Measured costs also choose the faster kernel where a device leaves the choice. ``active`` starts
+    with predictions; `plan_costed` measures.
+    """
+    correction = None
+    match choice:
+        case CostChoice.MEASURED:
+            measured = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
+            lowered = with_fastest_kernels(lowered, measured, stores.tuned)
+            costs = measured(lowered.distinct)
+        case CostChoice.ROOFLINE:
+            costs = predict_costs(lowered.distinct, None)
+        case CostChoice.PREDICTED | CostChoice.ACTIVE:
+            costs, correction = predicted_costs(lowered.distinct, reporter)
+    problem = make_problem(lowered, lambda _: costs)
+    return CostedStep(lowered, problem, choice, costs, correction)
+
+
+def plan_costed(
+    costed: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
+) -> PlannedStep:
+    """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured."""
+    check_energy(costed.problem, options.objective)
+    if costed.choice is CostChoice.ACTIVE:
+        active = _plan_with_active_costs(costed, options, stores, reporter)
+        return PlannedStep(costed.lowered, active.plan, active.measured_kernels)
+    measured = len(costed.lowered.distinct) if costed.choice is CostChoice.MEASURED else 0
+    plan = _plan(costed.problem, options, reporter, None)
+    return PlannedStep(costed.lowered, plan, measured)
+
+
+def _plan(
+    problem: Problem, options: PlanOptions, reporter: Reporter, start: Schedule | None
+) -> Plan:
+    reporter.status("solving")
+    try:
+        return plan_schedule(
+            problem, options, lambda text: reporter.status(f"solving: {text}"), start=start
+        )
+    finally:
+        reporter.status("")
+
+
+def _plan_with_active_costs(
+    costed: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
+) -> ActivePlan:
+    lowered, cache = costed.lowered, stores.measurements
+    measure = measured_costs(cache, store=stores.kernels, reporter=reporter)
+    quick = replace(
+        options,
+        limits=replace(
+            options.limits,
+            time_limit_s=min(_SKETCH_S, options.limits.time_limit_s / 2),
+            gap_ratio=max(_SKETCH_GAP_RATIO, options.limits.gap_ratio),
+        ),
+    )
+    planning = Planning(
+        kernels={kernel.symbol: kernel for kernel in lowered.distinct},
+        kernel_of=lambda op, device: lowered.kernel(op, device).symbol,
+        problem_with=costed.with_costs,
+        sketch=lambda problem, start: _plan(problem, quick, reporter, start),
+        plan=lambda problem, start: _plan(problem, options, reporter, start),
+        measure=measure,
+    )
+    if costed.correction is not None:
+        planning = replace(planning, correct=costed.correction.corrected)
+    known = known_kernels(lowered.distinct, cache)
+    return plan_actively(planning, {**costed.costs, **(measure(known) if known else {})})
+
+
+def plan_keep_all(problem: Problem, device: str) -> Plan:
+    """The plan that keeps every tensor until its last use, all on one device, without budget.
+
+    Raises
+    ------
+    ValueError
+        If some op cannot run on `device`.
+    """
+    alone, schedule = keep_everything(problem, device)
+    simulation = simulate(alone, schedule)
+    result = SolveResult(
+        status=Status.FEASIBLE,
+        schedule=schedule,
+        objective=Objective.COST,
+        value=simulation.cost_us,
+        bound=0.0,
+        solve_s=0.0,
+        solver="keep all",
+    )
+    return Plan(alone, result, schedule, simulation, plan_arenas(alone, schedule))
+
+
+def check_energy(problem: Problem, objective: Objective) -> None:
+    """Check that a problem whose energy is minimised knows any.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If it knows none.
+    """
+    if objective is not Objective.ENERGY:
+        return
+    if not any(cost.energy_uj for costs in problem.costs.values() for cost in costs.values()):
+        raise InvalidPlatformError(
+            "the objective energy needs to know what devices draw: give them power_w or"
+            " energy_nj_per_flop in the platform file (and energy_nj_per_byte to the links)"
+        )

@@ -1,0 +1,23 @@
+"""What a caller is told while a step is compiled."""
+
+from __future__ import annotations
+
+from tvm_xengine.kernels.store.kernel_store import OnProgress
+
+
+class Reporter:
+    """Receives progress and notes; this one ignores them, subclasses show them."""
+
+    def stage(self, title: str) -> OnProgress:
+        """A callback ``(done, total, item)`` for a stage such as "measuring kernels"."""
+        return _ignore
+
+    def status(self, text: str) -> None:
+        """What is being done now; an empty text when it is done."""
+
+    def note(self, text: str) -> None:
+        """A fact about the result that its reader must know."""
+
+
+def _ignore(_done: int, _total: int, _item: str) -> None:
+    pass
