@@ -9,7 +9,7 @@ from tvm.script import relax as R
 
 from tests.kernels.onednn.onednn_twins import needs_onednn
 from tests.passes.test_fuse_in_order import kernels, random, run
-from tvm_xengine.compile import pipeline as compiler
+from tvm_xengine.compile import lower
 from tvm_xengine.compile.lower import lower_step
 from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.compile.problem import make_problem
@@ -107,7 +107,7 @@ def arena_and_time(mod, func_name, sources):
 
 def with_and_without(mod, func_name, sources, monkeypatch):
     ours = arena_and_time(mod, func_name, sources)
-    monkeypatch.setattr(compiler, "SplitGroups", Nothing)
+    monkeypatch.setattr(lower, "SplitGroups", Nothing)
     return ours, arena_and_time(mod, func_name, sources)
 
 
