@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from tvm_xengine.compile.build import build_step
 from tvm_xengine.compile.lower import LoweredStep, lower_step
 from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
-from tvm_xengine.runtime.data import load_digits
 from tvm_xengine.runtime.trainer import train
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
@@ -83,8 +84,10 @@ def problem_on(lowered: LoweredStep, *names: str) -> Problem:
 
 def batches(training: TrainingStep) -> Iterator[Mapping[str, Array]]:
     image, label = training.batch_names
-    for images, labels in load_digits((1, *IMAGE)).batches(BATCH):
-        yield {image: images, label: labels, "lr": np.float32(0.02)}
+    data = load_digits((1, *IMAGE))
+    for epoch in count():
+        for batch in data.epoch(epoch, BATCH, seed=0):
+            yield {image: batch["x"], label: batch["y"], "lr": np.float32(0.02)}
 
 
 def test_a_step_that_only_recomputes_is_bit_identical(

@@ -4,6 +4,8 @@ XEngineError
 ├── UnsupportedModelError    a model file cannot be read, or is outside what we train
 │   └── MissingGradientError   ops of the model have no gradient
 ├── UnsupportedModuleError   an IRModule is outside what we can schedule
+├── InvalidDataError         training data cannot be read, or does not fit the model
+├── MissingPackageError      an optional package is needed that is not installed
 ├── InvalidPlatformError     a platform file or description is wrong
 ├── InvalidProblemError      a problem (or its JSON) contradicts itself
 ├── InvalidScheduleError     a schedule breaks a rule of its problem
@@ -35,6 +37,14 @@ class MissingGradientError(UnsupportedModelError):
 
 class UnsupportedModuleError(XEngineError):
     """An IRModule is outside what we can schedule."""
+
+
+class InvalidDataError(XEngineError):
+    """Training data cannot be read, or does not fit the model."""
+
+
+class MissingPackageError(XEngineError):
+    """An optional package is needed that is not installed."""
 
 
 class InvalidPlatformError(XEngineError):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,8 @@ from tvm_xengine.aot.check.emulation import EMULATORS, Build, build_program
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.package.checkpoint import read_checkpoint
 from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends import zoo
-from tvm_xengine.runtime.data import load_digits
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
@@ -36,13 +35,11 @@ def test_an_epoch_on_a_cortex_m7_is_worth_one_here(tmp_path: Path) -> None:
     need_tools("cortex-m7")
     model = zoo.build("lenet", batch_size=BATCH)
     data = load_digits((1, 28, 28))
-    steps = len(data.train_labels) // BATCH
-    batches = list(islice(data.batches(BATCH, seed=0), steps))
-    count = len(data.test_labels) // BATCH
-    tests = [
-        (data.test_images[k * BATCH :][:BATCH], data.test_labels[k * BATCH :][:BATCH])
-        for k in range(count)
-    ]
+    steps = data.batches_per_epoch(BATCH)
+    batches = [(batch["x"], batch["y"]) for batch in data.epoch(0, BATCH, seed=0)]
+    full = [batch for batch, counted in data.validation_batches(BATCH) if counted == BATCH]
+    tests = [(batch["x"], batch["y"]) for batch in full]
+    count = len(tests)
     report = export(
         model, tmp_path / "out", target="cortex-m7", regions="sram=3MiB", optimizer="momentum"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import prod
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from tvm_xengine.commands.progress import show_progress
 from tvm_xengine.compile.build import build_step
 from tvm_xengine.compile.forward import build_forward
 from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.report.summary import (
@@ -26,12 +27,6 @@ from tvm_xengine.report.summary import (
     write_json,
 )
 from tvm_xengine.report.tables import print_report
-from tvm_xengine.runtime.data import (
-    Dataset,
-    load_digit_masks,
-    load_digit_tokens,
-    load_digits,
-)
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.trainer import Comparison, train
 from tvm_xengine.scheduling.graph import Role
@@ -42,7 +37,7 @@ def run_train(request: Request, console: Console) -> None:
     """Plan, train and report; the JSON report holds the same numbers as the table."""
     with show_progress(console) as reporter:
         prepared = prepare(request, reporter)
-        data = _digits_for(prepared)
+        data = load_data(request.model.data, wanted_data(prepared))
         store = prepared.stores.kernels
         planned = build_step(
             prepared.planned.lowered,
@@ -84,7 +79,7 @@ def run_train(request: Request, console: Console) -> None:
 def test_accuracy(
     prepared: PreparedStep,
     state: Mapping[str, NDArray[np.generic]],
-    data: Dataset,
+    data: Data,
     store: KernelStore | None = None,
 ) -> float:
     """Share of the test labels that the forward function, in inference mode, names rightly."""
@@ -97,33 +92,28 @@ def test_accuracy(
     )
     forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
     hits: list[NDArray[np.bool_]] = []
-    for images, labels, count in data.test_batches(model.batch_size):
-        scores = np.asarray(forward.step({model.input_names[0]: images})["output"])
+    (target,) = set(data.validation) - set(model.input_names)
+    for batch, counted in data.validation_batches(model.batch_size):
+        scores = np.asarray(
+            forward.step({name: batch[name] for name in model.input_names})["output"]
+        )
+        labels = batch[target]
         named = scores.argmax(axis=1).reshape(labels.shape)
-        hits.append((named == labels)[:count])
+        hits.append((named == labels)[:counted])
     return float(np.concatenate(hits).mean())
 
 
-def _digits_for(prepared: PreparedStep) -> Dataset:
-    """The digits in the form that the model's input and labels have."""
-    model, training = prepared.model, prepared.training
+def wanted_data(prepared: PreparedStep) -> Wanted:
+    """Names, shapes and types of the inputs and targets that the step reads from a batch."""
+    training = prepared.training
     types = {param.name: param.ty for param in training.function.params}
-    if len(model.input_names) == 1:
-        shape = model.input_shapes[0]
-        labels = static_shape(types[training.batch_names[-1]])
-        reads_tokens = "int" in str(types[model.input_names[0]].dtype)
-        match len(shape), reads_tokens:
-            case 4, False if len(labels) == 1:
-                return load_digits((shape[1], shape[2], shape[3]))
-            case 4, False if labels == (shape[0], *shape[2:]):
-                return load_digit_masks((shape[1], shape[2], shape[3]))
-            case 2, True if prod(labels) == prod(shape):
-                return load_digit_tokens(shape[1])
-    raise UnsupportedModelError(
-        f"{model.name}: the digits data set feeds one input, images (batch, channels, height, width)"
-        " with a class for each image or pixel, or tokens (batch, length) with a class for each;"
-        f" the model takes {list(model.input_shapes)} and"
-        f" {[str(types[name]) for name in training.batch_names[len(model.input_names) :]]}"
+    spec = {
+        name: (static_shape(types[name]), str(types[name].dtype)) for name in training.batch_names
+    }
+    inputs = prepared.model.input_names
+    return Wanted(
+        {name: spec[name] for name in spec if name in inputs},
+        {name: spec[name] for name in spec if name not in inputs},
     )
 
 
@@ -137,16 +127,14 @@ def _keep_all_step(prepared: PreparedStep, store: KernelStore) -> StepExecutable
 
 
 def _batches(
-    prepared: PreparedStep, data: Dataset, request: Request
+    prepared: PreparedStep, data: Data, request: Request
 ) -> Iterator[Mapping[str, NDArray[np.generic]]]:
     training = prepared.training
-    image_name, label_name = training.batch_names
     hyper = {"lr": np.float32(request.learning_rate)}
     settings = {name: np.asarray(hyper[name]) for name in training.hyper_names}
-    types = {param.name: param.ty for param in training.function.params}
-    labels_shape = static_shape(types[label_name])
-    for images, labels in data.batches(prepared.model.batch_size, seed=request.model.seed):
-        yield {image_name: images, label_name: labels.reshape(labels_shape), **settings}
+    for epoch in count():
+        for batch in data.epoch(epoch, prepared.model.batch_size, request.model.seed):
+            yield {**batch, **settings}
 
 
 def _with_measurements(

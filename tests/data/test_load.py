@@ -1,0 +1,134 @@
+"""Training data from every kind of source, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.data.load import Wanted, load_data
+from tvm_xengine.errors import InvalidDataError
+
+IMAGES = Wanted({"image": ((4, 1, 6, 5), "float32")}, {"labels": ((4,), "int64")})
+
+
+def digits_like(count: int = 10) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {
+        "x": random.normal(size=(count, 1, 6, 5)),
+        "y": random.integers(0, 3, count),
+    }
+
+
+def test_an_npz_file_names_its_arrays_x_and_y_or_like_the_model(tmp_path: Path) -> None:
+    arrays = digits_like()
+    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez(tmp_path / "b.npz", image=arrays["x"], labels=arrays["y"])
+    found = [load_data(str(tmp_path / name), IMAGES) for name in ("a.npz", "b.npz")]
+    for data in found:
+        assert data.train["image"].dtype == np.float32
+        np.testing.assert_array_equal(data.train["labels"], arrays["y"])
+
+
+def test_arrays_that_begin_with_validation_are_held_out(tmp_path: Path) -> None:
+    arrays, held_out = digits_like(), digits_like(3)
+    np.savez(tmp_path / "a.npz", **arrays, validation_x=held_out["x"], validation_y=held_out["y"])
+    assert len(load_data(str(tmp_path / "a.npz"), IMAGES).validation["labels"]) == 3
+
+
+def test_pickled_objects_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array([{"code": 1}], object), y=np.zeros(1, np.int64))
+    with pytest.raises(InvalidDataError, match="plain arrays"):
+        load_data(str(tmp_path / "a.npz"), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"x": np.zeros((10, 1, 7, 5))}, "samples of shape"),
+        ({"y": np.zeros(10)}, "whole numbers"),
+        ({"y": np.zeros(9, np.int64)}, "one entry per sample"),
+        ({"z": np.zeros(10)}, "the model takes image, labels"),
+        ({"x": np.zeros((0, 1, 6, 5)), "y": np.zeros(0, np.int64)}, "at least one"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_with_what_the_model_takes(
+    tmp_path: Path, change: dict[str, np.ndarray], said: str
+) -> None:
+    np.savez(tmp_path / "a.npz", **{**digits_like(), **change})
+    with pytest.raises(InvalidDataError, match=said):
+        load_data(str(tmp_path / "a.npz"), IMAGES)
+
+
+@pytest.mark.parametrize("source", ["absent.npz", "nothing", "no.such.module:data", "json:absent"])
+def test_a_source_that_is_not_there_is_named(source: str) -> None:
+    with pytest.raises(InvalidDataError, match=source.replace(".", r"\.")):
+        load_data(source, IMAGES)
+
+
+def test_a_function_of_the_user_makes_the_data(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "my_data_source.py").write_text(
+        "import numpy as np\n"
+        "def pair():\n    return np.ones((8, 1, 6, 5)), np.arange(8)\n"
+        "def split():\n    return dict(x=np.ones((8, 1, 6, 5)), y=np.arange(8)), "
+        "dict(x=np.ones((2, 1, 6, 5)), y=np.arange(2))\n"
+        "def wrong():\n    return 'text'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    path = list(sys.path)
+    assert load_data("my_data_source:pair", IMAGES).samples == 8
+    assert len(load_data("my_data_source:split", IMAGES).validation["image"]) == 2
+    with pytest.raises(InvalidDataError, match="returned str"):
+        load_data("my_data_source:wrong", IMAGES)
+    assert sys.path == path
+
+
+def test_a_folder_of_images_has_a_class_for_each_subfolder(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for part, count in (("train", 3), ("val", 1)):
+        for label, shade in (("cat", 0), ("dog", 255)):
+            folder = tmp_path / part / label
+            folder.mkdir(parents=True)
+            for k in range(count):
+                image.new("L", (9, 9), shade).save(folder / f"{k}.png")
+    data = load_data(str(tmp_path), IMAGES)
+    assert data.train["image"].shape == (6, 1, 6, 5)
+    np.testing.assert_array_equal(data.train["labels"], [0, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(data.train["image"].mean((1, 2, 3)), [0, 0, 0, 1, 1, 1])
+    assert len(data.validation["labels"]) == 2
+    (tmp_path / "train" / "cat" / "9.png").write_bytes(b"no image")
+    with pytest.raises(InvalidDataError, match=r"9\.png"):
+        load_data(str(tmp_path), IMAGES)
+
+
+def test_an_epoch_visits_every_sample_once_and_can_start_in_the_middle() -> None:
+    data = Data({"x": np.arange(10), "y": np.arange(10)})
+    whole = [batch["x"].tolist() for batch in data.epoch(3, 5, seed=7)]
+    assert sorted(x for batch in whole for x in batch) == list(range(10))
+    assert [batch["x"].tolist() for batch in data.epoch(3, 5, seed=7, start=1)] == whole[1:]
+    assert [batch["x"].tolist() for batch in data.epoch(4, 5, seed=7)] != whole
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 9])
+def test_validation_batches_are_full_and_say_how_many_samples_count(count: int) -> None:
+    """Tokens with a label each, whose labels have an axis of their own."""
+    tokens = {"x": np.zeros((count, 3)), "y": np.zeros((count, 3), np.int64)}
+    batches = list(Data(tokens, tokens).validation_batches(4))
+    assert all(batch["y"].shape == (4, 3) for batch, _ in batches)
+    assert sum(counted for _, counted in batches) == count
+
+
+def test_a_held_out_share_is_disjoint_from_the_rest() -> None:
+    data = Data({"x": np.arange(10), "y": np.arange(10)}).with_validation(0.3, seed=1)
+    assert sorted([*data.train["x"], *data.validation["x"]]) == list(range(10))
+    assert len(data.validation["x"]) == 3
+    with pytest.raises(InvalidDataError, match="share"):
+        data.with_validation(1.0, seed=1)
+
+
+def test_too_few_samples_for_a_batch_are_refused() -> None:
+    with pytest.raises(InvalidDataError, match="do not fill one batch of 16"):
+        Data({"x": np.zeros(4)}).batches_per_epoch(16)

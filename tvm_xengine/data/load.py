@@ -1,0 +1,118 @@
+"""One entry point for every kind of training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.relax_ir.types import Array
+
+DIGITS = "digits"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the step reads: names, shapes with the batch axis, and types of inputs and targets."""
+
+    inputs: Mapping[str, tuple[tuple[int, ...], str]]
+    targets: Mapping[str, tuple[tuple[int, ...], str]]
+
+
+def load_data(source: str, wanted: Wanted) -> Data:
+    """The data that `source` names, by the names of the step's inputs and targets.
+
+    Parameters
+    ----------
+    source
+        ``digits``, a ``.npz`` file, a folder of images, or ``package.module:function``.
+
+    Raises
+    ------
+    InvalidDataError
+        If it is none of these, or does not fit what is wanted.
+    """
+    path = Path(source)
+    if source == DIGITS:
+        data = _digits(wanted)
+    elif path.is_dir():
+        data = _images(path, wanted)
+    elif path.suffix.lower() == ".npz":
+        from tvm_xengine.data.npz import read_npz
+
+        data = read_npz(path)
+    elif ":" in source and not path.exists():
+        from tvm_xengine.data.function import call_data_function
+
+        data = call_data_function(source)
+    else:
+        raise InvalidDataError(
+            f"--data {source}: expected {DIGITS}, a .npz file, a folder of images, or"
+            " package.module:function"
+        )
+    data = data.renamed(list(wanted.inputs), list(wanted.targets))
+    return _fitting(data, wanted)
+
+
+def _fitting(data: Data, wanted: Wanted) -> Data:
+    """The data in the shapes and types that the step reads; a difference in shape is refused."""
+    shapes = {**wanted.inputs, **wanted.targets}
+    converted: list[dict[str, Array]] = []
+    for arrays in (data.train, data.validation):
+        part = {}
+        for name, array in arrays.items():
+            (_, *rest), dtype = shapes[name]
+            flat = name in wanted.targets and prod(array.shape[1:]) == prod(rest)
+            if array.shape[1:] != tuple(rest) and not flat:
+                raise InvalidDataError(
+                    f"{data.source}: {name} has samples of shape {array.shape[1:]}, the model takes"
+                    f" {tuple(rest)}"
+                )
+            if dtype.startswith("int") and array.dtype.kind not in "iub":
+                raise InvalidDataError(
+                    f"{data.source}: {name} holds {array.dtype}, the model takes whole numbers ({dtype})"
+                )
+            part[name] = array.reshape(len(array), *rest).astype(dtype, copy=False)
+        converted.append(part)
+    return Data(converted[0], converted[1], data.source)
+
+
+def _digits(wanted: Wanted) -> Data:
+    from tvm_xengine.data.digits import load_digit_masks, load_digit_tokens, load_digits
+
+    if len(wanted.inputs) == len(wanted.targets) == 1:
+        ((shape, dtype),) = wanted.inputs.values()
+        ((labels, label_type),) = wanted.targets.values()
+        whole = label_type.startswith("int")
+        if len(shape) == 4 and "float" in dtype and whole:
+            image = (shape[1], shape[2], shape[3])
+            if prod(labels) == shape[0]:
+                return load_digits(image)
+            if labels == (shape[0], *shape[2:]):
+                return load_digit_masks(image)
+        if len(shape) == 2 and "int" in dtype and whole and prod(labels) == prod(shape):
+            return load_digit_tokens(shape[1])
+    raise InvalidDataError(
+        "the digits feed one input, images (batch, channels, height, width) with a class for each image"
+        " or pixel, or tokens (batch, length) with a class for each; the model takes"
+        f" {_said(wanted.inputs)} and {_said(wanted.targets)}; give your own data with --data"
+    )
+
+
+def _images(path: Path, wanted: Wanted) -> Data:
+    from tvm_xengine.data.images import read_images
+
+    shapes = [shape for shape, _ in wanted.inputs.values()]
+    if len(shapes) != 1 or len(shapes[0]) != 4:
+        raise InvalidDataError(
+            f"{path}: a folder of images feeds one input (batch, channels, height, width); the model"
+            f" takes {_said(wanted.inputs)}"
+        )
+    return read_images(path, (shapes[0][1], shapes[0][2], shapes[0][3]))
+
+
+def _said(tensors: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    return ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in tensors.items())
