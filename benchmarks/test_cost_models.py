@@ -171,7 +171,7 @@ def test_a_thousand_ops_are_predicted_in_two_seconds(
     """
     monkeypatch.setattr(RESNET, "_BLOCKS", (3, 4, 26, 3))
     model = build_network(network, 0, _deep_resnet if network == "deep_resnet" else _no_two_alike)
-    one_device = Platform(devices=(Device("cpu", "llvm -mcpu=native"),))
+    one_device = Platform(devices=(Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
     step = lower_step(build_training_step(model).mod, one_device)
     ops = len(step.extraction.graph.ops)
     kernels = list(step.kernels.values())

@@ -18,8 +18,9 @@ from benchmarks.test_kernels import time_in_turns_us
 from tests.kernels.onednn.onednn_twins import NATIVE, Body, kernel_of, needs_onednn
 from tvm_xengine.cost_models.measure.timing import call_of, example_arguments
 from tvm_xengine.kernels.library.context import KernelContext
-from tvm_xengine.kernels.onednn import claim, convolution
+from tvm_xengine.kernels.onednn import claim
 from tvm_xengine.kernels.onednn.prepare import prepare_onednn_kernel
+from tvm_xengine.kernels.onednn.primitives import convolution
 from tvm_xengine.kernels.store.compile import compile_kernels
 from tvm_xengine.kernels.te.convolution import conv_data_gradient
 from tvm_xengine.kernels.te.linear import linear, linear_data_gradient

@@ -31,7 +31,7 @@ Array = NDArray[np.generic]
 
 PLATFORM = Platform(
     devices=(
-        Device("cpu", "llvm -mcpu=native"),
+        Device("cpu", "llvm -mcpu=native", kernels=("tir",)),
         Device("cpu_generic", "llvm -mcpu=x86-64"),
         Device("card", None),
     ),

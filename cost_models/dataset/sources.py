@@ -43,6 +43,7 @@ class KernelSources:
             "workspace_bytes": kernel.workspace_bytes,
             "inplace": [asdict(pair) for pair in kernel.inplace],
             "is_parallel": kernel.is_parallel,
+            "source": kernel.source,
             "library": None if kernel.library is None else asdict(kernel.library),
             "library_flops": kernel.library_flops,
             "func": tvm.ir.save_json(kernel.func),
@@ -151,8 +152,9 @@ def _kernel(document: Mapping[str, Any]) -> DeviceKernel:
         workspace_bytes=int(document["workspace_bytes"]),
         inplace=tuple(InplacePair(**pair) for pair in document["inplace"]),
         is_parallel=bool(document["is_parallel"]),
-        library=_library(document.get("library")),
-        library_flops=float(document.get("library_flops", 0.0)),
+        source=str(document["source"]),
+        library=_library(document["library"]),
+        library_flops=float(document["library_flops"]),
     )
 
 

@@ -35,7 +35,7 @@ from tvm_xengine.cost_models.features.traffic import (
     runs_of,
 )
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
-from tvm_xengine.kernels.library.stages import stages_of
+from tvm_xengine.kernels.sources import library_source
 
 _ARITHMETIC = frozenset(("add", "multiply", "divide", "root", "compare", "select", "call"))
 _INNER_LOOPS = 3
@@ -66,7 +66,8 @@ def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
     bodies = bodies_of(statements, machine)
     runs = runs_of(statements)
     lowered = _Lowered(kernel, machine, statements, runs, bodies)
-    stages = () if kernel.library is None else stages_of(kernel.library)
+    call = kernel.library
+    stages = () if call is None else library_source(call.source).stages(call)
     called_cycles = library_cycles(kernel.library, stages, kernel.library_flops, machine)
     work = max(1.0, sum(s.executions for s in statements) + called_cycles)
     flops = sum(s.executions * s.store.lanes * _arithmetic(s.ops) for s in statements)

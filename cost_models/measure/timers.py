@@ -23,7 +23,7 @@ from tvm_xengine.cost_models.measure.timing import (
 )
 from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.onednn.library import load_onednn
+from tvm_xengine.kernels.sources import library_source
 from tvm_xengine.kernels.store.compile import module_groups
 from tvm_xengine.kernels.store.compile_limit import COMPILE_LIMIT_S
 from tvm_xengine.kernels.store.kernel_store import (
@@ -219,5 +219,5 @@ def _load_compiler() -> str:
 
 def _time_library_us(path: Path, call: KernelCall, effort: Effort) -> tuple[float, ...]:
     if call.library is not None:
-        load_onednn()  # before the code that calls it
+        library_source(call.library.source).load()  # before the code that calls it
     return time_kernel_us(call, tvm.runtime.load_module(str(path))[call.symbol], effort)

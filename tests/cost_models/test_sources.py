@@ -26,6 +26,7 @@ CALL = LibraryCall(
     options=(("axes", (0, 1)), ("transpose", True), ("scale", None)),
     shapes=((2, 3), (4, 3), (2, 4)),
     threads=2,
+    source="onednn",
 )
 
 

@@ -42,7 +42,7 @@ def build_executable(subject: Subject) -> tuple[TrainingStep, StepExecutable]:
     """The network's step on one CPU device, by the road that every plan takes."""
     training = build_training_step(subject.model)
     # Most of the time goes into LLVM; its first level halves that and leaves the schedules alone.
-    platform = Platform((Device("cpu", "llvm -mcpu=native -opt-level=1"),))
+    platform = Platform((Device("cpu", "llvm -mcpu=native -opt-level=1", kernels=("tir",)),))
     lowered = lower_step(training.mod, platform)
     # With one device and nothing dropped there is nothing to choose, so costs play no part.
     problem = make_problem(lowered, lambda kernels: {k.symbol: OpCost(1) for k in kernels})

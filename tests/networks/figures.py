@@ -84,7 +84,7 @@ def count(network: Network) -> Sizes:
     """Sizes at the full setting; nothing is compiled."""
     model = network.published(network.full)
     training = build_training_step(model)
-    platform = Platform((Device("cpu", "llvm -mcpu=native"),))
+    platform = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
     unfused = tvm.transform.Sequential([LowerToKernels(TRAIN_STEP, fuse=False)])(training.mod)
     lowered = lower_step(training.mod, platform)
     problem = make_problem(lowered, lambda kernels: {k.symbol: OpCost(1) for k in kernels})

@@ -108,7 +108,7 @@ def two_cpus(budget_bytes: int = 10**6) -> Platform:
     """Two CPU devices, the second for baseline x86-64, linked both ways."""
     return Platform(
         devices=(
-            Device("cpu", "llvm -mcpu=native", budget_bytes),
+            Device("cpu", "llvm -mcpu=native", budget_bytes, ("tir",)),
             Device("cpu_generic", "llvm -mcpu=x86-64", budget_bytes),
         ),
         links=(Link("cpu", "cpu_generic", 1.0, 10.0), Link("cpu_generic", "cpu", 1.0, 10.0)),

@@ -180,7 +180,7 @@ def test_dropouts_in_a_row_compute_in_one_kernel_what_pytorch_does(chain: str, s
     module = Chain(chain, size).train()
     model = exported(module, x)
     training = build_step_by_recipe(model, Recipe(loss=MEAN_SQUARED_ERROR), seed=3)
-    platform = Platform((Device("cpu", "llvm -mcpu=native"),))
+    platform = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
     lowered = lower_step(training.mod, platform)
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
     executable = build_step(lowered, plan_keep_all(make_problem(lowered, lambda _: costs), "cpu"))

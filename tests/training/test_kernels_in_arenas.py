@@ -20,7 +20,7 @@ from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.recipe import Recipe
 
-ONE_DEVICE = Platform(devices=(Device("cpu", "llvm -mcpu=native"),), links=())
+ONE_DEVICE = Platform(devices=(Device("cpu", "llvm -mcpu=native", kernels=("tir",)),), links=())
 
 
 def _drawn(draws: list[DrawCase]) -> list[Case]:

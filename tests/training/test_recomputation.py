@@ -21,7 +21,7 @@ from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.training.build import build_training_step
 
-CPU = Platform((Device("cpu", "llvm -mcpu=native"),))
+CPU = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
 
 
 class Network(nn.Module):

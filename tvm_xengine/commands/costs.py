@@ -84,7 +84,10 @@ def run_costs(request: CostsRequest, console: Console) -> None:
 def _noise(request: CostsRequest, console: Console) -> dict[str, Any]:
     """Measure the kernels of a network anew, and compare the rounds."""
     platform = Platform(
-        tuple(Device(f"target{k}", target) for k, target in enumerate(request.targets))
+        tuple(
+            Device(f"target{k}", target, kernels=("tir",))
+            for k, target in enumerate(request.targets)
+        )
     )
     step = _lowered(request, platform, console)
     kernels = step.distinct

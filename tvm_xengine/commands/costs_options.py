@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tvm_xengine.kernels.sources import source_names
+
 VERBS = {
     "noise": "how far two measurements of one kernel lie apart on this machine",
     "collect": "measure the kernels of networks in many sizes into a dataset",
@@ -22,7 +24,7 @@ VERBS = {
 }
 
 DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")
-SOURCE_NAMES = ("onednn", "tir")
+SOURCE_NAMES = source_names()
 QUANTITY_NAMES = ("time", "energy", "memory")
 SPLIT_NAMES = ("random", "family", "size", "unusual")
 

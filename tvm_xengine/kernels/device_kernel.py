@@ -70,6 +70,8 @@ class DeviceKernel:
         Outputs that lie in the memory of an input.
     is_parallel
         Whether the kernel runs on several threads.
+    source
+        Name of the kernel source it comes from.
     library
         What a library computes in it, None where all of it is generated.
     library_flops
@@ -86,6 +88,7 @@ class DeviceKernel:
     workspace_bytes: int
     inplace: tuple[InplacePair, ...]
     is_parallel: bool
+    source: str = "tir"
     library: LibraryCall | None = None
     library_flops: float = 0.0
 
@@ -93,11 +96,6 @@ class DeviceKernel:
     def has_tensors_apart(self) -> bool:
         """Whether the code relies on its tensors not overlapping; in-place kernels do not."""
         return bool(self.func.attrs.get("tirx.noalias", False))
-
-    @property
-    def source(self) -> str:
-        """Where the kernel comes from, as a device's kernels name it."""
-        return "tir" if self.library is None else self.library.source
 
 
 Scheduler = Callable[[tirx.PrimFunc, Target], tirx.PrimFunc]

@@ -1,32 +1,98 @@
-"""Where the kernels of a device come from."""
+"""Which kernel sources there are, and which of them a device takes its kernels from.
+
+To add a source, write a class with the methods of :class:`KernelSource` and name it in `SOURCES`, or,
+from another package, in its entry points::
+
+    [project.entry-points."tvm_xengine.kernel_sources"]
+    mylibrary = "my_package.source:MySource"
+"""
 
 from __future__ import annotations
 
 import logging
-import platform
-from collections.abc import Sequence
-
-from tvm import tirx
-from tvm.target import Target
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from tvm_xengine.errors import InvalidPlatformError, LibraryError
-from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.onednn.library import load_onednn
-from tvm_xengine.kernels.onednn.prepare import prepare_onednn_kernel
-from tvm_xengine.kernels.store.tuned import TunedSchedules, prepare_tuned
-from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.kernels.kernel_source import KernelSource, LibrarySource
+
+if TYPE_CHECKING:
+    from tvm import tirx
+    from tvm.target import Target
+
+    from tvm_xengine.kernels.device_kernel import DeviceKernel
+    from tvm_xengine.kernels.store.tuned import TunedSchedules
 
 _logger = logging.getLogger(__name__)
 
-TIR = "tir"
-ONEDNN = "onednn"
+SOURCES: Mapping[str, str] = {
+    "onednn": "tvm_xengine.kernels.onednn.source:OnednnSource",
+    "tir": "tvm_xengine.kernels.generated:GeneratedSource",
+}
+"""The sources of this package by name: a class that is called without arguments.
+
+The order is that of `AUTO`; generated code, which has every kernel, is last."""
+
 AUTO = "auto"
-"""What is best and there: oneDNN on the processor of this machine, and generated code."""
+"""Every source of `SOURCES` that computes for the device, in that order. Where costs are measured,
+:func:`~tvm_xengine.compile.kernel_choice.with_fastest_kernels` then takes the faster kernel of each."""
 
-SOURCES = (ONEDNN, TIR)
+ENTRY_POINTS = "tvm_xengine.kernel_sources"
+"""Group of entry points in which other packages name their sources."""
 
-_ONEDNN_WHERE_FASTER = "onednn where it is faster"
-"""What `AUTO` means by `ONEDNN`, before anything is measured."""
+
+def source_names() -> tuple[str, ...]:
+    """Every name that a device may give, `AUTO` excepted."""
+    return tuple(dict.fromkeys((*SOURCES, *sorted(_plugged()))))
+
+
+def kernel_source(name: str) -> KernelSource:
+    """The source with a name.
+
+    Raises
+    ------
+    InvalidPlatformError
+        When there is none, or its code cannot be loaded.
+    """
+    if name in SOURCES:
+        found = pkgutil.resolve_name(SOURCES[name])()
+    elif (entry := _plugged().get(name)) is not None:
+        try:
+            found = entry.load()()
+        except (ImportError, AttributeError, TypeError) as error:
+            raise InvalidPlatformError(
+                f"kernel source {name!r}: expected a class at {entry.value}, found: {error}"
+            ) from error
+    else:
+        raise InvalidPlatformError(f"expected a kernel source of {[*source_names()]}, got {name!r}")
+    if not isinstance(found, KernelSource) or found.name != name:
+        raise InvalidPlatformError(
+            f"kernel source {name!r}: expected an object with the methods of KernelSource and this"
+            f" name, got {found!r}"
+        )
+    return found
+
+
+def library_source(name: str) -> LibrarySource:
+    """The source with a name, whose kernels call a library.
+
+    Raises
+    ------
+    LibraryError
+        When no such source is installed here.
+    """
+    try:
+        found = kernel_source(name)
+    except InvalidPlatformError as error:
+        raise LibraryError(str(error)) from error
+    if not isinstance(found, LibrarySource):
+        raise LibraryError(
+            f"kernel source {name!r} has kernels that call a library, but no library"
+        )
+    return found
 
 
 def available_sources(wanted: Sequence[str], target: Target, device: str) -> tuple[str, ...]:
@@ -40,18 +106,18 @@ def available_sources(wanted: Sequence[str], target: Target, device: str) -> tup
         When a source is unknown, or none is left.
     """
     found: list[str] = []
-    for source in wanted:
-        if source not in (*SOURCES, AUTO):
+    for name in wanted:
+        if name == AUTO:
+            found += [each for each in SOURCES if why_not(each, target) is None]
+            continue
+        if name not in source_names():
             raise InvalidPlatformError(
-                f"device {device}: kernels names {source!r}, known are {[AUTO, *SOURCES]}"
+                f"device {device}: kernels names {name!r}, known are {[AUTO, *source_names()]}"
             )
-        if source == AUTO:
-            found += [] if why_not(ONEDNN, target) else [_ONEDNN_WHERE_FASTER]
-            found.append(TIR)
-        elif (reason := why_not(source, target)) is not None:
-            _logger.warning("device %s goes without %s kernels: %s", device, source, reason)
+        if (reason := why_not(name, target)) is None:
+            found.append(name)
         else:
-            found.append(source)
+            _logger.warning("device %s goes without %s kernels: %s", device, name, reason)
     if not found:
         raise InvalidPlatformError(
             f"device {device}: none of its kernel sources {list(wanted)} can be used here;"
@@ -60,19 +126,9 @@ def available_sources(wanted: Sequence[str], target: Target, device: str) -> tup
     return tuple(dict.fromkeys(found))
 
 
-def why_not(source: str, target: Target) -> str | None:
+def why_not(name: str, target: Target) -> str | None:
     """Why a source has no kernels for a target on this machine, None when it has."""
-    if source == TIR:
-        return None
-    if target.kind.name != "llvm" or platform.machine() not in ("x86_64", "AMD64"):
-        return f"it computes on x86-64 processors, not for {target}"
-    if str(target) != str(_this_processor(target)):
-        return f"it computes for the processor of this machine (-mcpu=native), not for {target}"
-    try:
-        load_onednn()
-    except LibraryError as error:
-        return str(error)
-    return None
+    return kernel_source(name).why_not(target)
 
 
 def prepare_from(
@@ -95,21 +151,14 @@ def prepare_from(
         When none has it.
     """
     for source in sources:
-        if source == TIR:
-            return prepare_tuned(func, target, name, tuned)
-        kernel = prepare_onednn_kernel(
-            func, target, name, only_where_faster=source == _ONEDNN_WHERE_FASTER
-        )
+        kernel = kernel_source(source).prepare(func, target, name, tuned)
         if kernel is not None:
-            return kernel
+            return replace(kernel, source=source)
     raise InvalidPlatformError(
         f'no source of {list(sources)} has the kernel {name}; add "tir" to the device\'s kernels'
     )
 
 
-def _this_processor(target: Target) -> Target:
-    """The target of the same description on the processor of this machine."""
-    description: dict[str, str | int] = {"kind": "llvm", "mcpu": "native"}
-    if "num-cores" in target.attrs:
-        description["num-cores"] = int(target.attrs["num-cores"])
-    return resolve_target(description)
+def _plugged() -> Mapping[str, EntryPoint]:
+    """The sources of other packages; a name of this package's stays its own."""
+    return {e.name: e for e in entry_points(group=ENTRY_POINTS) if e.name not in SOURCES}

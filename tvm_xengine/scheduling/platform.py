@@ -25,8 +25,8 @@ class Device:
     budget_bytes
         Memory that the arena of the step may occupy.
     kernels
-        Kernel sources in order of preference: ``"onednn"`` (a library for x86-64), ``"tir"``
-        (generated code, which is always there), or ``"auto"``, the best that this machine has.
+        Kernel sources in order of preference, such as ``"tir"`` (generated code, which every
+        device has) or the name of a library; ``"auto"`` is the best that this machine has.
     power_w
         Power drawn while the device computes; 0 when unknown.
     energy_nj_per_flop
@@ -36,7 +36,7 @@ class Device:
     name: str
     target: str | None
     budget_bytes: int = UNLIMITED_BYTES
-    kernels: tuple[str, ...] = ("tir",)
+    kernels: tuple[str, ...] = ("auto",)
     power_w: float = 0.0
     energy_nj_per_flop: float = 0.0
 

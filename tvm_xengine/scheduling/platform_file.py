@@ -129,7 +129,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
     known = {"name", "target", "budget", "kernels", "power_w", "energy_nj_per_flop"}
     _reject_unknown_keys(where, table, known)
     budget = _required(where, table, "budget")
-    kernels = table.get("kernels", ["auto"])
+    kernels = table.get("kernels", list(Device.kernels))
     if not isinstance(kernels, list):
         raise ValueError(f'{where}: kernels must be a list such as ["tir"], got {kernels!r}')
     target = table.get("target")

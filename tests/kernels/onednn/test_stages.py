@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -14,34 +15,39 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.kernels.onednn.onednn_twins import needs_onednn
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.product import product_of
-from tvm_xengine.kernels.library.stages import stages_of
+from tvm_xengine.kernels.onednn.source import OnednnSource
 
+HERE: dict[str, Any] = {"threads": 1, "source": "onednn"}
 WINDOW = (("dilation", (1, 1)), ("groups", 1), ("padding", (1, 1, 1, 1)), ("strides", (2, 2)))
 CONVOLUTION = LibraryCall(
-    "convolution", WINDOW, ((2, 16, 9, 9), (24, 16, 3, 3), (2, 24, 5, 5)), threads=1
+    "convolution", WINDOW, ((2, 16, 9, 9), (24, 16, 3, 3), (2, 24, 5, 5)), **HERE
 )
 GROUPS = LibraryCall(
     "convolution",
     tuple((name, 2 if name == "groups" else value) for name, value in WINDOW),
     ((2, 64, 9, 9), (64, 32, 3, 3), (2, 64, 5, 5)),
-    threads=1,
+    **HERE,
 )
 TURNED = (("transpose_left", True), ("transpose_right", False))
 CALLS = (
     CONVOLUTION,
     GROUPS,
-    LibraryCall("conv_data_gradient", WINDOW, ((2, 24, 5, 5), (24, 16, 3, 3), (2, 16, 9, 9)), 1),
-    LibraryCall("conv_weight_gradient", WINDOW, ((2, 16, 9, 9), (2, 24, 5, 5), (24, 16, 3, 3)), 1),
-    LibraryCall("linear", (), ((6, 7, 40), (24, 40), (6, 7, 24)), threads=1),
-    LibraryCall("linear_data_gradient", (), ((42, 24), (24, 40), (42, 40)), threads=1),
-    LibraryCall("linear_weight_gradient", (), ((42, 40), (42, 24), (24, 40)), threads=1),
-    LibraryCall("batch_matmul", TURNED, ((5, 8, 6), (5, 8, 7), (5, 6, 7)), threads=1),
-    LibraryCall("batch_matmul", TURNED, ((5, 8, 6), (5, 8, 7), (6, 7)), threads=1),
     LibraryCall(
-        "batch_norm_forward",
-        (("epsilon", 1e-5), ("relu", True)),
-        ((4, 8, 6, 6), (8,), (8,), (4, 8, 6, 6), (8,), (8,)),
-        threads=1,
+        "conv_data_gradient", WINDOW, ((2, 24, 5, 5), (24, 16, 3, 3), (2, 16, 9, 9)), **HERE
+    ),
+    LibraryCall(
+        "conv_weight_gradient", WINDOW, ((2, 16, 9, 9), (2, 24, 5, 5), (24, 16, 3, 3)), **HERE
+    ),
+    LibraryCall("linear", (), ((6, 7, 40), (24, 40), (6, 7, 24)), **HERE),
+    LibraryCall("linear_data_gradient", (), ((42, 24), (24, 40), (42, 40)), **HERE),
+    LibraryCall("linear_weight_gradient", (), ((42, 40), (42, 24), (24, 40)), **HERE),
+    LibraryCall("batch_matmul", TURNED, ((5, 8, 6), (5, 8, 7), (5, 6, 7)), **HERE),
+    LibraryCall("batch_matmul", TURNED, ((5, 8, 6), (5, 8, 7), (6, 7)), **HERE),
+    LibraryCall(
+        "layer_norm_forward",
+        (("epsilon", 1e-5),),
+        ((4, 6, 8), (8,), (8,), (4, 6, 8), (4, 6), (4, 6)),
+        **HERE,
         num_outputs=3,
     ),
 )
@@ -105,7 +111,7 @@ def test_stages_are_the_primitives_that_onednn_makes():
     _, *parts = done.stdout.split(f"{SAYS}\n")
     for call, part in zip(CALLS, parts, strict=True):
         made = re.findall(r"create:\w+,cpu,(\w+),([\w:]+),", part)
-        stages = stages_of(call)
+        stages = OnednnSource().stages(call)
         assert [name for _, name in made] == [stage.implementation for stage in stages]
         assert [kind == "reorder" for kind, _ in made] == [stage.is_copy for stage in stages]
         assert all(stage.tensors_bytes > 0 for stage in stages)

@@ -31,7 +31,7 @@ from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.step import TrainingStep
 
-_PLATFORM = Platform((Device("cpu", "llvm -mcpu=native"),))
+_PLATFORM = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
 
 
 LOSS_TOLERANCE = 1e-5

@@ -116,7 +116,7 @@ def export_library(
     linker = target.find_compiler()
     _check_state(training, options.arena_bytes)
     platform = Platform(
-        (Device(_MEMORY, "llvm", options.arena_bytes),), alignment_bytes=_ALIGNMENT_BYTES
+        (Device(_MEMORY, "llvm", options.arena_bytes, ("tir",)),), alignment_bytes=_ALIGNMENT_BYTES
     )
     on_progress("planning the training step")
     train = _lowered(training.mod, TRAIN_STEP, platform, target, options.optimize)

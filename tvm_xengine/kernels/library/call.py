@@ -28,18 +28,18 @@ class LibraryCall:
     threads
         Number of threads it may use.
     source
-        Name of the library, as a device's kernels name it.
+        Name of the kernel source whose library it is.
     """
 
     operation: str
     options: tuple[tuple[str, OptionValue], ...]
     shapes: tuple[tuple[int, ...], ...]
     threads: int
+    source: str
     bias: bool = False
     relu: bool = False
     num_outputs: int = 1
     residual: bool = False
-    source: str = "onednn"
 
     @property
     def residual_input(self) -> int:

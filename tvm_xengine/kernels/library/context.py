@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
 
 import tvm
 
 from tvm_xengine.kernels.library.call import LibraryCall
-from tvm_xengine.kernels.onednn.context import OnednnContext
-from tvm_xengine.kernels.onednn.library import load_onednn
+from tvm_xengine.kernels.sources import library_source
 
 
 class KernelContext:
@@ -23,7 +23,7 @@ class KernelContext:
     Raises
     ------
     LibraryError
-        When the library is missing here, or no longer takes the call.
+        When the library is missing here, or does not take the call.
 
     Attributes
     ----------
@@ -34,7 +34,8 @@ class KernelContext:
     """
 
     def __init__(self, call: LibraryCall) -> None:
-        self._live = OnednnContext(call)
+        self.library = library_source(call.source)
+        self._live = self.library.context(call)
         self.threads = call.threads
         self.tensor = tvm.runtime.tensor(self._live.words)
 
@@ -42,8 +43,30 @@ class KernelContext:
 def while_kernels_run(contexts: Iterable[KernelContext]) -> AbstractContextManager[None]:
     """To be entered while kernels run, so that a library's threads leave the cores to generated code.
 
-    Entering takes a microsecond, and half a millisecond after a pause.
+    It can be entered again. Entering takes a microsecond, and half a millisecond after a pause.
     """
-    if all(context.threads == 1 for context in contexts):
-        return nullcontext()
-    return load_onednn().sleeping_threads
+    threaded = {c.library.name: c.library for c in contexts if c.threads > 1}
+    return _All([library.while_running() for library in threaded.values()])
+
+
+class _All:
+    """Several context managers as one that can be entered as often as each of them."""
+
+    def __init__(self, hooks: Sequence[AbstractContextManager[None]]) -> None:
+        self._hooks = hooks
+
+    def __enter__(self) -> None:
+        with ExitStack() as entered:
+            for hook in self._hooks:
+                entered.enter_context(hook)
+            entered.pop_all()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with ExitStack() as entered:
+            for hook in self._hooks:
+                entered.push(hook)

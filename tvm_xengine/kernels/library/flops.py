@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from tvm_xengine.kernels.library.call import LibraryCall
-from tvm_xengine.kernels.onednn.elementwise import ELEMENTWISE
 
 _OUTPUT_AND_WEIGHT = {
     "convolution": (-1, 1),
@@ -19,12 +18,6 @@ _OUTPUT_AND_WEIGHT = {
 _PER_ELEMENT = {
     "layer_norm_forward": (7.0, 0),
     "layer_norm_backward": (14.0, 1),
-    "batch_norm_forward": (7.0, 0),
-    "batch_norm_backward": (14.0, 1),
-    "batch_norm_add_relu_forward": (9.0, 0),
-    "batch_norm_add_relu_backward": (15.0, 2),
-    "batch_norm_inference": (4.0, 0),
-    "batch_norm_inference_backward": (10.0, 1),
 }
 """Operations for each element of one of a call's tensors, and which one that is."""
 
@@ -47,12 +40,8 @@ def flops(call: LibraryCall) -> float:
         return number * math.prod(shapes[which])
     if "_pool" in call.operation:
         return _pooling(call)
-    if call.operation in ELEMENTWISE:
-        return 4.0 * math.prod(shapes[-1])
     if call.operation == "softmax":
-        return 4.0 * math.prod(
-            shapes[-1]
-        )  # maximum, difference with its exponential, sum, quotient
+        return 4.0 * math.prod(shapes[-1])  # maximum, difference and exponential, sum, quotient
     return 2.0 * math.prod(shapes[-1]) * shapes[0][-1]
 
 

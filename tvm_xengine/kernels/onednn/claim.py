@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.parts import KernelParts, Part
-from tvm_xengine.kernels.onednn.elementwise import ELEMENTWISE
+from tvm_xengine.kernels.onednn.library import NAME
 from tvm_xengine.kernels.onednn.operations import (
     ADDS_A_TENSOR,
     ENDS_WITH_BIAS_AND_RELU,
@@ -46,22 +46,15 @@ def claims_alone(func: tirx.PrimFunc, num_outputs: int, threads: int) -> Iterato
         options=part.options,
         shapes=tuple(_shape(part, k) for k in range(len(func.params))),
         threads=threads,
+        source=NAME,
         num_outputs=num_outputs,
     )
     yield Claim(call, part.inputs, frozenset({0}), len(part.inputs))
 
 
 def claims(whole: KernelParts, threads: int) -> Iterator[Claim]:
-    """What oneDNN may take of a kernel, the most first: one operation and what ends it.
-
-    Elementwise operations are taken where there is nothing else in the kernel: generated code does
-    several of them in one pass.
-    """
-    cores = [
-        k
-        for k, part in enumerate(whole.parts)
-        if part.name in OPERATIONS and (part.name not in ELEMENTWISE or len(whole.parts) == 1)
-    ]
+    """What oneDNN may take of a kernel, the most first: one operation and what ends it."""
+    cores = [k for k, part in enumerate(whole.parts) if part.name in OPERATIONS]
     if len(cores) != 1:
         return
     (core,) = cores
@@ -101,6 +94,7 @@ def _claim(whole: KernelParts, core: int, threads: int, *, adds: bool) -> Claim:
         options=part.options,
         shapes=(*shapes, part.output_shape),
         threads=threads,
+        source=NAME,
         bias=has_bias,
         relu=has_relu,
         residual=has_residual,

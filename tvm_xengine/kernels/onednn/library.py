@@ -24,6 +24,9 @@ from tvm_xengine.kernels.onednn.descriptors import (
 from tvm_xengine.kernels.onednn.enumerators import BINARY_ADD, ELTWISE_RELU, QUERY_IMPLEMENTATION
 from tvm_xengine.kernels.onednn.idle_threads import ThreadsThatSleep
 
+NAME = "onednn"
+"""Name of the kernel source."""
+
 DISTRIBUTION = "onednn-cpu-gomp"
 """The package on PyPI that carries the library."""
 

@@ -25,8 +25,8 @@ from tvm_xengine.kernels.library.rest import Rest, without_parts
 from tvm_xengine.kernels.lower.explicit_workspace import ALIGNMENT_BYTES
 from tvm_xengine.kernels.onednn.call_primitives import call_primitives, context_words
 from tvm_xengine.kernels.onednn.claim import Claim, claims, claims_alone
-from tvm_xengine.kernels.onednn.library import OnednnLibrary, load_onednn, onednn_version
-from tvm_xengine.kernels.onednn.operations import describe, is_often_faster
+from tvm_xengine.kernels.onednn.library import NAME, OnednnLibrary, load_onednn, onednn_version
+from tvm_xengine.kernels.onednn.operations import describe
 from tvm_xengine.kernels.onednn.program import SCRATCH, Program
 from tvm_xengine.kernels.targets import thread_count
 from tvm_xengine.kernels.version import digest
@@ -40,18 +40,11 @@ _PARALLEL_FLOPS = 4e6
 """With less to do, waking other threads takes longer than they save."""
 
 
-def prepare_onednn_kernel(
-    func: tirx.PrimFunc, target: Target, name: str, *, only_where_faster: bool = False
-) -> DeviceKernel | None:
+def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> DeviceKernel | None:
     """The kernel with its main operation computed by oneDNN, None where oneDNN does not take it.
 
     What else was fused into the kernel is generated as usual; it reads the library's result, and
     writes over it where it may.
-
-    Parameters
-    ----------
-    only_where_faster
-        Whether operations are left out for which generated code was never the slower one.
 
     Raises
     ------
@@ -65,8 +58,6 @@ def prepare_onednn_kernel(
     if whole is None:
         return None
     possible = claims(whole, threads) if outputs == 1 else claims_alone(func, outputs, threads)
-    if only_where_faster:
-        possible = (claim for claim in possible if is_often_faster(claim.call))
     described = _described(possible, library, name)
     if described is None:
         return None
@@ -90,6 +81,7 @@ def prepare_onednn_kernel(
         workspace_bytes=assembly.workspace_bytes,
         inplace=(),
         is_parallel=claimed.call.threads > 1,
+        source=NAME,
         library=claimed.call,
         library_flops=flops(claimed.call),
     )

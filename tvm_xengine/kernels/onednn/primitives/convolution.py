@@ -25,7 +25,7 @@ from tvm_xengine.kernels.onednn.enumerators import (
     QUERY_WEIGHTS,
 )
 from tvm_xengine.kernels.onednn.library import OnednnLibrary
-from tvm_xengine.kernels.onednn.pointwise import (
+from tvm_xengine.kernels.onednn.primitives.pointwise import (
     pointwise,
     pointwise_data_gradient,
     pointwise_weight_gradient,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from tvm_xengine.errors import LibraryError
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.onednn.descriptors import MemoryDesc, PrimitiveDesc
-from tvm_xengine.kernels.onednn.elementwise import apply
 from tvm_xengine.kernels.onednn.enumerators import (
     ARG_DIFF_DST,
     ARG_DIFF_SCALE,
@@ -25,11 +25,12 @@ from tvm_xengine.kernels.onednn.enumerators import (
     BACKWARD,
     ELTWISE_LINEAR,
     ELTWISE_POW,
+    FORWARD_INFERENCE,
     FORWARD_TRAINING,
     USE_SCALE_AND_SHIFT,
 )
 from tvm_xengine.kernels.onednn.library import OnednnLibrary
-from tvm_xengine.kernels.onednn.program import Program, ProgramBuilder
+from tvm_xengine.kernels.onednn.program import Placed, Program, ProgramBuilder
 
 
 def layer_norm_forward(call: LibraryCall, library: OnednnLibrary) -> Program | None:
@@ -52,8 +53,8 @@ def layer_norm_forward(call: LibraryCall, library: OnednnLibrary) -> Program | N
             ARG_VARIANCE: inv_std,
         },
     )
-    apply(builder, library, ELTWISE_LINEAR, inv_std, inv_std, (1.0, epsilon))
-    apply(builder, library, ELTWISE_POW, inv_std, inv_std, (1.0, -0.5))
+    _apply(builder, library, ELTWISE_LINEAR, inv_std, inv_std, (1.0, epsilon))
+    _apply(builder, library, ELTWISE_POW, inv_std, inv_std, (1.0, -0.5))
     return builder.program()
 
 
@@ -81,7 +82,7 @@ def layer_norm_backward(call: LibraryCall, library: OnednnLibrary) -> Program | 
         return None
     builder = ProgramBuilder(library)
     variance = builder.scratch(row)
-    apply(builder, library, ELTWISE_POW, builder.part(4, 0, row), variance, (1.0, -2.0))
+    _apply(builder, library, ELTWISE_POW, builder.part(4, 0, row), variance, (1.0, -2.0))
     beta_gradient = builder.part(7, 0, column)
     builder.run(
         norm,
@@ -122,3 +123,26 @@ def _forward(
         USE_SCALE_AND_SHIFT,
         attributes=library.attributes(),
     )
+
+
+def _apply(
+    builder: ProgramBuilder,
+    library: OnednnLibrary,
+    algorithm: int,
+    source: Placed,
+    target: Placed,
+    factors: tuple[float, float],
+) -> None:
+    """A function of every element; `source` and `target` may be the same tensor."""
+    primitive = library.describe(
+        "eltwise_forward",
+        FORWARD_INFERENCE,
+        algorithm,
+        source.desc,
+        source.desc,
+        *factors,
+        attributes=library.attributes(),
+    )
+    if primitive is None:
+        raise LibraryError(f"oneDNN has no elementwise function {algorithm:#x}")
+    builder.run(primitive, {ARG_SRC: source, ARG_DST: target})

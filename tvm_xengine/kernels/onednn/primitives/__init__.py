@@ -1,0 +1,1 @@
+"""How oneDNN's primitives compute training kernels, a file for each kind of them."""
