@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.published.baselines.answer import baselines
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Status

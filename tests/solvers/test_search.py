@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.networks import chain, keep_all, pair, residual, single, transformer, unet
 from tests.strategies import problems
 from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.greedy.walk import greedy_schedule
 from tvm_xengine.solvers.local_search.anneal import EXCESS, VALUE, anneal
 from tvm_xengine.solvers.local_search.arrays import arrays_of
@@ -24,7 +24,7 @@ from tvm_xengine.solvers.local_search.encode import decisions_of
 from tvm_xengine.solvers.local_search.lean import in_lean_order
 from tvm_xengine.solvers.local_search.static import static_of
 from tvm_xengine.solvers.local_search.work import schedule_left_in, workspace_of
-from tvm_xengine.solvers.result import Limits, Objective, Status
+from tvm_xengine.solvers.result import Objective
 
 
 @pytest.mark.parametrize("objective", Objective)
@@ -129,17 +129,17 @@ def test_small_problems_are_solved_to_the_optimum(problem):
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(problem=problems(max_ops=6, max_devices=3))
 def test_nothing_is_found_that_exhaustive_search_rules_out(objective, problem):
-    exact = solve_exhaustively(problem, objective=objective, limits=Limits(5.0))
+    exact = solve_exhaustively(problem, objective=objective.value)
     found = search(problem, objective=objective, evaluations=4000)
-    if exact.status is Status.INFEASIBLE:
+    if exact.is_infeasible:
         assert found is None
     elif exact.value is not None and found is not None:
         assert objective.of(simulate(problem, found)) >= exact.value - 1e-9
 
 
 def _check_against_exhaustive(problem, objective):
-    exact = solve_exhaustively(problem, objective=objective, limits=Limits(5.0))
-    if exact.status not in (Status.OPTIMAL, Status.INFEASIBLE):
+    exact = solve_exhaustively(problem, objective=objective.value)
+    if not exact.is_proven:
         return
     found = search(problem, objective=objective, evaluations=4000)
     assert (found is None) == (exact.schedule is None)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.oracles.exhaustive import solve_exhaustively
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.local_search.arrays import arrays_of
 from tvm_xengine.solvers.local_search.decoder import decode
 from tvm_xengine.solvers.local_search.driver import search
@@ -155,7 +155,7 @@ def test_energy_is_saved_where_only_copies_take_any() -> None:
     problem = two_change_places()
     links = tuple(replace(link, energy_uj_per_copy=1.0) for link in problem.platform.links)
     problem = replace(problem, platform=replace(problem.platform, links=links))
-    exact = solve_exhaustively(problem, objective=Objective.ENERGY)
+    exact = solve_exhaustively(problem, objective="energy")
     found = search(problem, objective=Objective.ENERGY, evaluations=4000)
     assert found is not None
     assert simulate(problem, found).energy_uj == exact.value

@@ -9,11 +9,11 @@ import time
 import pytest
 from hypothesis import given, settings
 
+from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.result import Limits, Status
 from tvm_xengine.solvers.solve import SOLVERS, solve
 
@@ -33,7 +33,7 @@ def test_an_unknown_solver_is_named_with_those_there_are() -> None:
         solve(repeated_start(16), "magic")
 
 
-@pytest.mark.parametrize("solver", ["auto", "tight", "exhaustive"])
+@pytest.mark.parametrize("solver", ["auto", "tight"])
 @pytest.mark.parametrize(("budget", "cost"), [(12, 7.0), (15, 7.0), (16, 6.0)])
 def test_every_solver_knows_the_optimum(solver: str, budget: int, cost: float) -> None:
     result = solve(repeated_start(budget), solver)
@@ -84,7 +84,7 @@ def test_auto_is_never_better_than_exhaustive_search(problem: Problem) -> None:
     best = solve_exhaustively(problem)
     result = solve(problem)
     if result.status is Status.INFEASIBLE:
-        assert best.status is Status.INFEASIBLE
+        assert best.is_infeasible
     if result.value is not None:
         assert best.value is not None
         assert result.value >= best.value - 1e-6
@@ -93,4 +93,4 @@ def test_auto_is_never_better_than_exhaustive_search(problem: Problem) -> None:
 
 
 def test_the_solvers_are_listed() -> None:
-    assert {"auto", "tight", "exhaustive"} <= set(SOLVERS)
+    assert {"auto", "tight", "greedy"} <= set(SOLVERS)

@@ -73,17 +73,11 @@ def _formulated(name: str, backend: str) -> Callable[[Problem, Request], SolveRe
     return solve_it
 
 
-def _exhaustive(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.exhaustive import solve_exhaustively
-
-    return solve_exhaustively(problem, objective=request.objective, limits=request.limits)
-
-
-def _states(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.astar.alone import solve_by_states  # compiled code
+def _astar(problem: Problem, request: Request) -> SolveResult:
+    from tvm_xengine.solvers.astar.alone import solve_by_astar  # compiled code
     from tvm_xengine.solvers.presolve import solved_without_matched_devices
 
-    return solved_without_matched_devices(solve_by_states, problem, request)
+    return solved_without_matched_devices(solve_by_astar, problem, request)
 
 
 def _rounding(problem: Problem, request: Request) -> SolveResult:
@@ -104,8 +98,7 @@ def _baseline(name: str) -> Callable[[Problem, Request], SolveResult]:
 SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
     "auto": _auto,
     "search": _search,
-    "states": _states,
-    "exhaustive": _exhaustive,
+    "astar": _astar,
     "tight": _formulated("tight", "highs"),
     "tight-scip": _formulated("tight", "scip"),
     "tight-gurobi": _formulated("tight", "gurobi"),

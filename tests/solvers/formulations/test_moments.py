@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start, training_chain
 from tests.solvers.networks import chain, single
 from tests.strategies import problems
@@ -14,7 +15,6 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.greedy.walk import greedy_schedule
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.relaxation.encode import encode_moments
@@ -25,7 +25,7 @@ from tvm_xengine.solvers.relaxation.periods import (
     periods_in_given_order,
 )
 from tvm_xengine.solvers.relaxation.time_points import formulate_moments
-from tvm_xengine.solvers.result import Objective, Scope, Status
+from tvm_xengine.solvers.result import Objective, Scope
 
 
 def relaxed(indexed: IndexedProblem, periods: Periods) -> Answer:
@@ -49,9 +49,9 @@ def chain_of_ops(indexed: IndexedProblem) -> list[int]:
 
 
 def check_bound(problem: Problem, answer: Answer, scope: Scope) -> None:
-    best = solve_exhaustively(problem, scope=scope)
+    best = solve_exhaustively(problem, in_given_order=scope is Scope.GIVEN_ORDER)
     if answer.outcome is Outcome.INFEASIBLE:
-        assert is_too_large_at_home(problem) or best.status is Status.INFEASIBLE
+        assert is_too_large_at_home(problem) or best.is_infeasible
     elif best.value is not None:
         assert answer.bound <= best.value + 1e-6
 
@@ -86,7 +86,7 @@ def test_room_for_everything_changes_no_bound(
     assert isinstance(answer, Answer)
     scope = Scope.GIVEN_ORDER if is_given_order else Scope.EVERY_SCHEDULE
     check_bound(problem, answer, scope)
-    schedule = solve_exhaustively(problem, scope=scope).schedule
+    schedule = solve_exhaustively(problem, in_given_order=scope is Scope.GIVEN_ORDER).schedule
     if schedule is not None:
         x = encode_moments(model, schedule)
         assert x is not None

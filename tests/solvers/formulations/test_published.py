@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given, settings
 
+from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
@@ -13,7 +14,6 @@ from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published.checkmate import formulate_checkmate

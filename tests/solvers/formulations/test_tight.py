@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
@@ -12,9 +13,8 @@ from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.exact.tight import TightModel, formulate_tight
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.result import Objective, Scope, Status
+from tvm_xengine.solvers.result import Objective
 
 
 def solved(problem: Problem, objective: Objective) -> tuple[TightModel, Answer]:
@@ -36,14 +36,14 @@ def test_the_start_is_repeated_only_when_it_must_be(budget: int, cost: float | N
 def test_it_agrees_with_exhaustive_search_over_the_given_order(
     objective: Objective, problem: Problem
 ) -> None:
-    expected = solve_exhaustively(problem, objective=objective, scope=Scope.GIVEN_ORDER)
+    expected = solve_exhaustively(problem, objective=objective.value, in_given_order=True)
     if any(problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices):
-        assert expected.status is Status.INFEASIBLE
+        assert expected.is_infeasible
         return
     model, answer = solved(problem, objective)
     if answer.x is None:
         assert answer.outcome is Outcome.INFEASIBLE
-        assert expected.status is Status.INFEASIBLE
+        assert expected.is_infeasible
         return
     simulation = simulate(problem, model.schedule(answer.x))
     assert objective.of(simulation) == pytest.approx(answer.value)

@@ -10,7 +10,7 @@ from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import SolveResult
 
 
-def solve_by_states(problem: Problem, request: Request) -> SolveResult:
+def solve_by_astar(problem: Problem, request: Request) -> SolveResult:
     """The optimum among every schedule, or what was shown until the limit.
 
     Raises
@@ -31,7 +31,7 @@ def solve_by_states(problem: Problem, request: Request) -> SolveResult:
             " detour cheaper than a link; use --solver auto"
         )
         return conclude(
-            problem, request, request.start, Proof(0.0), solver="states", message=message
+            problem, request, request.start, Proof(0.0), solver="astar", message=message
         )
     is_infeasible = math.isinf(found.bound)
     return conclude(
@@ -39,6 +39,6 @@ def solve_by_states(problem: Problem, request: Request) -> SolveResult:
         request,
         found.schedule or request.start,
         Proof(0.0 if is_infeasible else found.bound, is_infeasible=is_infeasible),
-        solver="states",
+        solver="astar",
         message=f"{found.expanded} states",
     )

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.exact import tight
-from tvm_xengine.solvers.exhaustive import solve_exhaustively
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
 from tvm_xengine.solvers.portfolio.prover import is_closed
@@ -18,7 +17,7 @@ from tvm_xengine.solvers.working_set import working_sets
 
 _TINY_OPS = 6
 _TINY_LIMIT_S = 3.0
-"""Up to so many ops exhaustive search is tried first, for so long."""
+"""Up to so many ops A* is tried first, for so long."""
 
 
 def solve_automatically(problem: Problem, request: Request) -> SolveResult:
@@ -56,11 +55,13 @@ def _solve_tiny(problem: Problem, request: Request) -> SolveResult | None:
     """The proven optimum of a graph of a few ops; None for others, or when it takes too long."""
     if len(problem.graph.ops) > _TINY_OPS or request.objective is Objective.MAKESPAN:
         return None
-    limits = Limits(min(_TINY_LIMIT_S, request.remaining_s))
-    result = solve_exhaustively(problem, objective=request.objective, limits=limits)
-    if result.status is Status.NO_SOLUTION:
+    from tvm_xengine.solvers.astar.alone import solve_by_astar  # compiled code, seconds to load
+
+    until_s = request.elapsed_s + min(_TINY_LIMIT_S, request.remaining_s)
+    result = solve_by_astar(problem, replace(request, limits=Limits(until_s)))
+    if result.status not in (Status.OPTIMAL, Status.INFEASIBLE):
         return None
-    return replace(result, solver="auto (exhaustive)")
+    return replace(result, solver="auto (astar)")
 
 
 def _floor(problem: Problem, request: Request) -> float:

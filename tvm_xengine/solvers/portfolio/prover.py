@@ -185,7 +185,7 @@ class Prover:
             self._leave_order_open()
             return
         if found.schedule is not None:
-            self._on_schedule(found.schedule, "states")
+            self._on_schedule(found.schedule, "astar")
         is_infeasible = math.isinf(found.bound)
         self._prove(Proof(0.0 if is_infeasible else found.bound, is_infeasible=is_infeasible))
 
