@@ -44,7 +44,9 @@ class KernelRecord:
     Attributes
     ----------
     kernel, device
-        Hash of the kernel and fingerprint of the device: the key.
+        Hash of the code and fingerprint of the device: the key.
+    function
+        Hash of what is computed, the same on every device; empty is the same as `kernel`.
     families
         Network families it occurs in; a model that is tested on a family must not have learned
         from any kernel that occurs there.
@@ -67,7 +69,13 @@ class KernelRecord:
     moved_bytes: float
     workspace_bytes: int
     source: str = TIR
+    function: str = ""
     schema: int = SCHEMA
+
+    @property
+    def computes(self) -> str:
+        """What kernels share that compute the same on whatever device."""
+        return self.function or self.kernel
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,8 @@ class Dataset:
     ----------
     time_us, noise_ratio
         Label, and how far its rounds lie apart, relative to it.
+    kernels
+        What each computes (`KernelRecord.computes`).
     devices
         Kernels of a library count as those of a device of its own.
     rounds_us
@@ -252,7 +262,7 @@ def make_dataset(
         table=table,
         time_us=np.array([m.compute_us for _, m in rows]),
         noise_ratio=np.array([(m.hi_us - m.lo_us) / (2 * m.compute_us) for _, m in rows]),
-        kernels=tuple(record.kernel for record, _ in rows),
+        kernels=tuple(record.computes for record, _ in rows),
         names=tuple(record.name for record, _ in rows),
         devices=tuple(
             record.device if record.source == TIR else f"{record.device} {record.source}"
@@ -273,8 +283,8 @@ def _families(records: Sequence[KernelRecord]) -> tuple[tuple[str, ...], ...]:
     """For each record every family that its kernel was met in, on whatever device."""
     found: dict[str, set[str]] = {}
     for record in records:
-        found.setdefault(record.kernel, set()).update(record.families)
-    return tuple(tuple(sorted(found[record.kernel])) for record in records)
+        found.setdefault(record.computes, set()).update(record.families)
+    return tuple(tuple(sorted(found[record.computes])) for record in records)
 
 
 def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:

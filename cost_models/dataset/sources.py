@@ -44,6 +44,7 @@ class KernelSources:
             "inplace": [asdict(pair) for pair in kernel.inplace],
             "is_parallel": kernel.is_parallel,
             "source": kernel.source,
+            "function": kernel.function,
             "library": None if kernel.library is None else asdict(kernel.library),
             "library_flops": kernel.library_flops,
             "func": tvm.ir.save_json(kernel.func),
@@ -135,6 +136,7 @@ def add_kernel(
         moved_bytes=features.moved_bytes,
         workspace_bytes=kernel.workspace_bytes,
         source=kernel.source,
+        function=kernel.function,
     )
     folder.add(record, features.names)
     return record
@@ -153,6 +155,7 @@ def _kernel(document: Mapping[str, Any]) -> DeviceKernel:
         inplace=tuple(InplacePair(**pair) for pair in document["inplace"]),
         is_parallel=bool(document["is_parallel"]),
         source=str(document["source"]),
+        function=str(document["function"]),
         library=_library(document["library"]),
         library_flops=float(document["library_flops"]),
     )

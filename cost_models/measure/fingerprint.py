@@ -9,8 +9,8 @@ import tvm
 from tvm.target import Target
 from tvm.target.codegen import llvm_version_major
 
+from tvm_xengine.kernels.identity import digest
 from tvm_xengine.kernels.targets import device_of, is_gpu
-from tvm_xengine.kernels.version import code_version, digest
 
 
 def device_fingerprint(target: Target) -> str:
@@ -22,7 +22,7 @@ def device_fingerprint(target: Target) -> str:
         When the target is a GPU that this machine does not have.
     """
     gpu = {"gpu": str(device_of(target).device_name)} if is_gpu(target) else {}
-    return digest({"target": str(target), "code": code_version()} | _machine() | gpu)
+    return digest({"target": str(target)} | _machine() | gpu)
 
 
 def link_fingerprint(src: str, dst: str) -> str:
@@ -50,4 +50,4 @@ def _cpu_model() -> str:
 def remote_fingerprint(target: Target, address: str) -> str:
     """The same for boards behind an RPC address, whose processor is not known here."""
     facts = _machine() | {"cpu": f"behind {address}"}
-    return digest({"target": str(target), "code": code_version()} | facts)
+    return digest({"target": str(target)} | facts)

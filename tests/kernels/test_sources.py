@@ -41,7 +41,8 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.device_kernel import kernel_symbol, prepare_kernel
+from tvm_xengine.kernels.identity import kernel_key
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.kernels.library.stages import Stage
@@ -63,7 +64,7 @@ class ToySource:
         whole = kernel_parts(func)
         if whole is None or not any(part.name.startswith("linear") for part in whole.parts):
             return None
-        kernel = prepare_kernel(func, target, name, variant="toy")
+        kernel = prepare_kernel(func, target, name)
         shapes = tuple(spec.shape for spec in (*kernel.inputs, *kernel.outputs))
         call = LibraryCall("linear", (), shapes, threads=2, source="toy")
         context = tirx.decl_buffer((1,), "int64", name="context")
@@ -74,7 +75,9 @@ class ToySource:
             [tvm.ir.StringImm("another context")],
         )
         func = tirx.PrimFunc([*lowered.params, context], tirx.SeqStmt([is_ours, lowered.body]))
-        return replace(kernel, func=func.with_attrs(dict(lowered.attrs)), library=call)
+        key = kernel_key(func, target, toy="1.0")
+        func = func.with_attrs(dict(lowered.attrs)).with_attr("global_symbol", kernel_symbol(key))
+        return replace(kernel, func=func, symbol=kernel_symbol(key), key=key, library=call)
 
     def load(self):
         pass

@@ -107,7 +107,7 @@ def test_our_rules_are_kept_where_nothing_is_faster(tmp_path: Path) -> None:
 def test_a_schedule_fits_relatives_of_other_sizes(shape: tuple[int, int, int]) -> None:
     trace, relative = tiled(matmul(32, 32, 16)), matmul(*shape)
     scheduled = scheduled_by(trace, relative)
-    kernel = prepare_kernel(relative, TARGET, schedule=lambda *_: scheduled, variant="relative")
+    kernel = prepare_kernel(relative, TARGET, schedule=lambda *_: scheduled)
     assert_same_numbers(prepare_kernel(relative, TARGET), kernel)
 
 
@@ -136,15 +136,17 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def time_us(kernel: DeviceKernel, _effort: object) -> float:
         seen.append(kernel.key)
-        return 100.0 if kernel.key == kernel_hash_of[0] else 50.0
+        return 100.0 if kernel.key in rules else 50.0
 
-    kernel_hash_of = [""]
+    rules: set[str] = set()
     monkeypatch.setattr(tuning, "_time_us", time_us)
     original = prepare_kernel
 
     def prepared(func: tirx.PrimFunc, *arguments: object, **options: object) -> DeviceKernel:
-        kernel_hash_of[0] = kernel_hash(func)
-        return original(func, *arguments, **options)
+        kernel = original(func, *arguments, **options)
+        if "schedule" not in options:
+            rules.add(kernel.key)
+        return kernel
 
     monkeypatch.setattr(tuning, "prepare_kernel", prepared)
     return seen
@@ -192,8 +194,8 @@ def test_the_search_beats_loops_that_nobody_has_scheduled(
     def as_written(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
         return func
 
-    def prepared(*arguments: Any, schedule: Any = as_written, variant: str = "") -> DeviceKernel:
-        return prepare_kernel(*arguments, schedule=schedule, variant=variant)
+    def prepared(*arguments: Any, schedule: Any = as_written) -> DeviceKernel:
+        return prepare_kernel(*arguments, schedule=schedule)
 
     monkeypatch.setattr(tuning, "prepare_kernel", prepared)
     func = matmul(96, 128, 160)

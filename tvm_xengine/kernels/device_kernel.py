@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterable
@@ -14,6 +13,7 @@ from tvm import ir, tirx
 from tvm.target import Target
 
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.identity import kernel_key
 from tvm_xengine.kernels.inplace import share_inplace_buffers
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
@@ -22,7 +22,6 @@ from tvm_xengine.kernels.lower.pipeline import lower_to_explicit_memory
 from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.schedules.rules import schedule_kernel
 from tvm_xengine.kernels.targets import is_gpu
-from tvm_xengine.kernels.version import digest
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair, inplace_pairs
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 
@@ -61,7 +60,7 @@ class DeviceKernel:
     name
         What the kernel is called in progress reports.
     key
-        :func:`kernel_hash` of the function before scheduling, with the variant where there is one.
+        `kernel_key` of the code: what compiled and measured kernels are filed under.
     inputs, outputs
         What the parameters are, the workspace excluded.
     workspace_bytes
@@ -72,6 +71,9 @@ class DeviceKernel:
         Whether the kernel runs on several threads.
     source
         Name of the kernel source it comes from.
+    function
+        `kernel_hash` of the function it was made of, the same for every target and source; empty
+        where it was made of none.
     library
         What a library computes in it, None where all of it is generated.
     library_flops
@@ -89,6 +91,7 @@ class DeviceKernel:
     inplace: tuple[InplacePair, ...]
     is_parallel: bool
     source: str = "tir"
+    function: str = ""
     library: LibraryCall | None = None
     library_flops: float = 0.0
 
@@ -97,6 +100,9 @@ class DeviceKernel:
         """Whether the code relies on its tensors not overlapping; in-place kernels do not."""
         return bool(self.func.attrs.get("tirx.noalias", False))
 
+
+_UNNAMED = "kernel"
+"""What a function is called until its code, and so its symbol, is known."""
 
 Scheduler = Callable[[tirx.PrimFunc, Target], tirx.PrimFunc]
 """Gives a kernel loops that suit a target."""
@@ -113,7 +119,6 @@ def prepare_kernel(
     name: str = "kernel",
     *,
     schedule: Scheduler = schedule_kernel,
-    variant: str = "",
 ) -> DeviceKernel:
     """Schedule and lower a kernel for a target, with all its memory in its parameters.
 
@@ -122,12 +127,9 @@ def prepare_kernel(
     func
         A function in destination-passing style: inputs first, then the outputs it stores to.
     name
-        What the kernel is called in progress reports. Its symbol is made of the hashes of `func`
-        and `target`.
+        What the kernel is called in progress reports.
     schedule
         How its loops are chosen for a processor; GPUs have rules of their own.
-    variant
-        Tells apart kernels that compute the same with loops that were chosen in another way.
 
     Raises
     ------
@@ -136,17 +138,14 @@ def prepare_kernel(
         rule makes launches of it that a GPU can run.
     """
     outputs = num_outputs(func)
-    key = kernel_hash(func)
-    if variant:
-        key = digest({"kernel": key, "variant": variant})
-    symbol = kernel_symbol(key, target)
-    if is_gpu(target):
-        lowered = _lower_for_gpu(func, symbol, target, name)
-    else:
-        lowered = _lower_scheduled(func, symbol, target, schedule)
+    lower = _lower_for_gpu if is_gpu(target) else _lower_scheduled
+    lowered = lower(func, target, name, schedule)
+    inplace = inplace_pairs(func)
+    key = kernel_key(lowered, target, inplace=str(inplace))
+    symbol = kernel_symbol(key)
     specs = tensor_specs(func)
     return DeviceKernel(
-        func=lowered,
+        func=lowered.with_attr("global_symbol", symbol),
         symbol=symbol,
         name=name,
         key=key,
@@ -154,29 +153,32 @@ def prepare_kernel(
         inputs=specs[: len(specs) - outputs],
         outputs=specs[len(specs) - outputs :],
         workspace_bytes=workspace_bytes(lowered),
-        inplace=inplace_pairs(func),
+        inplace=inplace,
         is_parallel=_has_parallel_loop(lowered),
+        function=kernel_hash(func),
     )
 
 
 def _lower_scheduled(
-    func: tirx.PrimFunc, symbol: str, target: Target, schedule: Scheduler
+    func: tirx.PrimFunc, target: Target, name: str, schedule: Scheduler
 ) -> tirx.PrimFunc:
     """Lower a kernel with a good schedule, or with its own loops where that goes wrong."""
     try:
-        return _lower(schedule(func, target), symbol, target)
+        return _lower(schedule(func, target), target)
     except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
         # A schedule may move a load behind an in-place store; the loops as written then decide.
-        _logger.info("%s keeps the loops it was written with: %s", symbol, error)
-        return _lower(func, symbol, target)
+        _logger.info("%s keeps the loops it was written with: %s", name, error)
+        return _lower(func, target)
 
 
-def _lower_for_gpu(func: tirx.PrimFunc, symbol: str, target: Target, name: str) -> tirx.PrimFunc:
+def _lower_for_gpu(
+    func: tirx.PrimFunc, target: Target, name: str, _schedule: Scheduler
+) -> tirx.PrimFunc:
     """Lower a kernel with the first schedule that makes launches which a GPU can run."""
     reasons = []
     for proposed in propose_gpu_schedules(func, target):
         try:
-            lowered = _lower(proposed, symbol, target)
+            lowered = _lower(proposed, target)
             require_launches(lowered)
             return lowered
         except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
@@ -188,11 +190,11 @@ def _lower_for_gpu(func: tirx.PrimFunc, symbol: str, target: Target, name: str) 
     )
 
 
-def _lower(func: tirx.PrimFunc, symbol: str, target: Target) -> tirx.PrimFunc:
+def _lower(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     shared = share_inplace_buffers(func, num_outputs(func))
-    module = tvm.IRModule({symbol: shared.with_attr("global_symbol", symbol)})
+    module = tvm.IRModule({_UNNAMED: shared.with_attr("global_symbol", _UNNAMED)})
     lowering = lower_to_launches if is_gpu(target) else lower_to_explicit_memory
-    return lowering(target)(module)[symbol]
+    return lowering(target)(module)[_UNNAMED]
 
 
 def num_outputs(func: tirx.PrimFunc) -> int:
@@ -210,9 +212,9 @@ def num_outputs(func: tirx.PrimFunc) -> int:
     return count
 
 
-def kernel_symbol(key: str, target: Target) -> str:
-    """Name of the compiled function of a kernel for a target."""
-    return f"kernel_{key}_{_short_hash(str(target))}"
+def kernel_symbol(key: str) -> str:
+    """Name of the compiled function of a kernel."""
+    return f"kernel_{key}"
 
 
 def tensor_specs(func: tirx.PrimFunc) -> tuple[TensorSpec, ...]:
@@ -228,7 +230,3 @@ def _has_parallel_loop(func: tirx.PrimFunc) -> bool:
     kinds: set[int] = set()
     tvm_ffi.structural_walk(func.body, (tirx.For, lambda loop: kinds.add(int(loop.kind))))
     return int(tirx.ForKind.PARALLEL) in kinds
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -162,9 +162,7 @@ class _Judge:
             return None
 
     def _prepared(self, scheduled: tirx.PrimFunc) -> DeviceKernel:
-        return prepare_kernel(
-            self._func, self._target, self.name, schedule=lambda *_: scheduled, variant="tried"
-        )
+        return prepare_kernel(self._func, self._target, self.name, schedule=lambda *_: scheduled)
 
 
 def _time_us(kernel: DeviceKernel, effort: Effort) -> float:

@@ -97,15 +97,19 @@ def split_host_and_device(mod: tvm.IRModule) -> tuple[tvm.IRModule, tvm.IRModule
         raise ValueError(f"expected launches for one target, got {[str(t) for t in by_target]}")
     (device,) = by_target.values()
     for_host = [tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
-    for_device = [
+    return (
+        tvm.transform.Sequential(for_host)(host),
+        tvm.transform.Sequential(launch_passes())(device),
+    )
+
+
+def launch_passes() -> list[tvm.transform.Pass]:
+    """Passes that make launches ready for a GPU's compiler."""
+    return [
         tirx.transform.LowerWarpMemory(),
         tirx.transform.StmtSimplify(),
         tirx.transform.LowerIntrin(),
     ]
-    return (
-        tvm.transform.Sequential(for_host)(host),
-        tvm.transform.Sequential(for_device)(device),
-    )
 
 
 def _verify_limits(target: Target) -> tvm.transform.Pass:

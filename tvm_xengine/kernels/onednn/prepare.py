@@ -19,6 +19,7 @@ from tvm_xengine.kernels.device_kernel import (
     prepare_kernel,
     tensor_specs,
 )
+from tvm_xengine.kernels.identity import kernel_key
 from tvm_xengine.kernels.library.flops import flops
 from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.kernels.library.rest import Rest, without_parts
@@ -29,7 +30,6 @@ from tvm_xengine.kernels.onednn.library import NAME, OnednnLibrary, load_onednn,
 from tvm_xengine.kernels.onednn.operations import describe
 from tvm_xengine.kernels.onednn.program import SCRATCH, Program
 from tvm_xengine.kernels.targets import thread_count
-from tvm_xengine.kernels.version import digest
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.scheduling.sizes import round_up
@@ -66,12 +66,11 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
     rest = without_parts(whole, claimed.made, claimed.taken) if outputs == 1 else None
     following = None if rest is None else _prepare_rest(rest, claimed, specs[-1], target)
     assembly = _Assembly(specs, claimed, program, following)
-    key = digest(
-        {"kernel": kernel_hash(func), "onednn": onednn_version(), "call": str(claimed.call)}
-    )
-    symbol = kernel_symbol(key, target)
+    code = assembly.function()
+    key = kernel_key(code, target, onednn=onednn_version(), call=str(claimed.call))
+    symbol = kernel_symbol(key)
     return DeviceKernel(
-        func=_bound(assembly.function(), symbol, target),
+        func=_bound(code, symbol, target),
         symbol=symbol,
         name=name,
         key=key,
@@ -82,6 +81,7 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         inplace=(),
         is_parallel=claimed.call.threads > 1,
         source=NAME,
+        function=kernel_hash(func),
         library=claimed.call,
         library_flops=flops(claimed.call),
     )

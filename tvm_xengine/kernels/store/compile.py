@@ -12,7 +12,7 @@ from tvm.target import Target
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.lower.gpu_lowering import split_host_and_device
-from tvm_xengine.kernels.lower.pipeline import lower_to_packed_calls
+from tvm_xengine.kernels.lower.pipeline import packed_call_passes
 from tvm_xengine.kernels.targets import is_gpu
 
 
@@ -26,7 +26,7 @@ def compile_kernels(kernels: Sequence[DeviceKernel], target: Target) -> tvm.runt
     """
     module = _module_of(kernels, target)
     if not is_gpu(target):
-        module = lower_to_packed_calls()(module)
+        module = tvm.transform.Sequential(packed_call_passes())(module)
         _require_no_allocation(module)
         return _build(module, target)
     host, device = split_host_and_device(module)

@@ -9,17 +9,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, as_completed
-from functools import cache
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 from loky import ProcessPoolExecutor
 from tvm.support import cc
-from tvm.target.codegen import llvm_version_major
 
 from tvm_xengine.errors import CompilationError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.kernels.identity import toolchain_key
 from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
 from tvm_xengine.kernels.store.compile_limit import (
     COMPILE_LIMIT_S,
@@ -29,7 +28,6 @@ from tvm_xengine.kernels.store.compile_limit import (
 )
 from tvm_xengine.kernels.targets import device_of
 from tvm_xengine.kernels.threads import usable_cores
-from tvm_xengine.kernels.version import code_version, digest
 
 _logger = logging.getLogger(__name__)
 
@@ -47,8 +45,8 @@ _IDLE_S = 60
 class KernelStore:
     """Compiled kernels in a folder: one shared library for each kernel and target.
 
-    A library's name is the kernel's symbol, made of the hashes of kernel and target; it lies in
-    a folder named after the versions of TVM, LLVM and this code generator. Libraries are written
+    A library's name is the kernel's symbol, which names the code in it (`kernel_key`); it lies in
+    a folder named after the versions of TVM, LLVM and the passes between. Libraries are written
     to a temporary name and renamed, so several processes may share the folder. Folders of other
     versions that were not used for a month are deleted.
 
@@ -70,7 +68,7 @@ class KernelStore:
         max_workers: int | None = None,
         limit_s: float = COMPILE_LIMIT_S,
     ) -> None:
-        self._directory = directory / _toolchain_key()
+        self._directory = directory / toolchain_key()
         self._max_workers = max_workers or usable_cores()
         self._limit_s = limit_s
 
@@ -236,17 +234,6 @@ def _size(kernel: DeviceKernel) -> int:
 
     tvm_ffi.structural_walk(kernel.func.body, (tvm.ir.Call, count))
     return nodes
-
-
-@cache
-def _toolchain_key() -> str:
-    facts = {
-        "code": code_version(),
-        "tvm": tvm.__version__,
-        "ffi": tvm_ffi.__version__,
-        "llvm": str(llvm_version_major()),
-    }
-    return digest(facts)
 
 
 def _delete_unused(parent: Path, keep: Path) -> None:

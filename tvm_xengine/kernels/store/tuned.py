@@ -14,7 +14,6 @@ from tvm.target import Target
 
 from tvm_xengine.files.append_only import AppendOnlyFile
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
-from tvm_xengine.kernels.version import digest
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 
 _FILE = "schedules.jsonl"
@@ -118,10 +117,7 @@ def scheduled_by(trace: str, func: tirx.PrimFunc) -> tirx.PrimFunc:
 def prepare_tuned(
     func: tirx.PrimFunc, target: Target, name: str, tuned: TunedSchedules | None
 ) -> DeviceKernel:
-    """The generated kernel, with its tuned schedule where one is known that is faster.
-
-    Its key is another than with our rules, so that each is measured for itself.
-    """
+    """The generated kernel, with its tuned schedule where one is known that is faster."""
     found = None if tuned is None else tuned.find(func, target)
     if found is None or not found.trace:
         return prepare_kernel(func, target, name)
@@ -131,7 +127,6 @@ def prepare_tuned(
         target,
         name,
         schedule=lambda kernel, _: scheduled_by(trace, kernel),
-        variant=digest({"trace": trace}),
     )
 
 
