@@ -6,17 +6,8 @@ Errors that a pass raises travel through TVM's FFI, which turns those it does no
 
 import tvm_ffi
 
-from tvm_xengine.errors import (
-    InvalidScheduleError,
-    MissingGradientError,
-    UnsupportedModelError,
-    UnsupportedModuleError,
-)
+from tvm_xengine import errors
 
-for _error in (
-    InvalidScheduleError,
-    MissingGradientError,
-    UnsupportedModelError,
-    UnsupportedModuleError,
-):
-    tvm_ffi.register_error(_error.__name__, _error)
+for _name, _error in vars(errors).items():
+    if isinstance(_error, type) and issubclass(_error, errors.XEngineError):
+        tvm_ffi.register_error(_name, _error)
