@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import tvm
@@ -11,6 +12,8 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.naming_builder import UniqueNames
+from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
@@ -18,14 +21,28 @@ from tvm_xengine.relax_ir.types import Array
 
 logger = logging.getLogger(__name__)
 
+_STEP_NAMES = re.compile(r"(lr|seed|step|labels)(_\d+)?")
+"""What a training step calls its own inputs and state."""
+
 
 def assemble(
-    name: str, mod: tvm.IRModule, values: Mapping[str, Array], trainable: Collection[str]
+    name: str,
+    mod: tvm.IRModule,
+    values: Mapping[str, Array],
+    trainable: Collection[str],
+    *,
+    origins: Iterable[TensorRole] = (),
+    notes: Iterable[str] = (),
 ) -> ForwardModel:
     """The forward model of ``main``, whose parameters without a value are inputs.
 
     Ops that the output does not depend on go, and so do the tensors that only they read. The
     parameters of ``main`` are ordered, and large constants inside it become parameters.
+
+    Parameters
+    ----------
+    origins, notes
+        As in `ForwardModel`; roles of tensors that go are left out.
     """
     source, constants = lift_constants(read_forward_ops(mod["main"]).live())
     values = {**values, **constants}
@@ -44,14 +61,26 @@ def assemble(
     ordered = [*groups["parameter"], *groups["statistic"], *groups["constant"]]
     by_name = {param.name: param for param in state}
     params = [*inputs, *(by_name[one] for one in ordered)]
-    mod = tvm.IRModule({"main": _rewritten(source, params)})
+    renamed = _without_step_names(params)
+    new = {old.name: made.name for old, made in renamed.items()}
+    mod = tvm.IRModule({"main": _rewritten(source, params, renamed)})
+    kept = [role for role in origins if role.variable in by_name]
+    unnamed = new.keys() & by_name.keys() - {role.variable for role in kept}
+    parameters, averages, constants = (
+        {new.get(one, one): values[one] for one in group} for group in groups.values()
+    )
     return ForwardModel(
         name,
         mod,
-        tuple(param.name for param in inputs),
-        {one: values[one] for one in groups["parameter"]},
-        {one: values[one] for one in groups["statistic"]},
-        {one: values[one] for one in groups["constant"]},
+        tuple(new.get(param.name, param.name) for param in inputs),
+        parameters,
+        averages,
+        constants,
+        (
+            *(replace(role, variable=new.get(role.variable, role.variable)) for role in kept),
+            *(TensorRole(new[one], one, Use.TRAINED) for one in sorted(unnamed)),
+        ),
+        tuple(notes),
     )
 
 
@@ -64,7 +93,7 @@ def with_output(model: ForwardModel, position: int) -> ForwardModel:
         )
     one = replace(source, outputs=(source.outputs[position],)).live()
     mod = tvm.IRModule({"main": _rewritten(one, list(source.params))})
-    return assemble(model.name, mod, model.state, set(model.parameters))
+    return _assembled_again(model, mod)
 
 
 def without_final_softmax(model: ForwardModel) -> ForwardModel:
@@ -88,13 +117,42 @@ def without_final_softmax(model: ForwardModel) -> ForwardModel:
     outputs = tuple(logits if output is softmax else output for output in source.outputs)
     bare = replace(source, ops=ops, outputs=outputs)
     mod = tvm.IRModule({"main": _rewritten(bare, list(bare.params))})
-    return assemble(model.name, mod, model.state, set(model.parameters))
+    return _assembled_again(model, mod)
 
 
-def _rewritten(source: ForwardOps, params: list[relax.Var]) -> relax.Function:
+def _assembled_again(model: ForwardModel, mod: tvm.IRModule) -> ForwardModel:
+    """`model` with another function of the same tensors."""
+    return assemble(
+        model.name,
+        mod,
+        model.state,
+        set(model.parameters),
+        origins=model.origins,
+        notes=model.notes,
+    )
+
+
+def _without_step_names(params: Iterable[relax.Var]) -> dict[relax.Var, relax.Var]:
+    """New variables for the parameters that are called like something that a step brings along."""
+    taken = UniqueNames()
+    params = list(params)
+    for param in params:
+        taken.fresh(param.name)
+    return {
+        param: relax.Var(taken.fresh(f"model_{param.name}"), param.ty)
+        for param in params
+        if _STEP_NAMES.fullmatch(param.name)
+    }
+
+
+def _rewritten(
+    source: ForwardOps,
+    params: list[relax.Var],
+    renamed: Mapping[relax.Var, relax.Var] | None = None,
+) -> relax.Function:
     builder = relax.BlockBuilder()
-    made: dict[relax.Expr, relax.Expr] = {}
-    with builder.function("main", params=params):
+    made: dict[relax.Expr, relax.Expr] = dict(renamed or {})
+    with builder.function("main", params=[made.get(param, param) for param in params]):
         with builder.dataflow():
             for op in source.ops:
                 operands = [made.get(operand, operand) for operand in op.operands]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.roles import TensorRole, Use, chosen_roles
 from tvm_xengine.relax_ir.types import Array, is_static, static_shape
 
 
@@ -31,6 +32,11 @@ class ForwardModel:
         Initial running means and variances of the batch norms, by name.
     constants
         Everything else that ``main`` reads and nobody changes, by name.
+    origins
+        Roles and names of tensors in the file or module that the model comes from; tensors that
+        are not listed are called as in ``main``, and parameters among them are trained.
+    notes
+        Sentences about the model that its user must know.
     """
 
     name: str
@@ -39,6 +45,8 @@ class ForwardModel:
     parameters: Mapping[str, Array]
     statistics: Mapping[str, Array] = field(default_factory=dict)
     constants: Mapping[str, Array] = field(default_factory=dict)
+    origins: tuple[TensorRole, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         declared = [param.name for param in self.main.params]
@@ -71,6 +79,38 @@ class ForwardModel:
         return self.input_shapes[0][0]
 
     @property
+    def roles(self) -> tuple[TensorRole, ...]:
+        """The role of every parameter of ``main`` after the inputs, in order."""
+        known = {role.variable: role for role in self.origins}
+        uses = {
+            **dict.fromkeys(self.parameters, Use.TRAINED),
+            **dict.fromkeys(self.statistics, Use.STATISTIC),
+            **dict.fromkeys(self.constants, Use.CONSTANT),
+        }
+        return tuple(
+            _in_place(known.get(variable, TensorRole(variable, variable, use)), use)
+            for variable, use in uses.items()
+        )
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Names in ``main`` of the parameters that are trained unless others are chosen."""
+        return tuple(role.variable for role in self.roles if role.use is Use.TRAINED)
+
+    def with_trained(
+        self, train: Sequence[str] | None = None, freeze: Sequence[str] = ()
+    ) -> ForwardModel:
+        """The same model that trains what patterns say; see `chosen_roles`."""
+        return replace(self, origins=chosen_roles(self.roles, train, freeze))
+
+    @property
     def state(self) -> dict[str, Array]:
         """Values of all parameters of ``main`` after the inputs, in order."""
         return {**self.parameters, **self.statistics, **self.constants}
+
+
+def _in_place(role: TensorRole, use: Use) -> TensorRole:
+    """A role that agrees with the group of ``main`` that the tensor stands in."""
+    if role.use is use or (use is Use.TRAINED and role.is_parameter):
+        return role
+    return replace(role, use=use)

@@ -43,7 +43,7 @@ def build_training_step(
     Parameters
     ----------
     trainable
-        Names of the parameters to train; None trains all of ``model.parameters``.
+        Names of the parameters to train; None trains ``model.trained``.
     seed
         Start of the random numbers that dropout draws.
     """
@@ -60,7 +60,7 @@ def build_step_by_recipe(
     seed: int = 0,
 ) -> TrainingStep:
     """The training step of a model after a recipe that says more than loss and optimizer."""
-    names = list(model.parameters) if trainable is None else list(trainable)
+    names = list(model.trained) if trainable is None else list(trainable)
     if unknown := [name for name in names if name not in model.parameters]:
         raise ValueError(
             f"{model.name} has no parameters {unknown}; it has {', '.join(model.parameters)}"

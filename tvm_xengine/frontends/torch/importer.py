@@ -7,20 +7,22 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import tvm
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, identifier
+from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
+from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import CONVERTERS, DECOMPOSED_BY_TORCH
 from tvm_xengine.frontends.torch.promotion import convert_operands
@@ -70,7 +72,7 @@ def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel
         if spec.kind is InputKind.PARAMETER
     )
     trainable = {one for one in parameters if "float" in str(values[one].dtype)}
-    model = assemble(name, mod, values, trainable)
+    model = assemble(name, mod, values, trainable, origins=importer.origins())
     _check_mutation(model, program)
     return model
 
@@ -78,10 +80,11 @@ def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel
 def _check_mutation(model: ForwardModel, program: ExportedProgram) -> None:
     """A step replaces the running statistics of batch norms, and no other buffers."""
     state = {**dict(program.named_buffers()), **program.constants}
+    statistics = {name for role in model.roles for name in role.names if role.use is Use.STATISTIC}
     changed = [
         target
         for target in program.graph_signature.buffers_to_mutate.values()
-        if state[target].is_floating_point() and identifier(target) not in model.statistics
+        if state[target].is_floating_point() and target not in statistics
     ]
     if changed:
         raise UnsupportedModelError(
@@ -156,6 +159,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         super().__init__()
         self.block_builder = NamingBlockBuilder()
         self.param_names: dict[str, str] = {}
+        self._roles: dict[str, TensorRole] = {}
         self.place = "the program"
         self._known: dict[fx.Node, torch.Tensor] = {}
 
@@ -178,19 +182,22 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         state = {**dict(program.named_buffers()), **program.state_dict, **program.constants}
         fixed = _fixed_tensors(program)
         first_of: dict[object, str] = {}
+        names = UniqueNames()
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         for spec in program.graph_signature.input_specs:
             if spec.kind is InputKind.USER_INPUT:
                 value = _placeholder_value(program, spec.arg.name)
-                name = identifier(spec.arg.name)
+                plain = identifier(spec.arg.name)
             else:
                 value = state[spec.target].detach()
-                name = identifier(spec.target)
+                plain = identifier(spec.target)
             first = first_of.get(_memory(value)) if spec.kind is InputKind.PARAMETER else None
             if first is not None:  # tied, as the head of GPT-2 is to its embedding
                 variables[spec.arg.name] = variables[first]
                 self.param_names[spec.arg.name] = self.param_names[first]
+                self._share(self.param_names[first], spec.target, state[spec.target])
                 continue
+            name = names.fresh(plain)
             dtype = self._convert_data_type(value.dtype)
             variable = relax.Var(name, relax.TensorType(list(value.shape), dtype))
             variables[spec.arg.name] = variable
@@ -201,6 +208,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 inputs.append(variable)
             else:
                 others.append(variable)
+                self._roles[name] = _role(name, spec, state[spec.target])
                 values[name] = value.cpu().numpy().copy()  # training the module changes its own
             if spec.kind is not InputKind.USER_INPUT and spec.target in fixed:
                 self._known[placeholders[spec.arg.name]] = value
@@ -218,6 +226,17 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 output = self.block_builder.emit_output(result, "output")
             self.block_builder.emit_func_output(output)
         return self.block_builder.get(), values
+
+    def origins(self) -> list[TensorRole]:
+        """Names and roles of the tensors in the program."""
+        return list(self._roles.values())
+
+    def _share(self, variable: str, name: str, value: torch.Tensor) -> None:
+        """One more name of a tensor; it is trained if it is trained under any of them."""
+        role = self._roles[variable]
+        if value.requires_grad and role.use is Use.FROZEN:
+            role = replace(role, use=Use.TRAINED, reason="")
+        self._roles[variable] = replace(role, also=(*role.also, name))
 
     def create_convert_map(self) -> dict[str, Callable[[fx.Node], relax.Expr]]:
         converters = {
@@ -270,6 +289,15 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         self._known[node] = value
         array = value.contiguous().numpy()
         return relax.const(array, str(array.dtype))
+
+
+def _role(variable: str, spec: InputSpec, value: torch.Tensor) -> TensorRole:
+    """What the program says of a tensor; which buffers are statistics shows later."""
+    if spec.kind is not InputKind.PARAMETER:
+        return TensorRole(variable, spec.target, Use.CONSTANT)
+    if value.requires_grad:
+        return TensorRole(variable, spec.target, Use.TRAINED)
+    return TensorRole(variable, spec.target, Use.FROZEN, reason="requires_grad is False")
 
 
 def _check_type(made: relax.Expr, node: fx.Node) -> None:
