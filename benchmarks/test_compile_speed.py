@@ -11,18 +11,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tvm
 from tvm import relax
 
 from benchmarks.record import record
+from tvm_xengine.compile.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.passes.apply_schedule import ApplySchedule
-from tvm_xengine.passes.bind_arenas import BindArenas
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.program.make import make_step_program
 from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.runtime.vm_function import emit_vm_function
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
@@ -90,11 +93,14 @@ def test_a_thousand_ops_are_extracted_scheduled_and_bound_in_seconds() -> None:
     lap("plan arenas")
     scheduled = tvm.transform.Sequential([ApplySchedule(problem, schedule)])(mod)
     lap("apply schedule")
-    bind = BindArenas(problem, schedule, arenas, kernels)
-    bound = tvm.transform.Sequential([bind])(scheduled)
-    lap("bind arenas")
-    calls = [b for block in bound["train_step"].body.blocks for b in block.bindings]
-    assert sum("packed" in str(b.value) for b in calls) == OPS + 50
+    step = LoweredStep(mod, "train_step", extraction, platform, kernels)
+    plan = SimpleNamespace(problem=problem, schedule=schedule, arenas=arenas)
+    program = make_step_program(step, plan)
+    lap("make the program")
+    emitted = emit_vm_function(program, "train_step")
+    lap("emit it for the virtual machine")
+    calls = [b for block in emitted.function.body.blocks for b in block.bindings]
+    assert len(calls) == len(program.calls) == OPS + 50
 
 
 def test_importing_the_solvers_is_quick_and_loads_no_tvm() -> None:

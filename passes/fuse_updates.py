@@ -12,7 +12,8 @@ from tvm_xengine.passes.merged_kernel import merged_kernel
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, kernel_call, same_bytes
-from tvm_xengine.relax_ir.types import static_tensor, tensor_bytes
+from tvm_xengine.relax_ir.types import static_tensor
+from tvm_xengine.scheduling.sizes import tensor_bytes
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseUpdates")

@@ -13,7 +13,8 @@ from tvm_xengine.relax_ir.dataflow import returned_fields, single_block
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
 from tvm_xengine.relax_ir.signature import StepSignature
-from tvm_xengine.relax_ir.types import static_tensor, tensor_bytes
+from tvm_xengine.relax_ir.types import static_tensor
+from tvm_xengine.scheduling.sizes import tensor_bytes
 
 _SHORT, _LONG = "float16", "float32"
 

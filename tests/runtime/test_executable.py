@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 import tvm
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.passes.small_step import SmallStep, reference, small_problem, two_cpus
+from tests.program.laid_out import everything_on, laid_out, programs, small_step
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.passes.apply_schedule import ApplySchedule
-from tvm_xengine.passes.bind_arenas import ArenaView, BindArenas
+from tvm_xengine.program.make import make_step_program
+from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.storage import Arena
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.scheduling.schedule import Compute, Step, Transfer, with_frees
+from tvm_xengine.scheduling.schedule import Compute, Step, with_frees
 
 PROBLEM = small_problem(two_cpus())
 X = np.random.default_rng(0).random((4, 8), dtype="float32")
@@ -48,57 +48,8 @@ def executable(
     steps: Sequence[Step],
     compiled: tuple[dict[tuple[str, str], DeviceKernel], list[tvm.runtime.Module]],
 ) -> StepExecutable:
-    schedule = with_frees(PROBLEM, steps)
-    arenas = plan_arenas(PROBLEM, schedule)
-    passes = [
-        ApplySchedule(PROBLEM, schedule),
-        BindArenas(PROBLEM, schedule, arenas, compiled[0]),
-    ]
-    bound = tvm.transform.Sequential(passes)(SmallStep)
-    return StepExecutable(bound, compiled[1], PROBLEM.platform, guard_bytes=4096)
-
-
-def everything_on(device: str) -> list[Step]:
-    return [Compute(op.name, device) for op in PROBLEM.graph.ops]
-
-
-@st.composite
-def programs(draw: st.DrawFn) -> list[Step]:
-    """Any devices, copies on demand, and recomputation of what was computed before."""
-    steps: list[Step] = []
-    there = {(name, device) for name, device in PROBLEM.home.items()}
-    graph = PROBLEM.graph
-
-    def bring(name: str, device: str) -> None:
-        if (name, device) not in there:
-            source = "cpu" if device == "cpu_generic" else "cpu_generic"
-            if (name, source) not in there:
-                compute(graph.producer[name], source)
-            steps.append(Transfer(name, source, device))
-            there.add((name, device))
-
-    def compute(op: str, device: str) -> None:
-        for name in graph.reads[op]:
-            bring(name, device)
-        steps.append(Compute(op, device))
-        there.update((name, device) for name in graph.op[op].outputs)
-        for _, state in graph.op[op].updates:
-            there.discard((state, device))
-
-    for op in graph.ops:
-        if op.updates:
-            compute(op.name, "cpu")
-            continue
-        compute(op.name, draw(st.sampled_from(["cpu", "cpu_generic"])))
-        if draw(st.integers(0, 2)) == 0:
-            again = draw(
-                st.sampled_from([o.name for o in graph.ops[: graph.op_index[op.name] + 1]])
-            )
-            where = draw(st.sampled_from(["cpu", "cpu_generic"]))
-            for name in graph.op[again].outputs:
-                there.discard((name, where))
-            compute(again, where)
-    return steps
+    program = make_step_program(small_step(compiled[0]), laid_out(PROBLEM, steps))
+    return StepExecutable(program, compiled[1], PROBLEM.platform, guard_bytes=4096)
 
 
 @settings(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tvm
 
-from tvm_xengine.passes.bind_arenas import ArenaView
+from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.runtime.storage import Arena, DeviceMemory, HostMemory
 
 _DL_MANAGED_TENSOR_BYTES = 64
@@ -21,7 +21,7 @@ _DL_MANAGED_TENSOR_BYTES = 64
 VIEWS_THAT_OUTLIVE_THEIR_ARENA = """
 import sys
 import numpy as np, tvm
-from tvm_xengine.passes.bind_arenas import ArenaView
+from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.runtime.storage import Arena
 
 arena = Arena(1 << 16, tvm.cpu(0), alignment_bytes=int(sys.argv[1]))

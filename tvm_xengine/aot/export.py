@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from tvm_xengine.aot.check.batches import BatchInput
+from tvm_xengine.aot.check.batches import batch_inputs
 from tvm_xengine.aot.check.measure_code import CodeSize, measure_code
 from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.check.selftest import selftest_source
@@ -18,8 +18,15 @@ from tvm_xengine.aot.emit_c.expressions import Names
 from tvm_xengine.aot.emit_c.header import header_source
 from tvm_xengine.aot.emit_c.kernel import c_kernel
 from tvm_xengine.aot.emit_c.llvm_object import object_prototype, write_object
+from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
-from tvm_xengine.aot.package.contents import KernelCode, Package, StateTensor
+from tvm_xengine.aot.package.contents import (
+    KernelCode,
+    Package,
+    StateTensor,
+    arguments_of,
+    inputs_of,
+)
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.package.plan_document import as_json, plan_document
 from tvm_xengine.aot.package.project_files import (
@@ -29,7 +36,6 @@ from tvm_xengine.aot.package.project_files import (
     readme,
 )
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
-from tvm_xengine.aot.plan.places import Field, KernelCall
 from tvm_xengine.aot.plan.plan_step import (
     Machine,
     PlannedFunction,
@@ -45,7 +51,7 @@ from tvm_xengine.files.write_directory import check_free, write_directory
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.relax_ir.types import tensor_bytes
+from tvm_xengine.program.step_program import KernelRun
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.training.step import TrainingStep
 
@@ -148,7 +154,8 @@ def export_step(
     package = _package(model, stored, train, evaluate, machine, options)
     _check_flash(package, options.regions)
     on_progress("computing the expected losses")
-    inputs = batch_inputs(package)
+    (output,) = package.evaluate.interface.results.values()
+    inputs = batch_inputs(inputs_of(package.train), output, inputs_of(package.evaluate))
     trial = Trial(inputs, package.hyper, options.selftest_steps)
     expected = expected_results(model, training, trial, options.optimize, storage)
     package = replace(package, storage_error=expected.storage_error)
@@ -188,16 +195,6 @@ def _machine(
     return Machine(target, platform, bandwidth, code)
 
 
-def batch_inputs(package: Package) -> list[BatchInput]:
-    """The inputs of the self-test; integers are class numbers."""
-    ((output, _),) = package.evaluate.results.values()
-    data = {entry.name for entry in package.evaluate.inputs}
-    classes = output.shape[1] if len(output.shape) > 1 else 2
-    return [
-        BatchInput(entry, 2 if entry.name in data else classes) for entry in package.train.inputs
-    ]
-
-
 def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
     name = package.name
     files = {
@@ -229,17 +226,14 @@ def _package(
     functions = (train.function, evaluate)
     kernels = _used_kernels(functions)
     used = {
-        region: max(f.program.region_bytes[region] for f in functions)
+        region: max(f.program.interface.arena_bytes[region] for f in functions)
         for region in machine.platform.index
     }
     used = {region: size for region, size in used.items() if size}
-    graph = train.function.plan.problem.graph
-    state = []
-    for tensor, place in train.state.items():
-        info = graph.tensor[tensor]
-        size_bytes = tensor_bytes(info.shape, info.dtype)
-        entry = Field(tensor, info.dtype, info.shape, size_bytes)
-        state.append(StateTensor(entry, place, np.asarray(training.initial_state[tensor])))
+    state = [
+        StateTensor(tensor, place, np.asarray(training.initial_state[tensor]))
+        for tensor, place in train.state.items()
+    ]
     _check_names(used, functions)
     return Package(
         name=name,
@@ -262,8 +256,9 @@ def _package(
 def _check_names(regions: Collection[str], functions: tuple[PlannedFunction, ...]) -> None:
     """Regions and arguments share the names of one C function."""
     for function in functions:
-        fields = [*function.program.inputs, *(f for f, _ in function.program.results.values())]
-        if taken := sorted({entry.c_name for entry in fields} & set(regions)):
+        results = (c_identifier(name) for name in function.program.interface.results)
+        names = {*results, *(view.name for view in arguments_of(function.program))}
+        if taken := sorted(names & set(regions)):
             raise InvalidPlatformError(
                 f"the model has inputs or results named {taken}, as regions are; rename the regions"
             )
@@ -272,7 +267,7 @@ def _check_names(regions: Collection[str], functions: tuple[PlannedFunction, ...
 def _used_kernels(functions: tuple[PlannedFunction, ...]) -> dict[str, DeviceKernel]:
     used: dict[str, DeviceKernel] = {}
     for function in functions:
-        called = {c.symbol for c in function.program.calls if isinstance(c, KernelCall)}
+        called = {c.symbol for c in function.program.calls if isinstance(c, KernelRun)}
         for kernel in function.lowered.kernels.values():
             if kernel.symbol in called:
                 used.setdefault(kernel.symbol, kernel)
@@ -300,7 +295,7 @@ def _codes(
 
 def _check_flash(package: Package, regions: tuple[Region, ...]) -> None:
     needed = package.flash_bytes + sum(
-        tensor.field.size_bytes for tensor in package.state if tensor.initial.any()
+        tensor.place.size_bytes for tensor in package.state if tensor.initial.any()
     )
     for region in regions:
         if region.name == FLASH and needed > region.size_bytes:

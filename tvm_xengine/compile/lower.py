@@ -18,7 +18,8 @@ from tvm_xengine.kernels.threads import share_cores
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.relax_ir.extract import Extraction, extract_graph
-from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.platform import Platform
 
 
@@ -51,6 +52,14 @@ class LoweredStep:
         outputs = self.extraction.graph.outputs
         names = StepSignature.read(self.mod[self.func_name]).results or outputs
         return dict(zip(names, outputs, strict=True))
+
+    @property
+    def constants(self) -> Mapping[str, Array]:
+        """Values of the constants that lowering has made parameters of, by name."""
+        func = self.mod[self.func_name]
+        values = list(func.attrs.get(CONSTANTS_ATTR, ()))
+        names = [param.name for param in func.params[len(func.params) - len(values) :]]
+        return {name: value.numpy() for name, value in zip(names, values, strict=True)}
 
     def kernel(self, op: str, device: str) -> DeviceKernel:
         """The kernel of an op on a device."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from tvm_xengine.kernels.schedules.rules import schedule_kernel
 from tvm_xengine.kernels.targets import is_gpu
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair, inplace_pairs
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.scheduling.sizes import tensor_bytes
 
 _logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class TensorSpec:
     @property
     def size_bytes(self) -> int:
         """Bytes of a compact tensor."""
-        return math.prod(self.shape) * int(tvm.DataType(self.dtype).itemsize)
+        return tensor_bytes(self.shape, self.dtype)
 
 
 @dataclass(frozen=True)

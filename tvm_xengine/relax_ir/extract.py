@@ -14,9 +14,9 @@ from tvm_xengine.relax_ir.kernel_attributes import inplace_pairs
 from tvm_xengine.relax_ir.kernel_calls import VIEW_OP
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.relax_ir.signature import StepSignature
-from tvm_xengine.relax_ir.types import static_tensor, tensor_bytes
+from tvm_xengine.relax_ir.types import static_tensor
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.scheduling.sizes import round_up
+from tvm_xengine.scheduling.sizes import round_up, tensor_bytes
 
 
 @dataclass(frozen=True)

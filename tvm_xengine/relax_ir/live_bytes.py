@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -10,6 +9,7 @@ from tvm import ir, relax, tirx
 
 from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.relax_ir.kernel_calls import same_bytes
+from tvm_xengine.scheduling.sizes import tensor_bytes
 
 
 def live_bytes(func: relax.Function, bindings: Sequence[relax.Binding]) -> list[int]:
@@ -46,7 +46,7 @@ def size_bytes(var: relax.Var) -> int:
     shape = var.ty.shape.values if isinstance(var.ty.shape, relax.ShapeExpr) else []
     if not shape or not all(isinstance(extent, tirx.IntImm) for extent in shape):
         return 0
-    return math.prod(map(int, shape)) * int(var.ty.dtype.dtype.itemsize)
+    return tensor_bytes([int(extent) for extent in shape], str(var.ty.dtype))
 
 
 def variables_read(value: relax.Expr) -> Iterator[relax.Expr]:

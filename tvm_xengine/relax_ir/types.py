@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 import tvm
 from numpy.typing import NDArray
@@ -51,9 +48,3 @@ def static_tensor(name: str, ty: relax.Type) -> tuple[tuple[int, ...], str]:
             )
         dims.append(int(dim))
     return tuple(dims), str(ty.dtype)
-
-
-def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
-    """Bytes of a compact tensor."""
-    element = tvm.DataType(dtype)
-    return math.prod(shape) * ((int(element.bits) * int(element.lanes) + 7) // 8)

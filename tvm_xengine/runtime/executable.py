@@ -11,15 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
 from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
-from tvm_xengine.passes.bind_arenas import (
-    StepInterface,
-    contexts_of,
-    interface_of,
-    views_of,
-)
+from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.runtime.storage import POISON, Arena, allocate_arenas
+from tvm_xengine.runtime.vm_function import VmFunction, emit_vm_function
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
+
+_STEP = "step"
+"""What the step is called in the virtual machine."""
 
 
 class StepExecutable:
@@ -27,10 +26,10 @@ class StepExecutable:
 
     Parameters
     ----------
-    bound
-        Module whose function `BindArenas` has made.
+    program
+        The calls of the step; all its tensors lie in arenas.
     libraries
-        The compiled kernels it calls, one module for each target.
+        The compiled kernels that it calls.
     platform
         The devices of the arenas.
     contexts
@@ -41,16 +40,15 @@ class StepExecutable:
 
     def __init__(
         self,
-        bound: tvm.IRModule,
+        program: StepProgram,
         libraries: Sequence[tvm.runtime.Module],
         platform: Platform,
-        func_name: str = "train_step",
         *,
         contexts: Mapping[str, KernelContext] | None = None,
         guard_bytes: int = 0,
     ) -> None:
-        func = bound[func_name]
-        self.interface: StepInterface = interface_of(func)
+        emitted = emit_vm_function(program, _STEP)
+        self.interface = program.interface
         self.arenas: Mapping[str, Arena] = allocate_arenas(
             platform, self.interface.arena_bytes, guard_bytes=guard_bytes
         )
@@ -61,21 +59,21 @@ class StepExecutable:
         self._results = {
             name: self.arenas[view.device].view(view)
             for name, view in self.interface.results.items()
+            if isinstance(view, ArenaView)
         }
         # The module itself: handing over the executable would link all its kernels once more.
-        self._vm = relax.VirtualMachine(_link(bound, libraries).mod, tvm.cpu())
-        self._contexts = [(contexts or {})[symbol] for symbol in contexts_of(func)]
-        arguments = [self.arenas[view.device].view(view) for view in views_of(func)]
+        self._vm = relax.VirtualMachine(_link(emitted, libraries).mod, tvm.cpu())
+        self._contexts = [(contexts or {})[symbol] for symbol in emitted.contexts]
+        arguments = [self.arenas[view.device].view(view) for view in emitted.views]
         arguments += [context.tensor for context in self._contexts]
         self._while_running = while_kernels_run(self._contexts)
-        self._run = partial(self._vm[func_name], *arguments)
+        self._run = partial(self._vm[_STEP], *arguments)
         # A launch on a GPU returns before its kernel has run.
         self._wait = [arena.device.sync for arena in self.arenas.values() if _is_gpu(arena)]
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """The inputs that have one of `roles`."""
-        values = {role.value for role in roles}
-        return tuple(name for name, role in self.interface.roles.items() if role in values)
+        return tuple(name for name, role in self.interface.roles.items() if role in roles)
 
     def write(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Copy inputs (batch, hyper, state) into their place in the arenas, as numbers or arrays.
@@ -136,10 +134,11 @@ def _is_gpu(arena: Arena) -> bool:
     return int(arena.device.dlpack_device_type()) != int(tvm.cpu().dlpack_device_type())
 
 
-def _link(bound: tvm.IRModule, libraries: Sequence[tvm.runtime.Module]) -> relax.VMExecutable:
+def _link(emitted: VmFunction, libraries: Sequence[tvm.runtime.Module]) -> relax.VMExecutable:
     """Virtual-machine code of the straight-line function, with the kernels imported."""
+    module = tvm.IRModule({tvm.ir.GlobalVar(_STEP): emitted.function})
     return relax.build(
-        bound.with_attr("external_mods", list(libraries)),
+        module.with_attr("external_mods", list(libraries)),
         tvm.target.Target({"kind": "llvm"}),
         # All shapes are numbers, so nothing has to be lowered or checked again in every step.
         relax_pipeline=relax.transform.AttachGlobalSymbol(),

@@ -13,9 +13,9 @@ from tvm import relax, tirx
 from tvm.script import relax as R
 
 from tvm_xengine.kernels.targets import device_of, resolve_target
-from tvm_xengine.passes.bind_arenas import ArenaView
-from tvm_xengine.relax_ir.types import tensor_bytes
+from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.sizes import tensor_bytes
 
 POISON = 0xA5
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 
 _UNITS = {
     "": 1,
@@ -48,3 +50,21 @@ def format_bytes(size_bytes: int) -> str:
 def round_up(size_bytes: int, alignment_bytes: int) -> int:
     """The smallest multiple of `alignment_bytes` that is at least `size_bytes`."""
     return -(-size_bytes // alignment_bytes) * alignment_bytes
+
+
+_ELEMENT = re.compile(r"[a-z]+?(\d+)(?:_[a-z0-9]+)?(?:x(\d+))?")
+
+
+def element_bits(dtype: str) -> int:
+    """Bits of an element of a type as TVM and numpy name it: 32 of ``float32``, 8 of ``bool``."""
+    if dtype == "bool":
+        return 8
+    match = _ELEMENT.fullmatch(dtype)
+    if match is None:
+        raise ValueError(f"expected an element type such as float32 or int8, got {dtype!r}")
+    return int(match.group(1)) * int(match.group(2) or 1)
+
+
+def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
+    """Bytes of a compact tensor; each element takes whole bytes."""
+    return math.prod(shape) * (-(-element_bits(dtype) // 8))

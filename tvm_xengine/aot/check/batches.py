@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.emit_c.types_in_c import is_float, stored_type
-from tvm_xengine.aot.plan.places import Field
+from tvm_xengine.program.step_program import Operand
 
 Array = NDArray[np.generic]
 
@@ -27,8 +29,39 @@ class BatchInput:
         Integers are drawn below this.
     """
 
-    field: Field
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
     bound: int
+
+    @property
+    def c_name(self) -> str:
+        """What it is called in C."""
+        return c_identifier(self.name)
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def batch_inputs(
+    inputs: Mapping[str, Operand], output: Operand, data: Collection[str]
+) -> list[BatchInput]:
+    """The inputs of the self-test of a training step; integers are class numbers.
+
+    Parameters
+    ----------
+    output
+        Of the evaluation: one score for each class.
+    data
+        Names of the inputs that the evaluation reads too.
+    """
+    classes = output.shape[1] if len(output.shape) > 1 else 2
+    return [
+        BatchInput(name, view.shape, view.dtype, 2 if name in data else classes)
+        for name, view in inputs.items()
+    ]
 
 
 def seeded_batches(inputs: Sequence[BatchInput]) -> Iterator[Mapping[str, Array]]:
@@ -37,16 +70,15 @@ def seeded_batches(inputs: Sequence[BatchInput]) -> Iterator[Mapping[str, Array]
     while True:
         batch: dict[str, Array] = {}
         for entry in inputs:
-            count = int(np.prod(entry.field.shape, dtype=np.int64))
-            drawn = np.empty(count, np.int64)
-            for at in range(count):
+            drawn = np.empty(entry.count, np.int64)
+            for at in range(entry.count):
                 state = (state * _FACTOR + _STEP) % 2**32
                 drawn[at] = state >> 16
-            if is_float(entry.field.dtype):
-                values = ((drawn - 32768) / 16384).astype(entry.field.dtype)
+            if is_float(entry.dtype):
+                values = ((drawn - 32768) / 16384).astype(entry.dtype)
             else:
-                values = (drawn % entry.bound).astype(entry.field.dtype)
-            batch[entry.field.name] = values.reshape(entry.field.shape)
+                values = (drawn % entry.bound).astype(entry.dtype)
+            batch[entry.name] = values.reshape(entry.shape)
         yield batch
 
 
@@ -66,11 +98,9 @@ def seed_literal() -> str:
 
 def fill_loop(name: str, entry: BatchInput) -> str:
     """C that fills an input's array with the next numbers of the generator."""
-    field = entry.field
-    count = int(np.prod(field.shape, dtype=np.int64))
-    kind = stored_type(field.dtype)
-    if is_float(field.dtype):
+    kind = stored_type(entry.dtype)
+    if is_float(entry.dtype):
         value = f"({kind})((int32_t){name}_draw(&random) - 32768) / 16384"
     else:
         value = f"({kind})({name}_draw(&random) % {entry.bound}u)"
-    return f"    for (size_t i = 0; i < {count}u; i++) {field.c_name}[i] = {value};"
+    return f"    for (size_t i = 0; i < {entry.count}u; i++) {entry.c_name}[i] = {value};"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from tvm_xengine.aot.check.batches import BatchInput, draw_functions, fill_loop, seed_literal
 from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
-from tvm_xengine.aot.package.contents import Package
+from tvm_xengine.aot.package.contents import Package, arguments_of
 
 
 def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Expected) -> str:
@@ -22,16 +21,16 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         for region in regions
     )
     arrays = "\n".join(
-        f"static _Alignas(64) {stored_type(e.field.dtype)} {e.field.c_name}[{_count(e.field.shape)}];"
-        for e in inputs
+        f"static _Alignas(64) {stored_type(e.dtype)} {e.c_name}[{e.count}];" for e in inputs
     )
     outputs = expected.output[:MAX_OUTPUTS]
-    ((output_field, _),) = package.evaluate.results.values()
+    (output,) = package.evaluate.interface.results.values()
     fills = "\n".join(fill_loop(name, entry) for entry in inputs)
-    names = [field.c_name for field in package.train.inputs]
-    extra = ["&loss" if key == "loss" else "NULL" for key in package.train.results]
+    names = [view.name for view in arguments_of(package.train)]
+    extra = ["&loss" if key == "loss" else "NULL" for key in package.train.interface.results]
     train_args = ", ".join(["&ctx", *names, *extra])
-    eval_args = ", ".join(["&ctx", *(field.c_name for field in package.evaluate.inputs), "output"])
+    read = [view.name for view in arguments_of(package.evaluate)]
+    eval_args = ", ".join(["&ctx", *read, "output"])
     init_args = ", ".join(f"{region}, {macro}_{region.upper()}_BYTES" for region in regions)
     poison = "\n".join(
         f"  memset({region} + {macro}_{region.upper()}_KEPT_BYTES, byte,"
@@ -51,8 +50,8 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         arrays=arrays,
         steps=len(expected.losses),
         losses=rows_of(expected.losses),
-        output_kind=stored_type(output_field.dtype),
-        output_size=_count(output_field.shape),
+        output_kind=stored_type(output.dtype),
+        output_size=math.prod(output.shape),
         output_count=len(outputs),
         outputs=rows_of(outputs),
         draw=draw_functions(name),
@@ -68,10 +67,6 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         loss_tolerance=single(expected.tolerance),
         output_tolerance=single(expected.output_tolerance),
     )
-
-
-def _count(shape: Sequence[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
 
 
 def _with_size(arguments: str, region: str, macro: str) -> str:

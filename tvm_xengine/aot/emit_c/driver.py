@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.emit_c.types_in_c import float_literal, stored_type
 from tvm_xengine.aot.package.checkpoint import checkpoint_functions
-from tvm_xengine.aot.package.contents import Package
-from tvm_xengine.aot.plan.places import (
-    CopyCall,
-    Field,
-    FromCaller,
-    InContext,
-    InFlash,
-    InRegion,
-    KernelCall,
-    Place,
-    Program,
+from tvm_xengine.aot.package.contents import Package, arguments_of
+from tvm_xengine.program.step_program import (
+    ArenaView,
+    KernelRun,
+    Operand,
+    Outside,
+    StepProgram,
+    TensorCopy,
 )
 
 
@@ -70,27 +68,27 @@ def init_prototype(package: Package) -> str:
     return f"int32_t {package.name}_init({package.name}_ctx *ctx{memory}, uint64_t plan_hash)"
 
 
-def guard_protects_state(program: Program) -> bool:
+def guard_protects_state(program: StepProgram) -> bool:
     """Whether the loss is known before anything of the state is written."""
     at = _loss_ready(program)
     return at is not None and not any(
-        isinstance(call, KernelCall) and call.updates_state for call in program.calls[: at + 1]
+        isinstance(call, KernelRun) and call.updates_state for call in program.calls[: at + 1]
     )
 
 
-def _prototype(package: Package, function: str, program: Program) -> str:
-    inputs = [f"const {stored_type(field.dtype)} *{field.c_name}" for field in program.inputs]
+def _prototype(package: Package, function: str, program: StepProgram) -> str:
+    inputs = [f"const {stored_type(view.dtype)} *{view.name}" for view in arguments_of(program)]
     results = [
-        f"{stored_type(field.dtype)} *{_result_name(field, program)}"
-        for field, _ in program.results.values()
+        f"{stored_type(view.dtype)} *{_result_name(name, program)}"
+        for name, view in program.interface.results.items()
     ]
     arguments = ", ".join([f"{package.name}_ctx *ctx", *inputs, *results])
     return f"int32_t {package.name}_{function}({arguments})"
 
 
-def _result_name(field: Field, program: Program) -> str:
-    taken = {other.c_name for other in program.inputs}
-    return f"{field.c_name}_out" if field.c_name in taken else field.c_name
+def _result_name(result: str, program: StepProgram) -> str:
+    name = c_identifier(result)
+    return f"{name}_out" if name in {view.name for view in arguments_of(program)} else name
 
 
 def _init(package: Package) -> str:
@@ -126,13 +124,12 @@ def _reset(package: Package) -> str:
         f"  if (!ctx || !ctx->region[0]) return {macro}_EINVAL;",
     ]
     for tensor in package.state:
-        field = tensor.field
-        place = _bytes_at(package, tensor.place)
+        place, size = _bytes_at(package, tensor.place), tensor.place.size_bytes
         if tensor.initial.any():
-            source = f"{package.name}_initial_{field.c_name}"
-            lines.append(f"  memcpy({place}, {source}, {field.size_bytes}u);")
+            source = f"{package.name}_initial_{tensor.c_name}"
+            lines.append(f"  memcpy({place}, {source}, {size}u);")
         else:
-            lines.append(f"  memset({place}, 0, {field.size_bytes}u); /* {field.c_name} */")
+            lines.append(f"  memset({place}, 0, {size}u); /* {tensor.c_name} */")
     for hyper, value in package.hyper.items():
         lines.append(f"  ctx->{hyper} = {_float(float(np.float32(value)))};")
     lines += ["  ctx->ready = 1;", f"  return {macro}_OK;", "}"]
@@ -166,16 +163,16 @@ static int32_t check_input(const {package.name}_ctx *ctx, const void *data, size
 }}"""
 
 
-def _function(package: Package, function: str, program: Program, purpose: str) -> str:
+def _function(package: Package, function: str, program: StepProgram, purpose: str) -> str:
     macro, trains = package.macro, function == "train_step"
     lines = [f"/* {purpose} */", f"{_prototype(package, function, program)} {{"]
     lines.append(f"  if (!ctx || !ctx->ready) return {macro}_EINVAL;")
-    for field in program.inputs:
+    for view in arguments_of(program):
         align = (
-            f"{macro}_INPUT_ALIGN" if package.backend.value == "llvm" else f"sizeof *{field.c_name}"
+            f"{macro}_INPUT_ALIGN" if package.backend.value == "llvm" else f"sizeof *{view.name}"
         )
         lines.append(
-            f"  {{ int32_t status = check_input(ctx, {field.c_name}, {field.size_bytes}u, {align});"
+            f"  {{ int32_t status = check_input(ctx, {view.name}, {view.size_bytes}u, {align});"
             f" if (status) return status; }}"
         )
     body = _calls(package, program, trains)
@@ -189,25 +186,27 @@ def _function(package: Package, function: str, program: Program, purpose: str) -
     return "\n".join(lines)
 
 
-def _calls(package: Package, program: Program, trains: bool) -> list[str]:
+def _calls(package: Package, program: StepProgram, trains: bool) -> list[str]:
     lines = []
     ready = _loss_ready(program) if trains else None
     for position, call in enumerate(program.calls):
         match call:
-            case KernelCall():
+            case KernelRun():
                 lines += _kernel_call(package, program, position, call)
-            case CopyCall():
+            case TensorCopy():
                 src, dst = (_pointer(place, "uint8_t") for place in (call.src, call.dst))
                 lines.append(
-                    f"  /* {position}: copy {call.tensor} from {call.src.region} to {call.dst.region} */"
+                    f"  /* {position}: copy {call.tensor} from {call.src.device} to {call.dst.device} */"
                 )
-                lines.append(f"  memcpy({dst}, {src}, {call.size_bytes}u);")
+                lines.append(f"  memcpy({dst}, {src}, {call.dst.size_bytes}u);")
         if position == ready:
             lines += _nan_guard(package, program)
     return lines
 
 
-def _kernel_call(package: Package, program: Program, position: int, call: KernelCall) -> list[str]:
+def _kernel_call(
+    package: Package, program: StepProgram, position: int, call: KernelRun
+) -> list[str]:
     code, kernel = package.codes[call.symbol], package.kernels[call.symbol]
     specs = [*kernel.inputs, *kernel.outputs]
     types = [stored_type(spec.dtype) for spec in specs] + ["uint8_t"] * (kernel.workspace_bytes > 0)
@@ -217,51 +216,57 @@ def _kernel_call(package: Package, program: Program, position: int, call: Kernel
     for argument in code.arguments:
         constant = argument < count and argument not in over
         kind = f"const {types[argument]}" if constant else types[argument]
-        arguments.append(_pointer(call.places[argument], kind, package))
+        arguments.append(_pointer(call.operands[argument], kind, package))
     again = ", computed again" if call.is_repeat else ""
     update = ", updates the state" if call.updates_state else ""
     return [
-        f"  /* {position}: {call.op} in {call.region}{again}{update} */",
+        f"  /* {position}: {call.op} in {call.device}{again}{update} */",
         f"  {code.name}({', '.join(arguments)});",
     ]
 
 
-def _pointer(place: Place, kind: str, package: Package | None = None) -> str:
-    match place:
-        case InRegion(region, offset):
-            return f"AT({kind}, {region}, {offset}u)"
-        case InFlash(name):
+def _pointer(place: Operand, kind: str, package: Package | None = None) -> str:
+    if isinstance(place, ArenaView):
+        return f"AT({kind}, {place.device}, {place.offset_bytes}u)"
+    match place.kind:
+        case Outside.CONSTANT:
             assert package is not None
-            return f"{package.name}_{name}"
-        case FromCaller(name):
-            return name
-        case InContext(name):
-            return f"&ctx->{name}"
+            return f"{package.name}_{place.name}"
+        case Outside.CALLER:
+            return place.name
+        case Outside.SETTING:
+            return f"&ctx->{place.name}"
 
 
-def _bytes_at(package: Package, place: InRegion) -> str:
-    position = list(package.regions).index(place.region)
+def _bytes_at(package: Package, place: ArenaView) -> str:
+    position = list(package.regions).index(place.device)
     return f"ctx->region[{position}] + {place.offset_bytes}u"
 
 
-def _loss_ready(program: Program) -> int | None:
+def _loss_ready(program: StepProgram) -> int | None:
     """Position of the last call that writes the loss."""
-    if "loss" not in program.results:
+    loss = program.interface.results.get("loss")
+    if not isinstance(loss, ArenaView):
         return None
-    _, place = program.results["loss"]
     writes = [
         position
         for position, call in enumerate(program.calls)
-        if isinstance(call, KernelCall) and place in call.places
+        if isinstance(call, KernelRun) and any(_same_bytes(loss, o) for o in call.operands)
     ]
     # The bytes may hold something else earlier; after its last writer only readers come, and the
     # loss itself has none, so the last call that touches the place made it.
     return writes[-1] if writes else None
 
 
-def _nan_guard(package: Package, program: Program) -> list[str]:
-    _, place = program.results["loss"]
-    value = f"*{_pointer(place, 'const float', package)}"
+def _same_bytes(view: ArenaView, operand: Operand) -> bool:
+    return isinstance(operand, ArenaView) and (operand.device, operand.offset_bytes) == (
+        view.device,
+        view.offset_bytes,
+    )
+
+
+def _nan_guard(package: Package, program: StepProgram) -> list[str]:
+    value = f"*{_pointer(program.interface.results['loss'], 'const float', package)}"
     return [
         f"#if {package.macro}_NAN_GUARD",
         f"  if (!({value} - {value} == 0.0f)) return {package.macro}_ENAN;",
@@ -269,12 +274,12 @@ def _nan_guard(package: Package, program: Program) -> list[str]:
     ]
 
 
-def _results(package: Package, program: Program) -> list[str]:
+def _results(package: Package, program: StepProgram) -> list[str]:
     lines = []
-    for field, place in program.results.values():
-        name = _result_name(field, program)
-        source = _pointer(place, "const uint8_t", package)
-        lines.append(f"  if ({name}) memcpy({name}, {source}, {field.size_bytes}u);")
+    for result, view in program.interface.results.items():
+        name = _result_name(result, program)
+        source = _pointer(view, "const uint8_t", package)
+        lines.append(f"  if ({name}) memcpy({name}, {source}, {view.size_bytes}u);")
     return lines
 
 

@@ -22,8 +22,8 @@ def header_source(package: Package, code: CodeSize | None) -> str:
         for region, size in package.regions.items()
     )
     offsets = "\n".join(
-        f"#define {macro}_{tensor.place.region.upper()}_OFFSET_{tensor.field.c_name}"
-        f" {tensor.place.offset_bytes}u /* {tensor.field.dtype} {list(tensor.field.shape)} */"
+        f"#define {macro}_{tensor.place.device.upper()}_OFFSET_{tensor.c_name}"
+        f" {tensor.place.offset_bytes}u /* {tensor.place.dtype} {list(tensor.place.shape)} */"
         for tensor in package.state
     )
     settings = "\n".join(f"  float {hyper};" for hyper in package.hyper)

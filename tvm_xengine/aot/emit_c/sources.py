@@ -70,7 +70,7 @@ def _arrays(package: Package) -> Iterator[tuple[str, Array]]:
     """(declaration, values) of each constant array."""
     named = [(name, array) for name, array in package.constants.items()]
     named += [
-        (f"initial_{tensor.field.c_name}", tensor.initial)
+        (f"initial_{tensor.c_name}", tensor.initial)
         for tensor in package.state
         if tensor.initial.any()
     ]

@@ -116,8 +116,8 @@ def checkpoint_functions(package: Package) -> str:
     name, macro = package.name, package.macro
     position = {region: at for at, region in enumerate(package.regions)}
     rows = ",\n".join(
-        f"    {{{position[t.place.region]}, {t.place.offset_bytes}u, {t.field.size_bytes}u}}"
-        f" /* {t.field.c_name} */"
+        f"    {{{position[t.place.device]}, {t.place.offset_bytes}u, {t.place.size_bytes}u}}"
+        f" /* {t.c_name} */"
         for t in package.state
     )
     count = len(package.state)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
-from tvm_xengine.aot.plan.places import Call, Field, InContext, InFlash, InRegion, Place, Program
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.program.step_program import ArenaView, Outside, OutsideView, StepProgram
 
 Array = NDArray[np.generic]
 
@@ -47,9 +49,14 @@ class KernelCode:
 class StateTensor:
     """A state tensor: where it is, and what it is at first."""
 
-    field: Field
-    place: InRegion
+    name: str
+    place: ArenaView
     initial: Array
+
+    @property
+    def c_name(self) -> str:
+        """What it is called in C."""
+        return c_identifier(self.name)
 
 
 @dataclass(frozen=True)
@@ -82,8 +89,8 @@ class Package:
     alignment_bytes: int
     regions: Mapping[str, int]
     kept_bytes: Mapping[str, int]
-    train: Program
-    evaluate: Program
+    train: StepProgram
+    evaluate: StepProgram
     state: tuple[StateTensor, ...]
     hyper: Mapping[str, float]
     constants: Mapping[str, Array]
@@ -99,7 +106,7 @@ class Package:
     @property
     def state_bytes(self) -> int:
         """Bytes of all state tensors, without padding."""
-        return sum(tensor.field.size_bytes for tensor in self.state)
+        return sum(tensor.place.size_bytes for tensor in self.state)
 
     @property
     def flash_bytes(self) -> int:
@@ -113,27 +120,28 @@ class Package:
             SCHEMA,
             self.name,
             dict(self.regions),
-            [_call_row(call) for call in (*self.train.calls, *self.evaluate.calls)],
-            [
-                [t.field.name, t.field.dtype, list(t.field.shape), *_place_row(t.place)]
-                for t in self.state
-            ],
+            [asdict(call) for call in (*self.train.calls, *self.evaluate.calls)],
+            [[t.name, asdict(t.place)] for t in self.state],
             sorted(self.hyper),
             {name: hashlib.sha256(a.tobytes()).hexdigest() for name, a in self.constants.items()},
         ]
-        digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).digest()
+        digest = hashlib.sha256(
+            json.dumps(document, sort_keys=True, default=_plain).encode()
+        ).digest()
         return int.from_bytes(digest[:8], "little")
 
 
-def _call_row(call: Call) -> list[object]:
-    return [type(call).__name__, *(str(value) for value in vars(call).values())]
+def arguments_of(program: StepProgram) -> tuple[OutsideView, ...]:
+    """The tensors that the caller of a function hands over, in order."""
+    return tuple(inputs_of(program).values())
 
 
-def _place_row(place: Place) -> list[object]:
-    match place:
-        case InRegion(region, offset):
-            return [region, offset]
-        case InFlash(name) | InContext(name):
-            return [name]
-        case _:
-            return [place.name]
+def inputs_of(program: StepProgram) -> Mapping[str, OutsideView]:
+    """The same by the names that the model gives them."""
+    outside = program.interface.outside
+    return {name: view for name, view in outside.items() if view.kind is Outside.CALLER}
+
+
+def _plain(value: object) -> object:
+    assert isinstance(value, Enum)
+    return value.value

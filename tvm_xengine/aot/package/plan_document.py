@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from tvm_xengine.aot.check.measure_code import CodeSize
-from tvm_xengine.aot.package.contents import SCHEMA, Package
+from tvm_xengine.aot.package.contents import SCHEMA, Package, inputs_of
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.arena.plan import ArenaPlan
@@ -56,11 +56,11 @@ def plan_document(
         else {"text_bytes": code.text_bytes, "stack_bytes": code.stack_bytes, "flags": code.flags},
         "state": [
             {
-                "name": tensor.field.name,
-                "dtype": tensor.field.dtype,
-                "shape": list(tensor.field.shape),
-                "bytes": tensor.field.size_bytes,
-                "region": tensor.place.region,
+                "name": tensor.name,
+                "dtype": tensor.place.dtype,
+                "shape": list(tensor.place.shape),
+                "bytes": tensor.place.size_bytes,
+                "region": tensor.place.device,
                 "offset": tensor.place.offset_bytes,
             }
             for tensor in package.state
@@ -93,8 +93,8 @@ def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
         "cost_us": plan.simulation.cost_us,
         "cost_source": "roofline",
         "energy_uj": plan.simulation.energy_uj,
-        "inputs": {field.name: field.size_bytes for field in program.inputs},
-        "results": {name: field.size_bytes for name, (field, _) in program.results.items()},
+        "inputs": {name: view.size_bytes for name, view in inputs_of(program).items()},
+        "results": {name: view.size_bytes for name, view in program.interface.results.items()},
         "recomputed_ops": recomputed,
         "transfers": plan.schedule.transfers,
         "buffers": _buffers(plan.arenas, graph, function),
@@ -148,7 +148,7 @@ def _scratch(plan: Plan, function: PlannedFunction) -> list[dict[str, object]]:
 
 
 def _arena_start(function: PlannedFunction, region: str) -> int:
-    total = function.program.region_bytes[region]
+    total = function.program.interface.arena_bytes[region]
     return total - function.plan.arenas.arena_bytes[region]
 
 

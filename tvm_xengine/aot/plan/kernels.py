@@ -26,7 +26,6 @@ from tvm_xengine.kernels.schedules.inline import (
 from tvm_xengine.passes.fuse_updates import FuseUpdates
 from tvm_xengine.passes.split_groups import KernelNeeds
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
-from tvm_xengine.relax_ir.types import tensor_bytes
 from tvm_xengine.scheduling.platform import Platform
 
 
@@ -119,8 +118,7 @@ def _saves_memory(target: Target, merged: tirx.PrimFunc, gradient: tirx.PrimFunc
     """
     both, alone = (prepare_kernel(func, target) for func in (merged, gradient))
     (made,) = alone.outputs
-    gradient_bytes = tensor_bytes(made.shape, made.dtype)
-    return both.workspace_bytes <= alone.workspace_bytes + gradient_bytes // 2
+    return both.workspace_bytes <= alone.workspace_bytes + made.size_bytes // 2
 
 
 def prepare_for_target(
@@ -136,7 +134,7 @@ def prepare_for_target(
 
 
 def _operand_bytes(kernel: DeviceKernel) -> int:
-    return sum(tensor_bytes(s.shape, s.dtype) for s in (*kernel.inputs, *kernel.outputs))
+    return sum(spec.size_bytes for spec in (*kernel.inputs, *kernel.outputs))
 
 
 def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
-from tvm_xengine.aot.plan.places import FromCaller, InContext, InFlash, InRegion, Place, Program
-from tvm_xengine.aot.plan.program import make_program
 from tvm_xengine.aot.plan.static_cost import static_costs
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.compile.lower import LoweredStep
@@ -22,7 +20,9 @@ from tvm_xengine.compile.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
-from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, TRAIN_STEP
+from tvm_xengine.program.make import make_step_program
+from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.graph import OpGraph, Role
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
@@ -76,7 +76,7 @@ class PlannedFunction:
 
     lowered: LoweredStep
     plan: Plan
-    program: Program
+    program: StepProgram
     constants: Mapping[str, Array]
 
 
@@ -95,7 +95,7 @@ class PlannedTraining:
     """
 
     function: PlannedFunction
-    state: Mapping[str, InRegion]
+    state: Mapping[str, ArenaView]
     state_end_bytes: Mapping[str, int]
     keep_everything_bytes: int
 
@@ -124,18 +124,17 @@ def plan_training(
         If an op has no kernel.
     """
     lowered = lower_for_target(training.mod, machine.platform, machine.code, optimize, TRAIN_STEP)
-    roles = {tensor.name: tensor.role for tensor in lowered.extraction.graph.bases}
-    fixed = _fixed_places(roles, "")
+    fixed = outside_views(lowered, "")
     problem = _problem(lowered, machine, fixed)
     plan = _plan_above_state(problem, options, on_progress)
-    names = dict(zip(training.result_names, _results(lowered), strict=False))
-    start = dict.fromkeys(problem.platform.index, 0)
-    program = make_program(lowered, plan, fixed, names, start)
-    state = _state_places(plan)
-    end = dict(start)
+    program = make_step_program(lowered, plan, fixed=fixed)
+    state = {
+        k: v for k, v in program.interface.inputs.items() if program.interface.roles[k] in _STATE
+    }
+    end = dict.fromkeys(problem.platform.index, 0)
     for name, place in state.items():
         size = problem.graph.tensor[name].size_bytes
-        end[place.region] = max(end[place.region], place.offset_bytes + size)
+        end[place.device] = max(end[place.device], place.offset_bytes + size)
     function = PlannedFunction(
         lowered, plan, program, _constants(lowered, fixed, training.initial_state)
     )
@@ -164,13 +163,12 @@ def plan_evaluation(
     short = [name for name in trained.state if trained.is_short(name)]
     mod, constants = short_evaluation(model, storage, short)
     lowered = lower_for_target(mod, machine.platform, machine.code, optimize, "main")
-    found = {tensor.name: tensor.role for tensor in lowered.extraction.graph.bases}
-    fixed = {**_fixed_places(found, "eval_"), **_known(found, trained)}
-    start = dict(trained.state_end_bytes)
+    fixed: dict[str, Operand] = {**outside_views(lowered, "eval_"), **trained.state}
     problem = _problem(lowered, machine, fixed)
     plan = _plan_in_rest(problem, trained, machine.first, options)
-    (output,) = _results(lowered)
-    program = make_program(lowered, plan, fixed, {"output": output}, start)
+    program = make_step_program(
+        lowered, plan, fixed=fixed, arena_start_bytes=trained.state_end_bytes
+    )
     values = {**model.state, **constants}
     return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, values))
 
@@ -180,7 +178,7 @@ def _plan_in_rest(
 ) -> Plan:
     """The evaluation beside the state: in the bytes of the training step, or else in all there are."""
     start = trained.state_end_bytes
-    taken = trained.function.program.region_bytes
+    taken = trained.function.program.interface.arena_bytes
     keep = plan_keep_all(problem, first)
     for limit in (taken, {d.name: d.budget_bytes for d in problem.platform.devices}):
         # At least a byte, because a budget of nothing is no budget.
@@ -194,38 +192,45 @@ def _plan_in_rest(
     raise refused
 
 
-def _fixed_places(roles: Mapping[str, Role], prefix: str) -> dict[str, Place]:
-    places: dict[str, Place] = {}
-    for name, role in roles.items():
-        if role is Role.BATCH:
-            places[name] = FromCaller(c_identifier(name))
-        elif role is Role.HYPER:
-            places[name] = InContext(c_identifier(name))
-        elif role is Role.CONSTANT:
-            # Constants that lowering lifts are numbered anew in each function.
-            own = f"{prefix}{name}" if name.startswith("constant_") else name
-            places[name] = InFlash(c_identifier(own))
-    return places
+def outside_views(lowered: LoweredStep, prefix: str) -> dict[str, OutsideView]:
+    """Where a function reads what is in no arena: batches, settings, and constants.
+
+    Parameters
+    ----------
+    prefix
+        Of the constants that lowering has lifted, which it numbers anew in each function.
+    """
+    kinds = {
+        Role.BATCH: Outside.CALLER,
+        Role.HYPER: Outside.SETTING,
+        Role.CONSTANT: Outside.CONSTANT,
+    }
+    views = {}
+    for tensor in lowered.extraction.graph.bases:
+        if tensor.role in kinds:
+            is_lifted = tensor.role is Role.CONSTANT and tensor.name.startswith("constant_")
+            name = c_identifier(f"{prefix}{tensor.name}" if is_lifted else tensor.name)
+            views[tensor.name] = OutsideView(kinds[tensor.role], name, tensor.shape, tensor.dtype)
+    return views
 
 
-def _known(roles: Mapping[str, Role], trained: PlannedTraining) -> dict[str, Place]:
-    return {name: trained.state[name] for name in roles if name in trained.state}
-
-
-def _problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Place]) -> Problem:
-    graph = lowered.extraction.graph
-    platform = machine.platform
-    # What is read in place from outside the arenas takes none of their bytes.
+def without_bytes(graph: OpGraph, names: Collection[str]) -> OpGraph:
+    """The graph in which the named tensors take no bytes, because they lie outside the plan."""
     tensors = tuple(
-        replace(tensor, size_bytes=0) if graph.base[tensor.name] in fixed else tensor
+        replace(tensor, size_bytes=0) if graph.base[tensor.name] in names else tensor
         for tensor in graph.tensors
     )
+    return OpGraph(tensors, graph.ops, graph.outputs)
+
+
+def _problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Operand]) -> Problem:
+    platform = machine.platform
     bandwidth = machine.bandwidth_gb_s
     costs = op_costs(
         lowered,
         {r.name: static_costs(machine.target, bandwidth.get(r.name)) for r in platform.computing},
     )
-    light = OpGraph(tensors, graph.ops, graph.outputs)
+    light = without_bytes(lowered.extraction.graph, fixed)
     home = _state_home(light, costs, platform)
     state = {tensor.name: home for tensor in light.bases if tensor.role in _STATE}
     state = {name: region for name, region in state.items() if name not in fixed}
@@ -303,33 +308,13 @@ def _plan_above_state(
     return first
 
 
-def _results(lowered: LoweredStep) -> tuple[str, ...]:
-    return lowered.extraction.graph.outputs
-
-
-def _state_places(plan: Plan) -> dict[str, InRegion]:
-    arenas = plan.arenas
-    order = [tensor.name for tensor in plan.problem.graph.bases if tensor.role in _STATE]
-    first = {
-        instance.tensor: InRegion(instance.device, arenas.offset_bytes[instance.id])
-        for instance in arenas.residency.instances
-        if instance.start == -1 and instance.is_home_state
-    }
-    return {name: first[name] for name in order if name in first}
-
-
 def _constants(
-    lowered: LoweredStep, fixed: Mapping[str, Place], values: Mapping[str, Array]
+    lowered: LoweredStep, fixed: Mapping[str, Operand], values: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """The values behind the places in flash."""
-    func = lowered.mod[lowered.func_name]
-    lifted = list(func.attrs.get(CONSTANTS_ATTR, ())) if func.attrs else []
-    params = [param.name for param in func.params]
-    known: dict[str, Array] = dict(values)
-    for name, value in zip(params[len(params) - len(lifted) :], lifted, strict=True):
-        known[name] = value.numpy()
+    """The values behind the constants outside the arenas."""
+    known = {**values, **lowered.constants}
     return {
         place.name: np.asarray(known[name])
         for name, place in fixed.items()
-        if isinstance(place, InFlash)
+        if isinstance(place, OutsideView) and place.kind is Outside.CONSTANT
     }

@@ -8,7 +8,7 @@ import tvm
 
 from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.vm_library.layout import Library
-from tvm_xengine.passes.bind_arenas import ArenaView
+from tvm_xengine.program.step_program import ArenaView
 
 
 def loader_header(library: Library) -> str:

@@ -11,18 +11,17 @@ import tvm
 from tvm import relax
 from tvm.support import cc
 
-from tvm_xengine.aot.check.batches import BatchInput
+from tvm_xengine.aot.check.batches import batch_inputs
 from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
-from tvm_xengine.aot.plan.places import Field
+from tvm_xengine.aot.plan.plan_step import without_bytes
 from tvm_xengine.aot.plan.static_cost import static_costs
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.aot.vm_library.c_interface import loader_header, loader_source
 from tvm_xengine.aot.vm_library.layout import Library
 from tvm_xengine.aot.vm_library.python_interface import python_loader, readme
 from tvm_xengine.aot.vm_library.selftest import selftest_source
-from tvm_xengine.compile.build import apply_plan
 from tvm_xengine.compile.lower import LoweredStep
 from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.compile.problem import make_problem
@@ -32,18 +31,20 @@ from tvm_xengine.files.write_directory import check_free, write_directory
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import distinct_kernels
 from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
-from tvm_xengine.passes.bind_arenas import (
-    ArenaView,
-    BindArenas,
-    interface_of,
-    views_of,
-)
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.program.make import make_step_program
+from tvm_xengine.program.step_program import (
+    ArenaView,
+    Operand,
+    Outside,
+    OutsideView,
+    StepProgram,
+)
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
-from tvm_xengine.relax_ir.types import tensor_bytes
-from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.runtime.vm_function import VmFunction, emit_vm_function
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.sizes import round_up
 from tvm_xengine.training.step import TrainingStep
 
 OnProgress = Callable[[str], None]
@@ -123,18 +124,23 @@ def export_library(
     problem = _problem(train, target)
     plan = plan_schedule(problem, options.plan, on_progress)
     keep = plan_keep_all(problem, _MEMORY).arenas.arena_bytes[_MEMORY]
+    program = make_step_program(train, plan)
     mod, _ = short_evaluation(model, None, ())
     evaluate = _lowered(mod, _EVAL, platform, target, options.optimize)
-    eval_plan = plan_keep_all(_problem(evaluate, target), _MEMORY)
-    bound, eval_bound = _bound(train, plan), _bound(evaluate, eval_plan)
-    library = _library(package_name(model.name), target, bound, eval_bound)
+    evaluation = _evaluation(evaluate, _problem(evaluate, target), program)
+    emitted = _Emitted(
+        emit_vm_function(program, TRAIN_STEP),
+        emit_vm_function(evaluation, "eval", evaluate.constants),
+    )
+    library = _library(package_name(model.name), target, (program, evaluation), emitted)
     if library.arena_bytes > options.arena_bytes:
         raise NoScheduleError(
             f"the evaluation needs {library.arena_bytes} bytes, more than the {options.arena_bytes}"
             " there are"
         )
     on_progress("computing the expected losses")
-    inputs = _batch_inputs(training, library)
+    batch = {name: library.inputs[name] for name in training.batch_names}
+    inputs = batch_inputs(batch, library.output, library.eval_inputs)
     settings = dict.fromkeys(training.hyper_names, options.learning_rate)
     trial = Trial(inputs, settings, options.selftest_steps)
     expected = expected_results(model, training, trial, options.optimize)
@@ -142,7 +148,7 @@ def export_library(
     def write(folder: Path) -> None:
         on_progress("writing")
         name = library.name
-        _link(train, evaluate, bound, eval_bound, folder / f"{name}.so", linker)
+        _link((train, evaluate), emitted, folder / f"{name}.so", linker)
         (folder / f"{name}.json").write_text(library.as_json())
         (folder / f"{name}_state.bin").write_bytes(state_image(library, training))
         (folder / f"{name}.h").write_text(loader_header(library))
@@ -185,73 +191,71 @@ def _problem(lowered: LoweredStep, target: EmbeddedTarget) -> Problem:
     return make_problem(lowered, static_costs(target))
 
 
-def _bound(lowered: LoweredStep, plan: Plan) -> tvm.IRModule:
-    bind = BindArenas(plan.problem, plan.schedule, plan.arenas, lowered.kernels, lowered.func_name)
-    return tvm.transform.Sequential([bind])(apply_plan(lowered, plan))
+@dataclass(frozen=True)
+class _Emitted:
+    train: VmFunction
+    evaluate: VmFunction
+
+
+def _evaluation(lowered: LoweredStep, problem: Problem, train: StepProgram) -> StepProgram:
+    """The evaluation, which reads the state of the training step and has the bytes behind it."""
+    state = _state(train)
+    constants = {
+        name: OutsideView(Outside.CONSTANT, name, value.shape, str(value.dtype))
+        for name, value in lowered.constants.items()
+    }
+    fixed: Mapping[str, Operand] = {**state, **constants}
+    light = replace(problem, graph=without_bytes(problem.graph, fixed))
+    plan = plan_keep_all(light, _MEMORY)
+    return make_step_program(lowered, plan, fixed=fixed, arena_start_bytes={_MEMORY: _end(state)})
+
+
+def _state(program: StepProgram) -> dict[str, ArenaView]:
+    roles = program.interface.roles
+    return {k: v for k, v in program.interface.inputs.items() if roles[k].is_persistent}
 
 
 def _library(
-    name: str, target: EmbeddedTarget, bound: tvm.IRModule, eval_bound: tvm.IRModule
+    name: str,
+    target: EmbeddedTarget,
+    programs: tuple[StepProgram, StepProgram],
+    emitted: _Emitted,
 ) -> Library:
-    train, evaluate = interface_of(bound[TRAIN_STEP]), interface_of(eval_bound[_EVAL])
-    state = {k: v for k, v in train.inputs.items() if Role(train.roles[k]).is_persistent}
-    end = _end(state)
-    own = {k: v for k, v in evaluate.inputs.items() if k in state}
-    eval_end = _end(own)
-
-    def moved(view: ArenaView) -> ArenaView:
-        """A place of the evaluation's own arena: the state is the step's, the rest lies behind it."""
-        for key, mine in own.items():
-            if view.offset_bytes == mine.offset_bytes:
-                return replace(view, offset_bytes=state[key].offset_bytes)
-        return replace(view, offset_bytes=view.offset_bytes - eval_end + end)
-
-    rest = evaluate.arena_bytes[_MEMORY] - eval_end
+    train, evaluate = (program.interface for program in programs)
+    state = _state(programs[0])
     return Library(
         name=name,
         target=target.name,
-        arena_bytes=max(train.arena_bytes[_MEMORY], end + rest),
-        state_bytes=end,
-        train_views=views_of(bound[TRAIN_STEP]),
-        eval_views=tuple(moved(view) for view in views_of(eval_bound[_EVAL])),
+        arena_bytes=max(train.arena_bytes[_MEMORY], evaluate.arena_bytes[_MEMORY]),
+        state_bytes=_end(state),
+        train_views=emitted.train.views,
+        eval_views=emitted.evaluate.views,
         inputs={k: v for k, v in train.inputs.items() if k not in state},
-        results=dict(train.results),
-        eval_inputs={k: moved(v) for k, v in evaluate.inputs.items() if k not in own},
-        output=moved(evaluate.results["output"]),
+        results=_in_arena(train.results),
+        eval_inputs={k: v for k, v in evaluate.inputs.items() if k not in state},
+        output=_in_arena(evaluate.results)["output"],
         state=state,
     )
 
 
+def _in_arena(views: Mapping[str, Operand]) -> dict[str, ArenaView]:
+    return {name: view for name, view in views.items() if isinstance(view, ArenaView)}
+
+
 def _end(views: Mapping[str, ArenaView]) -> int:
-    ends = [v.offset_bytes + tensor_bytes(v.shape, v.dtype) for v in views.values()]
-    return -(-max(ends, default=0) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-
-
-def _batch_inputs(training: TrainingStep, library: Library) -> list[BatchInput]:
-    classes = library.output.shape[1] if len(library.output.shape) > 1 else 2
-    found = []
-    for name in training.batch_names:
-        view = library.inputs[name]
-        size_bytes = tensor_bytes(view.shape, view.dtype)
-        entry = Field(name, view.dtype, view.shape, size_bytes)
-        found.append(BatchInput(entry, 2 if name in library.eval_inputs else classes))
-    return found
+    ends = [view.offset_bytes + view.size_bytes for view in views.values()]
+    return round_up(max(ends, default=0), _ALIGNMENT_BYTES)
 
 
 def _link(
-    train: LoweredStep,
-    evaluate: LoweredStep,
-    bound: tvm.IRModule,
-    eval_bound: tvm.IRModule,
-    path: Path,
-    linker: str,
+    steps: tuple[LoweredStep, LoweredStep], emitted: _Emitted, path: Path, linker: str
 ) -> None:
     """Write both functions and their kernels as one shared library."""
-    kernels = distinct_kernels([*train.kernels.values(), *evaluate.kernels.values()])
+    kernels = distinct_kernels(kernel for step in steps for kernel in step.kernels.values())
     target = kernels[0].target
     functions = {
-        tvm.ir.GlobalVar(TRAIN_STEP): bound[TRAIN_STEP],
-        tvm.ir.GlobalVar("eval"): eval_bound[_EVAL].with_attr("global_symbol", "eval"),
+        tvm.ir.GlobalVar(TRAIN_STEP): emitted.train.function,
+        tvm.ir.GlobalVar("eval"): emitted.evaluate.function,
     }
     compiled = [compile_kernels(group, target) for group in module_groups(kernels)]
     both = tvm.IRModule(functions).with_attr("external_mods", compiled)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from tvm_xengine.passes.bind_arenas import ArenaView
+from tvm_xengine.program.step_program import ArenaView
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
     """The text of ``<name>_selftest.c``; its exit code is 0, or says what failed."""
     name, macro = library.name, library.name.upper()
     arrays = "\n".join(
-        f"  {stored_type(e.field.dtype)} *const {e.field.c_name} ="
-        f" (void *)(arena + {macro}_IN_{e.field.c_name});"
+        f"  {stored_type(e.dtype)} *const {e.c_name} = (void *)(arena + {macro}_IN_{e.c_name});"
         for e in trial.inputs
     )
     settings = "\n".join(
@@ -30,10 +29,9 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         f" sizeof {c_identifier(key)}_last);"
         for key in library.eval_inputs
     )
-    by_name = {entry.field.name: entry.field for entry in trial.inputs}
     lasts = "\n".join(
-        f"static uint8_t {c_identifier(key)}_last[{by_name[key].size_bytes}];"
-        for key in library.eval_inputs
+        f"static uint8_t {c_identifier(key)}_last[{view.size_bytes}];"
+        for key, view in library.eval_inputs.items()
     )
     keeps = "\n".join(
         f"    memcpy({c_identifier(key)}_last, {c_identifier(key)}, sizeof {c_identifier(key)}_last);"

@@ -1,0 +1,147 @@
+"""A planned step as calls on fixed memory: the one form that every emitter starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.sizes import tensor_bytes
+
+
+@dataclass(frozen=True)
+class ArenaView:
+    """A tensor at a fixed place in a device's arena."""
+
+    device: str
+    offset_bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the tensor, without padding."""
+        return tensor_bytes(self.shape, self.dtype)
+
+
+class Outside(Enum):
+    """Where a tensor lies that is in no arena."""
+
+    CALLER = "caller"  # an argument of the function, read in place
+    CONSTANT = "constant"  # data of the program, e.g. in flash
+    SETTING = "setting"  # a value kept with the program's context, such as the learning rate
+
+
+@dataclass(frozen=True)
+class OutsideView:
+    """A tensor that is in no arena, read where it is.
+
+    Attributes
+    ----------
+    name
+        What the emitted program calls it.
+    """
+
+    kind: Outside
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the tensor, without padding."""
+        return tensor_bytes(self.shape, self.dtype)
+
+
+Operand = ArenaView | OutsideView
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """One run of a kernel.
+
+    Attributes
+    ----------
+    step
+        Position in the schedule.
+    symbol
+        Name of the compiled kernel.
+    workspace
+        Scratch memory; None where the kernel needs none.
+    has_context
+        Whether the kernel calls a library and takes its context as the last argument.
+    is_repeat
+        Whether the op ran before.
+    updates_state
+        Whether an output is the new value of a state tensor.
+    """
+
+    step: int
+    op: str
+    symbol: str
+    device: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[ArenaView, ...]
+    workspace: ArenaView | None
+    has_context: bool
+    is_repeat: bool
+    updates_state: bool
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Inputs, outputs and workspace: the arguments of the kernel."""
+        workspace = () if self.workspace is None else (self.workspace,)
+        return (*self.inputs, *self.outputs, *workspace)
+
+
+@dataclass(frozen=True)
+class TensorCopy:
+    """A copy between two arenas.
+
+    Attributes
+    ----------
+    step
+        Position in the schedule.
+    """
+
+    step: int
+    tensor: str
+    src: ArenaView
+    dst: ArenaView
+
+
+Call = KernelRun | TensorCopy
+
+
+@dataclass(frozen=True)
+class StepInterface:
+    """Where a step finds its inputs and leaves its results.
+
+    Attributes
+    ----------
+    inputs
+        Each batch, setting and state tensor in an arena; state keeps its place from step to step.
+    outside
+        Those that are in no arena.
+    roles
+        Of all inputs.
+    results
+        Place of each result when the step has ended.
+    arena_bytes
+        Size of each device's arena.
+    """
+
+    inputs: Mapping[str, ArenaView]
+    outside: Mapping[str, OutsideView]
+    roles: Mapping[str, Role]
+    results: Mapping[str, Operand]
+    arena_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """The calls that a plan stands for, in their order, with the place of every operand."""
+
+    calls: tuple[Call, ...]
+    interface: StepInterface
