@@ -91,7 +91,7 @@ def test_a_thousand_ops_are_extracted_scheduled_and_bound_in_seconds() -> None:
     lap("derive frees, simulate")
     arenas = plan_arenas(problem, schedule)
     lap("plan arenas")
-    scheduled = tvm.transform.Sequential([ApplySchedule(problem, schedule)])(mod)
+    tvm.transform.Sequential([ApplySchedule(problem, schedule)])(mod)
     lap("apply schedule")
     step = LoweredStep(mod, "train_step", extraction, platform, kernels)
     plan = SimpleNamespace(problem=problem, schedule=schedule, arenas=arenas)
