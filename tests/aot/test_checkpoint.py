@@ -73,7 +73,7 @@ def test_python_reads_and_writes_what_c_does(report: ExportReport, tmp_path: Pat
     plan = plan_of(report)
     random = np.random.default_rng(0)
     state = {
-        tensor.field.name: random.normal(size=tensor.field.shape).astype(np.float32)
+        tensor.name: random.normal(size=tensor.place.shape).astype(np.float32)
         for tensor in report.package.state
     }
     path = tmp_path / "state.bin"
@@ -102,7 +102,7 @@ def test_python_reads_and_writes_what_c_does(report: ExportReport, tmp_path: Pat
 )
 def test_python_refuses_a_bad_checkpoint(change, message, report, tmp_path) -> None:
     path = tmp_path / "state.bin"
-    state = {t.field.name: np.asarray(t.initial) for t in report.package.state}
+    state = {t.name: np.asarray(t.initial) for t in report.package.state}
     write_checkpoint(path, plan_of(report), state, {"lr": 0.1})
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(UnsupportedModelError, match=message):

@@ -105,7 +105,7 @@ def test_last_stage_of_resnet8_is_tuned_in_256_kib(target: str, tmp_path: Path) 
     package = report.package
     assert sum(field.size_bytes for field in package.train.inputs) == batch_bytes
     assert sum(package.regions.values()) + batch_bytes <= limit
-    trained = {tensor.field.name for tensor in package.state}
+    trained = {tensor.name for tensor in package.state}
     assert {"stage3_conv1_weight", "stage3_conv2_weight", "stage3_shortcut_weight"} <= trained
     assert not any(name.startswith(("conv1_", "stage1_conv", "stage2_conv")) for name in trained)
     assert report.expected.storage_error is not None

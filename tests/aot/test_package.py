@@ -59,10 +59,10 @@ class Session:
         return self.call("init", self.memory, ctypes.c_size_t(size), ctypes.c_uint64(plan_hash))
 
     def state(self, name: str) -> np.ndarray:
-        (tensor,) = [t for t in self.package.state if t.field.name == name]
+        (tensor,) = [t for t in self.package.state if t.name == name]
         start = tensor.place.offset_bytes
-        content = self.memory[start : start + tensor.field.size_bytes]
-        return content.view(tensor.field.dtype).reshape(tensor.field.shape)
+        content = self.memory[start : start + tensor.place.size_bytes]
+        return content.view(tensor.place.dtype).reshape(tensor.place.shape)
 
     @staticmethod
     def pointer(array: np.ndarray) -> ctypes.c_void_p:
@@ -250,7 +250,7 @@ def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
 def test_frozen_parameters_lie_in_flash_and_need_no_gradient(tmp_path: Path) -> None:
     need_tools("host")
     report = export(tiny_mlp(), tmp_path / "last", trainable=["fc2_weight", "fc2_bias"])
-    assert [t.field.name for t in report.package.state] == ["fc2_weight", "fc2_bias"]
+    assert [t.name for t in report.package.state] == ["fc2_weight", "fc2_bias"]
     assert {"fc1_weight", "fc1_bias"} <= set(report.package.constants)
     ops = report.training.function.plan.schedule.computed
     assert not any("fc1_weight" in op for op in ops)
@@ -292,7 +292,7 @@ def test_float16_storage_halves_what_is_kept(
     short = export(
         tiny_mlp(), tmp_path / "short", optimizer="momentum", backend=backend, storage=storage
     )
-    sizes = {tensor.field.name: tensor.field.size_bytes for tensor in short.package.state}
+    sizes = {tensor.name: tensor.place.size_bytes for tensor in short.package.state}
     assert sizes["fc1_weight"] == 2 * 12 * 16
     assert sizes["fc1_weight_velocity"] == 4 * 12 * 16
     assert short.package.state_bytes < report.package.state_bytes
