@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tvm import relax
 
 from tests.aot.aarch64_runtime import aarch64_runtime
 from tests.aot.examples import MODELS, attention, need_tools, tiny_mlp
@@ -16,6 +17,7 @@ from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.vm_library.export import LibraryOptions, LibraryReport, export_library
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.build import build_training_step
@@ -62,6 +64,27 @@ def test_c_loader_on_this_machine(tmp_path: Path) -> None:
     done = selftest(report, "gcc", *packages, ["env"])
     assert done.returncode == 0, done.stderr
     assert losses_of(done) == pytest.approx(report.expected.losses, rel=1e-5)
+
+
+def masked(batch: int = 2) -> ForwardModel:
+    """A network with a tensor constant, which training and evaluation number on their own."""
+
+    def body(layers: Layers) -> relax.Expr:
+        x = layers.input("x", (batch, 16))
+        mask = np.random.default_rng(0).random((batch, 16), dtype="float32")
+        masked = layers.emit("masked", relax.op.multiply(x, relax.const(mask)))
+        return layers.linear("fc", masked, 4)
+
+    return build_network("masked", 0, body)
+
+
+def test_constants_of_the_evaluation_are_part_of_the_library(tmp_path: Path) -> None:
+    need_tools("host")
+    report = export(masked(), tmp_path / "out", "host")
+    assert list(report.library.eval_inputs) == ["x"]
+    packages = [Path(tvm.__file__).parent, Path(tvm_ffi.__file__).parent]
+    done = selftest(report, "gcc", *packages, ["env"])  # compares the evaluation, too
+    assert done.returncode == 0, (done.stdout, done.stderr)
 
 
 def test_python_loader_in_a_fresh_process(tmp_path: Path) -> None:
