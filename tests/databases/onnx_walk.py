@@ -1,0 +1,105 @@
+"""Judges all node tests in a process of its own, and writes the table of operators."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tests.databases.onnx_nodes import Status, Verdict, all_cases, judge
+
+_LIMIT_S = 300.0
+"""A case that takes longer hangs; the slowest takes some 20 s on a busy core."""
+_ROOT = Path(__file__).parents[2]
+_VERDICTS = _ROOT / "build" / "onnx_nodes.jsonl"
+
+
+def _serve(connection: Connection) -> None:
+    cases = {case.name: case for case in all_cases()}
+    while (name := connection.recv()) is not None:
+        verdict = judge(cases[name])
+        connection.send((verdict.status.value, verdict.reason))
+
+
+class _Worker:
+    """A process that judges cases; it may die of one."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def judge(self, name: str) -> tuple[Status, str] | None:
+        """How the case ended; None if the process died of it or hangs."""
+        self._ours.send(name)
+        try:
+            if not self._ours.poll(_LIMIT_S):
+                return None
+            status, reason = self._ours.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+        return Status(status), reason
+
+    def end(self) -> int | None:
+        """End the process; returns its exit code if it had ended by itself."""
+        self._process.join(1)
+        code = self._process.exitcode
+        self._process.kill()
+        self._process.join()
+        return code
+
+
+def walk(names: Sequence[str]) -> Iterator[Verdict]:
+    """Verdicts of the named cases; an abort inside TVM ends only its case."""
+    operators = {case.name: case.operator for case in all_cases()}
+    worker = _Worker()
+    for name in names:
+        answer = worker.judge(name)
+        if answer is None:
+            code = worker.end()
+            worker = _Worker()
+            answer = Status.CRASHED, "hangs" if code is None else f"ends the process ({code})"
+        yield Verdict(name, operators[name], *answer)
+    worker.end()
+
+
+def read_verdicts(path: Path) -> dict[str, Verdict]:
+    """Verdicts by name of the case; of a case judged twice, the last one."""
+    if not path.exists():
+        return {}
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return {
+        one["name"]: Verdict(one["name"], one["operator"], Status(one["status"]), one["reason"])
+        for one in found
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fresh", action="store_true", help="judge all cases anew")
+    parser.add_argument("--again", nargs="*", default=(), metavar="STATUS", help="judge anew the cases that ended so")
+    parser.add_argument("--only", default="", help="judge anew the cases whose name or operator holds this text")
+    parser.add_argument("--verdicts", type=Path, default=_VERDICTS, help="where verdicts are kept")
+    options = parser.parse_args()
+    options.verdicts.parent.mkdir(parents=True, exist_ok=True)
+    known = {} if options.fresh else read_verdicts(options.verdicts)
+    if options.fresh:
+        options.verdicts.unlink(missing_ok=True)
+    names = [
+        case.name
+        for case in all_cases()
+        if case.name not in known
+        or known[case.name].status.value in options.again
+        or (options.only and options.only in f"{case.name} {case.operator}")
+    ]
+    with options.verdicts.open("a") as file:
+        for done, verdict in enumerate(walk(names), 1):
+            line = {**vars(verdict), "status": verdict.status.value}
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            print(f"{done}/{len(names)} {verdict.status.value:14} {verdict.name}: {verdict.reason}", flush=True)
