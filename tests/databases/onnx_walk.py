@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+import onnx
 
 from tests.databases.onnx_nodes import Status, Verdict, all_cases, judge
 
 _LIMIT_S = 300.0
 """A case that takes longer hangs; the slowest takes some 20 s on a busy core."""
 _ROOT = Path(__file__).parents[2]
+_TABLE = _ROOT / "docs" / "operators" / "onnx.md"
 _VERDICTS = _ROOT / "build" / "onnx_nodes.jsonl"
 
 
@@ -80,16 +84,22 @@ def read_verdicts(path: Path) -> dict[str, Verdict]:
 
 
 def main() -> None:
+    """Judge what has no verdict yet, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fresh", action="store_true", help="judge all cases anew")
-    parser.add_argument("--again", nargs="*", default=(), metavar="STATUS", help="judge anew the cases that ended so")
-    parser.add_argument("--only", default="", help="judge anew the cases whose name or operator holds this text")
-    parser.add_argument("--verdicts", type=Path, default=_VERDICTS, help="where verdicts are kept")
+    parser.add_argument(
+        "--only", default="", help="judge anew the cases whose name or operator holds this text"
+    )
+    parser.add_argument(
+        "--again", nargs="*", default=(), metavar="STATUS", help="judge anew what ended so"
+    )
+    parser.add_argument("--verdicts", type=Path, default=_VERDICTS, help="where they are kept")
+    parser.add_argument("--table", type=Path, default=_TABLE, help="the file to write")
     options = parser.parse_args()
     options.verdicts.parent.mkdir(parents=True, exist_ok=True)
-    known = {} if options.fresh else read_verdicts(options.verdicts)
     if options.fresh:
         options.verdicts.unlink(missing_ok=True)
+    known = read_verdicts(options.verdicts)
     names = [
         case.name
         for case in all_cases()
@@ -99,7 +109,54 @@ def main() -> None:
     ]
     with options.verdicts.open("a") as file:
         for done, verdict in enumerate(walk(names), 1):
-            line = {**vars(verdict), "status": verdict.status.value}
-            file.write(json.dumps(line) + "\n")
+            known[verdict.name] = verdict
+            file.write(json.dumps({**vars(verdict), "status": verdict.status.value}) + "\n")
             file.flush()
-            print(f"{done}/{len(names)} {verdict.status.value:14} {verdict.name}: {verdict.reason}", flush=True)
+            line = f"{verdict.status.value:14} {verdict.name}: {verdict.reason}"
+            sys.stdout.write(f"{done}/{len(names)} {line}\n")
+            sys.stdout.flush()
+    options.table.parent.mkdir(parents=True, exist_ok=True)
+    options.table.write_text(table([known[case.name] for case in all_cases()]))
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts as a page: the totals, then a row for each operator."""
+    by_operator: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_operator.setdefault(verdict.operator, []).append(verdict)
+    judged = [one for one in verdicts if one.status is not Status.NOT_APPLICABLE]
+    equal = sum(one.status is Status.EQUAL for one in judged)
+    lines = [
+        "# ONNX operators",
+        "",
+        "<!-- Written by `python -m tests.databases.onnx_nodes --fresh`; do not edit. -->",
+        "",
+        f"The node tests of onnx {onnx.__version__}: each operator is imported, lowered as a training",
+        "step is, run, and compared with ONNX's expected outputs. *Not applicable* are cases of",
+        "strings, sequences, optional values, images in files, and random numbers.",
+        "",
+        "| " + " | ".join(status.value for status in Status) + " |",
+        "|" + "---:|" * len(Status),
+        "| " + " | ".join(str(_count(verdicts, status)) for status in Status) + " |",
+        "",
+        f"Of {len(judged)} judged cases {equal / len(judged):.1%} are equal.",
+        "",
+        "| operator | equal | of | not equal because |",
+        "|---|---:|---:|---|",
+        *(_row(name, by_operator[name]) for name in sorted(by_operator)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _count(verdicts: Sequence[Verdict], status: Status) -> int:
+    return sum(verdict.status is status for verdict in verdicts)
+
+
+def _row(operator: str, verdicts: Sequence[Verdict]) -> str:
+    reasons: dict[str, int] = {}
+    for one in verdicts:
+        if one.status is not Status.EQUAL:
+            reason = f"{one.status.value}: {one.reason}".replace("|", "\\|")
+            reasons[reason] = reasons.get(reason, 0) + 1
+    told = "<br>".join(f"{reason} ({n})" for reason, n in reasons.items())
+    return f"| {operator} | {_count(verdicts, Status.EQUAL)} | {len(verdicts)} | {told} |"

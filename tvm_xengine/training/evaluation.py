@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.batch_norms import BATCH_NORMS
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
@@ -48,4 +49,9 @@ def _emit(
     site = Site(op, operands, needs=(False,) * len(operands))
     if op.op in BATCH_NORMS:
         return (emit_frozen_batch_norm(emitter, site), *operands[3:5])
-    return RULES[op.op](emitter, site).outputs if op.op in RULES else site.emit(emitter)
+    if op.op not in RULES:
+        return site.emit(emitter)
+    try:
+        return RULES[op.op](emitter, site).outputs
+    except UnsupportedModelError:  # its gradient is, which nobody asks for here
+        return site.emit(emitter)

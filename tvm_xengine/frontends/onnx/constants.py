@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,8 +10,11 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tvm_xengine.frontends.onnx.loops import write_out_loops
 from tvm_xengine.frontends.onnx.shapes import known_shapes
 from tvm_xengine.relax_ir.types import Array
+
+logger = logging.getLogger(__name__)
 
 _DRAWN = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
@@ -31,10 +35,13 @@ def fold_constants(model: onnx.ModelProto) -> None:
     while True:
         before = len(constants), len(model.graph.node)
         shapes = known_shapes(model)
+        if write_out_loops(model, constants, shapes):
+            constants |= _constants(model.graph)
         nodes = [
-            _folded(model, node, constants, shapes)
+            made
             for outer in model.graph.node
             for node in _taken(model.graph, outer, constants)
+            for made in _folded(model, node, constants, shapes)
         ]
         del model.graph.node[:]
         model.graph.node.extend(nodes)
@@ -75,32 +82,37 @@ def _folded(
     node: onnx.NodeProto,
     constants: dict[str, Array],
     shapes: Mapping[str, tuple[int, ...]],
-) -> onnx.NodeProto:
-    if node.op_type == "Constant" or len(node.output) != 1:
-        return node
-    value = _value(model, node, constants, shapes)
-    if value is None:
-        return node
-    constants[node.output[0]] = value
-    tensor = numpy_helper.from_array(value, node.output[0])
-    return helper.make_node("Constant", [], list(node.output), name=node.name, value=tensor)
+) -> list[onnx.NodeProto]:
+    """Constant nodes where all results are known, else the node itself."""
+    if node.op_type == "Constant":
+        return [node]
+    values = _values(model, node, constants, shapes)
+    if values is None:
+        return [node]
+    made = []
+    for name, value in zip(node.output, values, strict=False):
+        if name:
+            constants[name] = value
+            tensor = numpy_helper.from_array(value, name)
+            made.append(helper.make_node("Constant", [], [name], name=node.name, value=tensor))
+    return made
 
 
-def _value(
+def _values(
     model: onnx.ModelProto,
     node: onnx.NodeProto,
     constants: Mapping[str, Array],
     shapes: Mapping[str, tuple[int, ...]],
-) -> Array | None:
+) -> list[Array] | None:
     """What a node makes, None where that is not known yet or depends on more than constants."""
     if node.op_type in ("Shape", "Size"):
         shape = shapes.get(node.input[0])
         if shape is None:
             return None
         if node.op_type == "Size":
-            return np.array(np.prod(shape, dtype=np.int64))
+            return [np.array(np.prod(shape, dtype=np.int64))]
         bounds = {a.name: a.i for a in node.attribute}
-        return np.array(shape[bounds.get("start", 0) : bounds.get("end")], np.int64)
+        return [np.array(shape[bounds.get("start", 0) : bounds.get("end")], np.int64)]
     reads = [name for name in node.input if name]
     has_graph = any(a.HasField("g") for a in node.attribute)
     if has_graph or node.op_type in _DRAWN or not all(name in constants for name in reads):
@@ -115,5 +127,10 @@ def _value(
     made = [onnx.ValueInfoProto(name=name) for name in node.output]
     alone = helper.make_graph([node], "constant", infos, made)
     part = helper.make_model(alone, opset_imports=model.opset_import, ir_version=model.ir_version)
-    (value,) = ReferenceEvaluator(part).run(None, given)
-    return np.asarray(value)
+    try:
+        results = ReferenceEvaluator(part).run(None, given)
+    except Exception as error:  # the reference has no common base of its errors
+        logger.debug("%s (in %s) is not folded: %s", node.op_type, node.name, error)
+        return None
+    values = [np.asarray(value) for value in results]
+    return values if all(value.dtype.kind not in "OUS" for value in values) else None

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import onnx
+import tvm
 from onnx import numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, get_constant
@@ -19,10 +20,21 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.onnx.constants import fold_constants
 from tvm_xengine.frontends.onnx.converters import CONVERTERS
+from tvm_xengine.frontends.onnx.functions import opset_of, write_out_functions
+from tvm_xengine.frontends.onnx.node import OnnxNode
+from tvm_xengine.frontends.onnx.refusals import (
+    VALUES_DECIDE_SHAPE,
+    layer_name,
+    require_fixed_shapes,
+    require_known_operators,
+    require_known_types,
+    require_tensors,
+)
 from tvm_xengine.frontends.onnx.rewrites import (
     bind_batch,
     materialise_filled_weights,
     set_norm_modes,
+    write_constants_as_tensors,
     write_padding,
 )
 from tvm_xengine.relax_ir.types import Array
@@ -51,36 +63,72 @@ def import_model(
     train_norms: bool,
     initialise_seed: int | None,
 ) -> ForwardModel:
-    """The forward model of an ONNX model, which is not changed."""
-    prepared = onnx.ModelProto()
-    prepared.CopyFrom(model)
-    graph = prepared.graph
-    opset = next((o.version for o in prepared.opset_import if o.domain in ("", "ai.onnx")), 1)
-    if unknown := _unknown_nodes(graph):
-        raise UnsupportedModelError(
-            f"{name}: {len(unknown)} ops of the graph are unknown: {', '.join(unknown)}"
-        )
-    bind_batch(name, prepared, batch_size)
-    materialise_filled_weights(graph)
-    fold_constants(prepared)
-    write_padding(prepared)
-    set_norm_modes(graph, train=train_norms)
-    values = _values(graph)
-    importer = _Importer()
-    complaints = io.StringIO()
+    """The forward model of an ONNX model, which is not changed.
+
+    Raises
+    ------
+    UnsupportedModelError
+        Names the node, its operator and why it cannot be imported.
+    """
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(complaints):
-            warnings.simplefilter("ignore")
-            mod = importer.from_onnx(graph, opset)
-    except Exception as error:
-        raise UnsupportedModelError(
-            f"{name}: {importer.place} cannot be imported: {_first_line(error)}"
-        ) from error
+        try:
+            prepared = _prepared(name, model, batch_size, train_norms=train_norms)
+        except UnsupportedModelError:
+            raise
+        except Exception as error:  # onnx trusts a file to be what it says
+            raise UnsupportedModelError(
+                f"the graph contradicts itself: {_first_line(error)}"
+            ) from error
+        mod, values = _imported(prepared)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
     trainable = {one for one, value in values.items() if _is_parameter(value)}
     model_with_values = assemble(name, mod, values, trainable)
     if initialise_seed is None:
         return model_with_values
     return initialised(model_with_values, initialise_seed)
+
+
+def _prepared(
+    name: str, model: onnx.ModelProto, batch_size: int | None, *, train_norms: bool
+) -> onnx.ModelProto:
+    """A copy of a model in the form that the converters know."""
+    prepared = onnx.ModelProto()
+    prepared.CopyFrom(model)
+    require_tensors(prepared)
+    bind_batch(name, prepared, batch_size)
+    known = _known_operators()
+    prepared = write_out_functions(prepared, known)
+    write_constants_as_tensors(prepared.graph)
+    materialise_filled_weights(prepared.graph)
+    fold_constants(prepared)
+    require_known_operators(prepared, known)
+    require_known_types(prepared)
+    write_padding(prepared)
+    set_norm_modes(prepared.graph, train=train_norms)
+    return prepared
+
+
+def _imported(model: onnx.ModelProto) -> tuple[tvm.IRModule, dict[str, Array]]:
+    """The Relax module and the values of the initialisers."""
+    values = _values(model.graph)
+    importer = _Importer(
+        {
+            info.name: [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+            for info in model.graph.input
+        }
+    )
+    complaints = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(complaints):
+            warnings.simplefilter("ignore")
+            mod = importer.from_onnx(model.graph, opset_of(model))
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{importer.place} cannot be imported: {_first_line(error)}"
+        ) from error
+    require_fixed_shapes(mod["main"])
+    return mod, values
 
 
 def _values(graph: onnx.GraphProto) -> dict[str, Array]:
@@ -104,41 +152,50 @@ def _values(graph: onnx.GraphProto) -> dict[str, Array]:
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer, with bindings named after the nodes of the graph."""
 
-    def __init__(self) -> None:
-        super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
+    def __init__(self, shapes: dict[str, list[int]]) -> None:
+        # The shapes are given because TVM's importer reads an extent of 0 as one that is open.
+        super().__init__(shapes, {}, keep_params_in_input=True, sanitize=False)
         self.bb = NamingBlockBuilder()
         self.place = "the graph"
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Nothing: `_unknown_nodes` has looked, which knows our converters, too."""
+        """Nothing: `require_known_operators` has looked, which knows our converters, too."""
 
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, object], opset: int
     ) -> relax.Expr:
         custom = attrs["tvm_custom"]
         node = str(custom["name"]) if isinstance(custom, dict) else ""
-        self.bb.layer = _layer(node, op_name)
+        self.bb.layer = layer_name(node, op_name)
         self.place = f"{op_name} (in {self.bb.layer})"
-        if op_name in CONVERTERS:
-            value = self._converted(op_name, inputs, attrs)
-        else:
+        value = self._converted(op_name, inputs, attrs, opset)
+        if value is None:
             value = super()._convert_operator(op_name, inputs, attrs, opset)
         if isinstance(value, relax.Tuple):
             return relax.Tuple([self._bound(field) for field in value.fields])
         return self._bound(value)
 
     def _converted(
-        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, object]
-    ) -> relax.Expr:
-        """By our converter; what the file says is no parameter is a constant to it."""
+        self,
+        op_name: str,
+        inputs: list[relax.Expr],
+        attrs: dict[str, object],
+        opset: int,
+    ) -> relax.Expr | None:
+        """By our converter, to which what the file says is no parameter is a constant.
+
+        None leaves the node to TVM's importer.
+        """
+        if op_name not in CONVERTERS:
+            return None
         known = [
             self._nodes,
             {k: v for k, v in self._params.items() if not _is_parameter(v[1].numpy())},
         ]
         read = [None if one is None else get_constant(one, known) for one in inputs]
-        value = CONVERTERS[op_name](self.bb, read, attrs)
         custom = attrs["tvm_custom"]
-        count = custom["num_outputs"] if isinstance(custom, dict) else 1
+        count = int(custom["num_outputs"]) if isinstance(custom, dict) else 1
+        value = CONVERTERS[op_name](OnnxNode(self.bb, read, attrs, opset, count))
         if isinstance(value, relax.Tuple):
             return value.fields[0] if count == 1 else relax.Tuple(value.fields[:count])
         return value
@@ -153,23 +210,10 @@ def _is_parameter(value: Array) -> bool:
     return value.dtype.kind == "f" and value.ndim > 0
 
 
-def _unknown_nodes(graph: onnx.GraphProto) -> list[str]:
-    """The nodes that have no importer: operator and layer of each."""
+def _known_operators() -> frozenset[str]:
+    """The operators that have a converter, here or in TVM."""
     known = {name for name, convert in _get_convert_map().items() if convert is not None}
-    known |= {"Constant", "If", *CONVERTERS}
-    return [
-        f"{node.op_type} (in {_layer(node.name or node.output[0], node.op_type)})"
-        for node in graph.node
-        if node.op_type not in known
-    ]
-
-
-def _layer(node: str, op_name: str) -> str:
-    """``/layer1/0/conv1/Conv`` becomes ``layer1_0_conv1``."""
-    parts = [part for part in node.split("/") if part]
-    if len(parts) > 1 and parts[-1].split("_")[0] == op_name:
-        parts = parts[:-1]
-    return identifier("_".join(parts)) if parts else op_name.lower()
+    return frozenset(known | {"Constant", *CONVERTERS}) - VALUES_DECIDE_SHAPE.keys()
 
 
 def _first_line(error: Exception) -> str:

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, shape_inference
+from onnx import helper, numpy_helper
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.onnx.shapes import known_shapes
+from tvm_xengine.frontends.onnx.functions import all_nodes
+from tvm_xengine.frontends.onnx.shapes import inferred, known_shapes
+
+
+def write_constants_as_tensors(graph: onnx.GraphProto) -> None:
+    """Write the values of Constant nodes, which have several forms, as tensors."""
+    for node in all_nodes(graph):
+        if node.op_type != "Constant" or len(node.attribute) != 1:
+            continue
+        (attribute,) = node.attribute
+        value = helper.get_attribute_value(attribute)
+        match attribute.name:
+            case "value_float" | "value_floats":
+                array = np.array(value, np.float32)
+            case "value_int" | "value_ints":
+                array = np.array(value, np.int64)
+            case "sparse_value":
+                array = np.zeros(tuple(value.dims), numpy_helper.to_array(value.values).dtype)
+                places = numpy_helper.to_array(value.indices)
+                flat = places if places.ndim == 1 else np.ravel_multi_index(places.T, array.shape)
+                array.reshape(-1)[flat] = numpy_helper.to_array(value.values)
+            case "value":
+                continue
+            case _:
+                raise UnsupportedModelError(
+                    f"Constant (in {node.name or node.output[0]}) holds strings; only numbers are known"
+                )
+        del node.attribute[:]
+        node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(array)))
 
 
 def materialise_filled_weights(graph: onnx.GraphProto) -> None:
@@ -46,7 +77,7 @@ def bind_batch(name: str, model: onnx.ModelProto, batch_size: int | None) -> Non
         dims = one.type.tensor_type.shape.dim
         if dims and batch_size is not None:
             dims[0].dim_value = batch_size
-        open_dims = [d.dim_param or "?" for d in dims if not d.dim_value]
+        open_dims = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
         if open_dims:
             raise UnsupportedModelError(
                 f"{name}: the input {one.name} has the dynamic dimensions {open_dims}; "
@@ -63,7 +94,7 @@ def bind_batch(name: str, model: onnx.ModelProto, batch_size: int | None) -> Non
 
 def _leading_dimensions(model: onnx.ModelProto) -> dict[str, int]:
     """The leading dimension of every tensor whose shape can be inferred."""
-    graph = shape_inference.infer_shapes(model).graph
+    graph = inferred(model)
     known: dict[str, int] = {}
     for value in [*graph.input, *graph.value_info, *graph.output]:
         dims = value.type.tensor_type.shape.dim
@@ -89,33 +120,74 @@ def _rebatch_reshape(
 
 
 def write_padding(model: onnx.ModelProto) -> None:
-    """Give convolutions and pools in numbers the padding that keeps the extent over the stride.
+    """Give convolutions and pools their padding in numbers.
 
-    As ONNX's operator Conv defines ``auto_pad``: an odd element lies behind the image with
-    SAME_UPPER, before it with SAME_LOWER.
+    As ONNX's operators Conv and ConvTranspose define ``auto_pad`` and ``output_shape``.
     """
     shapes = known_shapes(model)
     for node in model.graph.node:
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        kind = attributes.pop("auto_pad", b"NOTSET")
-        if node.op_type not in ("Conv", "MaxPool", "AveragePool") or not kind.startswith(b"SAME"):
-            continue
-        if node.input[0] not in shapes:
-            continue
-        space = shapes[node.input[0]][2:]
-        kernel = attributes.get("kernel_shape") or shapes[node.input[1]][2:]
-        strides = attributes.get("strides") or [1] * len(space)
-        dilations = attributes.get("dilations") or [1] * len(space)
-        sums = [
-            max(0, (-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent)
-            for extent, size, stride, dilation in zip(
-                space, kernel, strides, dilations, strict=True
-            )
-        ]
-        less, more = [total // 2 for total in sums], [total - total // 2 for total in sums]
-        attributes["pads"] = less + more if kind == b"SAME_UPPER" else more + less
-        del node.attribute[:]
-        node.attribute.extend(helper.make_attribute(n, value) for n, value in attributes.items())
+        if node.op_type in _PADDED and node.input[0] in shapes:
+            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            space = shapes[node.input[0]][2:]
+            kernel = attributes.get("kernel_shape") or shapes[node.input[1]][2:]
+            if node.op_type == "ConvTranspose":
+                _pad_transposed(attributes, space, kernel)
+            else:
+                _pad_same(attributes, space, kernel)
+            del node.attribute[:]
+            node.attribute.extend(helper.make_attribute(n, one) for n, one in attributes.items())
+
+
+_PADDED = (
+    "AveragePool",
+    "Conv",
+    "ConvInteger",
+    "ConvTranspose",
+    "LpPool",
+    "MaxPool",
+    "QLinearConv",
+)
+
+
+def _pad_same(attributes: dict[str, Any], space: Sequence[int], kernel: Sequence[int]) -> None:
+    """Padding that keeps the extent over the stride: an odd element lies behind the image with
+    SAME_UPPER, before it with SAME_LOWER."""
+    kind = attributes.pop("auto_pad", b"NOTSET")
+    if not kind.startswith(b"SAME"):
+        return
+    strides = attributes.get("strides") or [1] * len(space)
+    dilations = attributes.get("dilations") or [1] * len(space)
+    sums = [
+        max(0, (-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent)
+        for extent, size, stride, dilation in zip(space, kernel, strides, dilations, strict=True)
+    ]
+    less, more = [total // 2 for total in sums], [total - total // 2 for total in sums]
+    attributes["pads"] = less + more if kind == b"SAME_UPPER" else more + less
+
+
+def _pad_transposed(
+    attributes: dict[str, Any], space: Sequence[int], kernel: Sequence[int]
+) -> None:
+    """Padding that gives the wanted extent; where that is too large, elements behind the image."""
+    kind = attributes.pop("auto_pad", b"NOTSET")
+    strides = attributes.get("strides") or [1] * len(space)
+    dilations = attributes.get("dilations") or [1] * len(space)
+    behind = list(attributes.get("output_padding") or [0] * len(space))
+    wanted = attributes.pop("output_shape", None)
+    if wanted is None:
+        if not kind.startswith(b"SAME"):
+            return
+        wanted = [extent * stride for extent, stride in zip(space, strides, strict=True)]
+    begins, ends = [], []
+    for k, extent in enumerate(list(wanted)[-len(space) :]):
+        reach = strides[k] * (space[k] - 1) + (kernel[k] - 1) * dilations[k] + 1
+        total = reach + behind[k] - extent
+        if total < 0:
+            behind[k], total = behind[k] - total, 0
+        less = total // 2
+        begins.append(less if kind == b"SAME_UPPER" else total - less)
+        ends.append(total - begins[-1])
+    attributes["pads"], attributes["output_padding"] = begins + ends, behind
 
 
 def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
@@ -124,6 +196,8 @@ def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
     ONNX weighs the old statistics with `momentum`; Relax, like PyTorch, the new ones, which TVM's
     importer does not convert.
     """
+    read = {name for node in graph.node for name in node.input}
+    read |= {output.name for output in graph.output}
     for node in graph.node:
         if node.op_type != "BatchNormalization":
             continue
@@ -139,4 +213,5 @@ def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
                 helper.make_attribute("training_mode", int(training)),
             ]
         )
-        del node.output[1:]
+        if not training or read.isdisjoint(node.output[1:]):
+            del node.output[1:]

@@ -6,9 +6,17 @@ import onnx
 from onnx import shape_inference
 
 
+def inferred(model: onnx.ModelProto) -> onnx.GraphProto:
+    """The graph with the types of its tensors, as far as ONNX can infer them."""
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True).graph
+    except shape_inference.InferenceError:  # one node that ONNX does not know stops it
+        return model.graph
+
+
 def known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """The shapes that are known as numbers, by tensor."""
-    graph = shape_inference.infer_shapes(model, data_prop=True).graph
+    graph = inferred(model)
     known = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in [*graph.input, *graph.value_info, *graph.output]:
         kind = value.type.tensor_type

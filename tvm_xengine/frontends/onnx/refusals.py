@@ -1,0 +1,121 @@
+"""What is refused before anything is imported, each with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import onnx
+from onnx import TensorProto
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.naming_builder import identifier
+from tvm_xengine.frontends.onnx.functions import all_nodes
+from tvm_xengine.frontends.onnx.shapes import inferred
+from tvm_xengine.relax_ir.types import is_static
+
+VALUES_DECIDE_SHAPE: Mapping[str, str] = {
+    "NonMaxSuppression": "boxes that it selects",
+    "NonZero": "elements that are not zero",
+    "Unique": "different elements",
+}
+"""Operators whose results have as many elements as their input has ... ."""
+
+_DRAWN = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike"}
+)
+
+_TYPES = frozenset(
+    {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "BOOL"}
+    | {f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
+)
+"""Element types that TVM's kernels get right: of 8-bit floats it reads 0 as another number."""
+
+
+def require_tensors(model: onnx.ModelProto) -> None:
+    """Refuse inputs and outputs that are no tensors of numbers."""
+    for info in [*model.graph.input, *model.graph.output]:
+        kind = info.type.WhichOneof("value")
+        if kind not in (None, "tensor_type"):
+            raise UnsupportedModelError(
+                f"{info.name} is a {kind.removesuffix('_type')}; inputs and outputs must be tensors"
+            )
+
+
+def require_known_types(model: onnx.ModelProto) -> None:
+    """Refuse tensors of strings, complex numbers and numbers of less than a byte."""
+    graph = inferred(model)
+    found = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for info in [*graph.input, *graph.value_info, *graph.output]:
+        found[info.name] = info.type.tensor_type.elem_type
+    for node in graph.node:
+        if node.op_type == "Constant":
+            found[node.output[0]] = node.attribute[0].t.data_type
+    for name, code in found.items():
+        if (
+            code != TensorProto.UNDEFINED
+            and (kind := TensorProto.DataType.Name(code)) not in _TYPES
+        ):
+            raise UnsupportedModelError(
+                f"the tensor {name!r} holds {kind}; known are {', '.join(sorted(_TYPES))}"
+            )
+
+
+def require_known_operators(model: onnx.ModelProto, known: Collection[str]) -> None:
+    """Refuse nodes that have no converter, all at once, each with its layer."""
+    reasons: dict[str, list[str]] = {}
+    for node in all_nodes(model.graph):
+        if node.op_type not in known:
+            layer = layer_name(node.name or node.output[0], node.op_type)
+            reasons.setdefault(_reason(node), []).append(f"{node.op_type} (in {layer})")
+    if reasons:
+        count = sum(len(nodes) for nodes in reasons.values())
+        told = "; ".join(f"{', '.join(nodes)}: {reason}" for reason, nodes in reasons.items())
+        raise UnsupportedModelError(f"{count} ops of the graph cannot be imported: {told}")
+
+
+def _reason(node: onnx.NodeProto) -> str:
+    if node.op_type in VALUES_DECIDE_SHAPE:
+        return (
+            f"the shape of its result depends on the number of {VALUES_DECIDE_SHAPE[node.op_type]};"
+            " every shape must be known before anything runs"
+        )
+    if node.op_type in _DRAWN:
+        return "it draws random numbers, which a recomputation would not repeat"
+    if node.op_type == "If":
+        return "its condition is computed; it must follow from constants and shapes"
+    if node.op_type in ("Loop", "Scan"):
+        return "its number of iterations is computed; it must follow from constants and shapes"
+    domain = f" of {node.domain}" if node.domain not in ("", "ai.onnx") else ""
+    return f"the operator{domain} has no converter"
+
+
+def require_fixed_shapes(func: relax.Function) -> None:
+    """Refuse a function that makes a tensor whose shape is not known."""
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            kinds = [binding.var.ty]
+            while kinds:
+                kind = kinds.pop()
+                if isinstance(kind, relax.TupleType):
+                    kinds += list(kind.fields)
+                elif isinstance(kind, relax.TensorType) and not is_static(kind):
+                    raise UnsupportedModelError(
+                        f"{binding.var.name} makes {kind}, whose shape is computed; "
+                        "every shape must follow from the shapes of the inputs and from constants"
+                    )
+                elif isinstance(kind, relax.ShapeType):
+                    continue  # tensors whose shape it gives are looked at themselves
+                elif not isinstance(kind, relax.TensorType):
+                    raise UnsupportedModelError(
+                        f"{binding.var.name} makes a {type(kind).__name__}; it must be a tensor"
+                    )
+
+
+def layer_name(node: str, op_name: str) -> str:
+    """``/layer1/0/conv1/Conv`` becomes ``layer1_0_conv1``."""
+    parts = [part for part in node.split("/") if part]
+    if len(parts) > 1 and parts[-1].split("_")[0] == op_name:
+        parts = parts[:-1]
+    return identifier("_".join(parts)) if parts else op_name.lower()
