@@ -28,7 +28,10 @@ from tvm_xengine.files.append_only import AppendOnlyFile
 
 _logger = logging.getLogger(__name__)
 
-SCHEMA = 1
+SCHEMA = 2
+
+_WITHOUT_MACHINE = (1,)
+"""Versions that do not say which machine features and times are of."""
 
 RANDOM = "random"
 """The family of networks that nobody designed."""
@@ -45,6 +48,8 @@ class KernelRecord:
     ----------
     kernel, device
         Hash of the code and fingerprint of the device: the key.
+    machine
+        `Machine.key` of what its features, and its measurement, are of.
     function
         Hash of what is computed, the same on every device; empty is the same as `kernel`.
     families
@@ -70,6 +75,7 @@ class KernelRecord:
     workspace_bytes: int
     source: str = TIR
     function: str = ""
+    machine: str = ""
     schema: int = SCHEMA
 
     @property
@@ -152,8 +158,11 @@ class DatasetFolder:
         self._file = AppendOnlyFile(folder / "kernels.jsonl")
         self._records: dict[tuple[str, str], KernelRecord] = {}
         self._names: tuple[str, ...] = ()
-        for row in self._file.read(_parse):
-            self._remember(row)
+        try:
+            for row in self._file.read(_parse):
+                self._remember(row)
+        except InvalidDatasetError as error:
+            raise InvalidDatasetError(f"{folder}: {error}") from error
 
     def __len__(self) -> int:
         return len(self._records)
@@ -290,6 +299,11 @@ def _families(records: Sequence[KernelRecord]) -> tuple[tuple[str, ...], ...]:
 def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:
     if "feature_names" in row:
         return FeatureNames(tuple(row["feature_names"]), row["feature_set"])
+    if row.get("schema") in _WITHOUT_MACHINE:
+        raise InvalidDatasetError(
+            "expected a dataset whose kernels say on which machine they were measured, found one of an"
+            " earlier version; collect it again with tvm-xengine costs collect"
+        )
     if row.get("schema") != SCHEMA:
         raise ValueError(f"expected schema {SCHEMA}, found {row.get('schema')}")
     fields = dict(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from tvm_xengine.cost_models.dataset.dataset import (
     make_dataset,
 )
 from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.measure.machine import machine_from_json
 from tvm_xengine.cost_models.measure.measurements import Measurement
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 _FEATURE = "feature."
 _LAYOUT = b"tvm_xengine.dataset"
-_LAYOUT_VERSION = "1"
+_LAYOUT_VERSION = "2"
+_MACHINES = b"tvm_xengine.machines"
 
 _RECORD_FIELDS = tuple(
     field.name for field in dataclasses.fields(KernelRecord) if field.name != "features"
@@ -30,7 +33,7 @@ _RECORD_FIELDS = tuple(
 _MEASUREMENT_FIELDS = tuple(
     field.name
     for field in dataclasses.fields(Measurement)
-    if field.name not in ("kernel", "device", "name", "schema")
+    if field.name not in ("kernel", "device", "name", "machine", "schema")
 )
 
 
@@ -38,7 +41,8 @@ def export_parquet(folder: DatasetFolder, path: Path) -> int:
     """Write the measured kernels, one row each with every raw batch; returns how many.
 
     The columns are those of `KernelRecord` and `Measurement`, and one ``feature.<name>`` for each
-    feature. What could not be measured, lowered sources and links stay behind.
+    feature; the machines are in its metadata. What could not be measured, lowered sources and links
+    stay behind.
 
     Raises
     ------
@@ -59,7 +63,10 @@ def export_parquet(folder: DatasetFolder, path: Path) -> int:
     columns |= {name: [getattr(m, name) for _, m in rows] for name in _MEASUREMENT_FIELDS}
     for number, name in enumerate(names):
         columns[_FEATURE + name] = [record.features[number] for record, _ in rows]
-    table = arrow.table(columns).replace_schema_metadata({_LAYOUT: _LAYOUT_VERSION.encode()})
+    used = {record.machine for record, _ in rows}
+    machines = [dataclasses.asdict(m) for m in folder.measurements.machines() if m.key in used]
+    metadata = {_LAYOUT: _LAYOUT_VERSION.encode(), _MACHINES: json.dumps(machines).encode()}
+    table = arrow.table(columns).replace_schema_metadata(metadata)
     sink = arrow.BufferOutputStream()
     _parquet().write_table(table, sink, compression="zstd")
     write_bytes_atomically(path, sink.getvalue().to_pybytes())
@@ -81,6 +88,8 @@ def import_parquet(path: Path, folder: DatasetFolder) -> int:
         name.removeprefix(_FEATURE) for name in table.column_names if name.startswith(_FEATURE)
     )
     try:
+        for document in json.loads((table.schema.metadata or {})[_MACHINES]):
+            folder.measurements.add(machine_from_json(document))
         for row in table.to_pylist():
             record, measured = _parse(row, names)
             folder.add(record, names)
@@ -110,7 +119,9 @@ def _parse(row: Mapping[str, Any], names: tuple[str, ...]) -> tuple[KernelRecord
     record = {name: row[name] for name in _RECORD_FIELDS}
     record["families"] = tuple(record["families"])
     record["features"] = tuple(float(row[_FEATURE + name]) for name in names)
-    measured = {name: row[name] for name in (*_MEASUREMENT_FIELDS, "kernel", "device", "name")}
+    measured = {
+        name: row[name] for name in (*_MEASUREMENT_FIELDS, "kernel", "device", "name", "machine")
+    }
     measured["rounds_us"] = tuple(tuple(map(float, batches)) for batches in measured["rounds_us"])
     for name in ("load_averages", "sentinels_us"):
         measured[name] = tuple(map(float, measured[name]))

@@ -15,10 +15,12 @@ from tvm.target import Target
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import FEATURE_SET
-from tvm_xengine.errors import InvalidDatasetError, LibraryError
+from tvm_xengine.cost_models.measure.machine import Machine, machine_of
+from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.kernels.library.call import LibraryCall, OptionValue
+from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair
 
 
@@ -47,6 +49,7 @@ class KernelSources:
             "function": kernel.function,
             "library": None if kernel.library is None else asdict(kernel.library),
             "library_flops": kernel.library_flops,
+            "library_stages": [asdict(stage) for stage in kernel.library_stages],
             "func": tvm.ir.save_json(kernel.func),
         }
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,9 +84,9 @@ def refresh_features(
 ) -> tuple[int, int]:
     """Read the features of this version off the kernels of a dataset whose features are older.
 
-    Returns how many were renewed, and how many were not because their source, or the library that
-    computes them, is missing. What is
-    done is on disk at once: a second call goes on where the first was interrupted.
+    Features describe the machine that each kernel was collected on, whichever machine reads them.
+    Returns how many were renewed, and how many were not because their source or machine is missing.
+    What is done is on disk at once: a second call continues where the first was interrupted.
 
     Parameters
     ----------
@@ -105,23 +108,27 @@ def refresh_features(
     missing = 0
     for done, record in enumerate(old, start=1):
         kernel = sources.find(record.kernel, record.device)
-        try:
-            if kernel is None:
-                missing += 1
-            else:
-                add_kernel(folder, kernel, record.device, record.families)
-        except LibraryError:
+        machine = folder.measurements.find_machine(record.machine)
+        if kernel is None or machine is None:
             missing += 1
+        else:
+            add_kernel(folder, kernel, record.device, record.families, machine)
         if on_progress is not None:
             on_progress(done, len(old), record.name)
     return len(old) - missing, missing
 
 
 def add_kernel(
-    folder: DatasetFolder, kernel: DeviceKernel, device: str, families: Sequence[str]
+    folder: DatasetFolder,
+    kernel: DeviceKernel,
+    device: str,
+    families: Sequence[str],
+    machine: Machine | None = None,
 ) -> KernelRecord:
-    """Remember in a dataset what a kernel is, and the families it was met in."""
-    features = kernel_features(kernel)
+    """Remember in a dataset what a kernel is on a machine (this one), and the families it was met in."""
+    machine = machine or machine_of(kernel.target)
+    folder.measurements.add(machine)
+    features = kernel_features(kernel, machine)
     record = KernelRecord(
         kernel=kernel.key,
         device=device,
@@ -137,6 +144,7 @@ def add_kernel(
         workspace_bytes=kernel.workspace_bytes,
         source=kernel.source,
         function=kernel.function,
+        machine=machine.key,
     )
     folder.add(record, features.names)
     return record
@@ -158,6 +166,7 @@ def _kernel(document: Mapping[str, Any]) -> DeviceKernel:
         function=str(document["function"]),
         library=_library(document["library"]),
         library_flops=float(document["library_flops"]),
+        library_stages=tuple(Stage(**stage) for stage in document["library_stages"]),
     )
 
 

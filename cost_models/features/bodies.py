@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tvm_xengine.cost_models.features.accesses import Access
 from tvm_xengine.cost_models.features.expressions import Loop, Ops
-from tvm_xengine.cost_models.features.machine import Machine
+from tvm_xengine.cost_models.features.hardware import Hardware
 from tvm_xengine.cost_models.features.statements import Statement
 
 _WIDEST_AUTOMATIC_BYTES = 32
@@ -66,29 +66,29 @@ class Body:
         return self.iterations * self.cycles
 
 
-def bodies_of(statements: Sequence[Statement], machine: Machine) -> list[Body]:
+def bodies_of(statements: Sequence[Statement], hardware: Hardware) -> list[Body]:
     """The innermost loops in the order in which they are met."""
     groups: dict[int, list[Statement]] = {}
     for statement in statements:
         groups.setdefault(id(statement.loops), []).append(statement)
-    return [_body(group, machine) for group in groups.values()]
+    return [_body(group, hardware) for group in groups.values()]
 
 
-def _body(statements: Sequence[Statement], machine: Machine) -> Body:
+def _body(statements: Sequence[Statement], hardware: Hardware) -> Body:
     loops = statements[0].loops
     iterations = float(math.prod(loop.extent for loop in loops))
-    is_automatic = _is_automatic(statements, machine)
+    is_automatic = _is_automatic(statements, hardware)
     arithmetic = divides = calls = integer = stores = 0.0
     for s in statements:
-        count = s.weight * _instructions(s.store, is_automatic, machine)
-        arithmetic += count * _arithmetic(s.ops, machine)
+        count = s.weight * _instructions(s.store, is_automatic, hardware)
+        arithmetic += count * _arithmetic(s.ops, hardware)
         divides += count * (s.ops["divide"] + s.ops["root"])
         lanes = s.store.lanes if s.store.lanes > 1 else 1
         calls += s.weight * s.ops["call"] * lanes
         integer += s.weight * (s.ops["integer_divide"] + s.ops["branch"] + s.guards)
-        stores += s.weight * _memory_instructions(s.store, is_automatic, machine)
+        stores += s.weight * _memory_instructions(s.store, is_automatic, hardware)
     loads = sum(
-        weight * _memory_instructions(load, is_automatic, machine)
+        weight * _memory_instructions(load, is_automatic, hardware)
         for load, weight in _distinct_loads(statements)
     )
     chain_cycles = 0.0 if is_automatic else _chain_cycles(statements)
@@ -116,13 +116,13 @@ def _body(statements: Sequence[Statement], machine: Machine) -> Body:
     )
 
 
-def _is_automatic(statements: Sequence[Statement], machine: Machine) -> bool:
+def _is_automatic(statements: Sequence[Statement], hardware: Hardware) -> bool:
     """Whether the innermost loop has only accesses and operations that LLVM makes vectors of."""
     loops = statements[0].loops
-    if not loops or machine.vector_bytes <= 4:
+    if not loops or hardware.vector_bytes <= 4:
         return False
     element_bytes = max(s.store.element_bytes for s in statements)
-    if loops[-1].extent < min(machine.vector_bytes, _WIDEST_AUTOMATIC_BYTES) / element_bytes:
+    if loops[-1].extent < min(hardware.vector_bytes, _WIDEST_AUTOMATIC_BYTES) / element_bytes:
         return False
     return all(_suits_vectors(s) for s in statements)
 
@@ -137,26 +137,26 @@ def _suits_vectors(statement: Statement) -> bool:
     return all(load.inner_stride_bytes in (0, load.element_bytes) for load in statement.loads)
 
 
-def _instructions(access: Access, is_automatic: bool, machine: Machine) -> float:
+def _instructions(access: Access, is_automatic: bool, hardware: Hardware) -> float:
     """Instructions for what is done once in the program, per iteration."""
     if access.lanes > 1:
-        return max(1.0, access.lanes * access.element_bytes / machine.vector_bytes)
+        return max(1.0, access.lanes * access.element_bytes / hardware.vector_bytes)
     if is_automatic:
-        width = min(machine.vector_bytes, _WIDEST_AUTOMATIC_BYTES)
+        width = min(hardware.vector_bytes, _WIDEST_AUTOMATIC_BYTES)
         return min(1.0, access.element_bytes / width)
     return 1.0
 
 
-def _memory_instructions(access: Access, is_automatic: bool, machine: Machine) -> float:
+def _memory_instructions(access: Access, is_automatic: bool, hardware: Hardware) -> float:
     if not access.inner_stride_bytes and len(access.strides_bytes):
         return 0.0  # kept in a register
     if access.lanes > 1 and access.lane_stride > 1:
         return float(access.lanes)
-    return _instructions(access, is_automatic, machine)
+    return _instructions(access, is_automatic, hardware)
 
 
-def _arithmetic(ops: Ops, machine: Machine) -> float:
-    fused = min(ops["add"], ops["multiply"]) if machine.has_fma else 0
+def _arithmetic(ops: Ops, hardware: Hardware) -> float:
+    fused = min(ops["add"], ops["multiply"]) if hardware.has_fma else 0
     return ops["add"] + ops["multiply"] - fused + ops["compare"] + ops["select"] + ops["cast"]
 
 

@@ -17,11 +17,11 @@ from tvm_xengine.cost_models.features.expressions import (
     Ops,
     no_ops,
 )
+from tvm_xengine.cost_models.features.hardware import Hardware, hardware_of
 from tvm_xengine.cost_models.features.library_features import (
     library_cycles,
     library_features,
 )
-from tvm_xengine.cost_models.features.machine import Machine, machine_of
 from tvm_xengine.cost_models.features.statements import Statement, statements_of
 from tvm_xengine.cost_models.features.table import (
     BODY_SLOTS,
@@ -34,8 +34,8 @@ from tvm_xengine.cost_models.features.traffic import (
     missed_bytes,
     runs_of,
 )
+from tvm_xengine.cost_models.measure.machine import Machine, this_machine
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
-from tvm_xengine.kernels.sources import library_source
 
 _ARITHMETIC = frozenset(("add", "multiply", "divide", "root", "compare", "select", "call"))
 _INNER_LOOPS = 3
@@ -47,28 +47,21 @@ class _Lowered:
     """A kernel with what is read off its loops, for the machine it runs on."""
 
     kernel: DeviceKernel
-    machine: Machine
+    hardware: Hardware
     statements: Sequence[Statement]
     runs: Sequence[Run]
     bodies: Sequence[Body]
 
 
-def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
-    """Features of a kernel prepared for a target on this machine; it is not compiled or run.
-
-    Raises
-    ------
-    LibraryError
-        When a library computes it that is missing here.
-    """
-    machine = machine_of(kernel.target)
+def kernel_features(kernel: DeviceKernel, machine: Machine | None = None) -> KernelFeatures:
+    """Features of a kernel on a machine, by default this one; it is not compiled or run."""
+    hardware = hardware_of(kernel.target, machine or this_machine())
     statements = statements_of(kernel.func)
-    bodies = bodies_of(statements, machine)
+    bodies = bodies_of(statements, hardware)
     runs = runs_of(statements)
-    lowered = _Lowered(kernel, machine, statements, runs, bodies)
-    call = kernel.library
-    stages = () if call is None else library_source(call.source).stages(call)
-    called_cycles = library_cycles(kernel.library, stages, kernel.library_flops, machine)
+    lowered = _Lowered(kernel, hardware, statements, runs, bodies)
+    stages = kernel.library_stages
+    called_cycles = library_cycles(kernel.library, stages, kernel.library_flops, hardware)
     work = max(1.0, sum(s.executions for s in statements) + called_cycles)
     flops = sum(s.executions * s.store.lanes * _arithmetic(s.ops) for s in statements)
     flops += kernel.library_flops
@@ -85,7 +78,7 @@ def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
     plain = next((body for body in ranked if _is_plain(body)), None)
     nothing = _no_body()
     described = [
-        _body_part(body, runs, total_cycles, machine) for body in ranked[: len(BODY_SLOTS)]
+        _body_part(body, runs, total_cycles, hardware) for body in ranked[: len(BODY_SLOTS)]
     ]
     # Where the compiler makes vectors, or does not, small changes of the loops matter most.
     if plain is None:
@@ -93,7 +86,7 @@ def kernel_features(kernel: DeviceKernel) -> KernelFeatures:
     elif plain in ranked[: len(described)]:
         slots = [described[ranked.index(plain)]]
     else:
-        slots = [_body_part(plain, runs, total_cycles, machine)]
+        slots = [_body_part(plain, runs, total_cycles, hardware)]
     if kernel.library is not None:
         slots.append(_called_part(nothing, called_cycles, total_cycles))
     slots += [*described, *([nothing] * len(BODY_SLOTS))]
@@ -113,7 +106,7 @@ def _names_in_slot(names: tuple[str, ...], slot: str) -> tuple[str, ...]:
 def _counters(lowered: _Lowered, work: float) -> dict[str, float]:
     """What one call asks of the machine, as logarithms."""
     kernel, runs, bodies = lowered.kernel, lowered.runs, lowered.bodies
-    missed = missed_bytes(runs, lowered.machine.caches_bytes)
+    missed = missed_bytes(runs, lowered.hardware.caches_bytes)
     loops = {id(loop): (depth, run) for run in runs for depth, loop in enumerate(run.loops)}
     entries = sum(math.prod(p.extent for p in run.loops[:depth]) for depth, run in loops.values())
 
@@ -140,7 +133,7 @@ def _counters(lowered: _Lowered, work: float) -> dict[str, float]:
 
 
 def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, float]:
-    kernel, machine = lowered.kernel, lowered.machine
+    kernel, hardware = lowered.kernel, lowered.hardware
     statements, runs = lowered.statements, lowered.runs
     inputs_bytes = sum(map(_tensor_bytes, kernel.inputs))
     outputs_bytes = sum(map(_tensor_bytes, kernel.outputs))
@@ -151,7 +144,7 @@ def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, floa
     launched = {id(run.loops) for run in runs if any(loop.is_parallel for loop in run.loops)}
     parallel = sum(s.executions for s in statements if id(s.loops) in launched)
     extents = [loop.extent for run in runs for loop in run.loops if loop.is_parallel]
-    threads = min(machine.cores, max(extents, default=1)) if kernel.is_parallel else 1
+    threads = min(hardware.cores, max(extents, default=1)) if kernel.is_parallel else 1
     total_bytes = inputs_bytes + outputs_bytes + kernel.workspace_bytes
     (whole,) = footprints(runs, (0,))
     load_count = max(1.0, sum(count for _, count in loads))
@@ -163,9 +156,9 @@ def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, floa
         "log_workspace_bytes": _log(kernel.workspace_bytes),
         "log_loaded_bytes": _log(traffic),
         "log_stored_bytes": _log(stored),
-        "log_touched_per_l1": _ratio(whole.touched_bytes, machine.caches_bytes[0]),
-        "log_touched_per_l2": _ratio(whole.touched_bytes, machine.caches_bytes[1]),
-        "log_touched_per_l3": _ratio(whole.touched_bytes, machine.caches_bytes[2]),
+        "log_touched_per_l1": _ratio(whole.touched_bytes, hardware.caches_bytes[0]),
+        "log_touched_per_l2": _ratio(whole.touched_bytes, hardware.caches_bytes[1]),
+        "log_touched_per_l3": _ratio(whole.touched_bytes, hardware.caches_bytes[2]),
         "bytes_per_work": total_bytes / work,
         "flops_per_work": flops / work,
         "flops_per_byte": _log(flops / max(1, total_bytes)),
@@ -182,12 +175,12 @@ def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, floa
         "outputs": float(len(kernel.outputs)),
         "inplace": float(len(kernel.inplace)),
         "element_bytes": float(max((s.store.element_bytes for s in statements), default=4)),
-        "machine_vector_bytes": float(machine.vector_bytes),
-        "machine_cores": float(machine.cores),
-        "machine_has_fma": float(machine.has_fma),
-        "log_machine_l1": _log(machine.caches_bytes[0]),
-        "log_machine_l2": _log(machine.caches_bytes[1]),
-        "log_machine_l3": _log(machine.caches_bytes[2]),
+        "machine_vector_bytes": float(hardware.vector_bytes),
+        "machine_cores": float(hardware.cores),
+        "machine_has_fma": float(hardware.has_fma),
+        "log_machine_l1": _log(hardware.caches_bytes[0]),
+        "log_machine_l2": _log(hardware.caches_bytes[1]),
+        "log_machine_l3": _log(hardware.caches_bytes[2]),
     }
     ops: dict[str, float] = dict.fromkeys(OP_CLASSES, 0.0)
     loaded: dict[str, float] = dict.fromkeys((*_PATTERNS, _CONFLICTING), 0.0)
@@ -219,8 +212,8 @@ def _count_pattern(counts: dict[str, float], access: Access, count: float) -> No
 
 @cache
 def _no_body() -> Mapping[str, float]:
-    machine = Machine(vector_bytes=1, cores=1, has_fma=False, caches_bytes=(1, 1, 1))
-    return _body_part(None, (), 1.0, machine)
+    hardware = Hardware(vector_bytes=1, cores=1, has_fma=False, caches_bytes=(1, 1, 1))
+    return _body_part(None, (), 1.0, hardware)
 
 
 def _called_part(
@@ -236,7 +229,7 @@ def _called_part(
 
 
 def _body_part(
-    body: Body | None, runs: Sequence[Run], total_cycles: float, machine: Machine
+    body: Body | None, runs: Sequence[Run], total_cycles: float, hardware: Hardware
 ) -> dict[str, float]:
     """What an innermost loop does; zeros when a kernel has none of that rank."""
     statements = body.statements if body else ()
@@ -271,7 +264,7 @@ def _body_part(
         "gathers": float(ops["gather"]),
         "guards": float(max((s.guards for s in statements), default=0)),
         "tensors": float(len({a.tensor.number for a in (*loads, *stores)})),
-        "unaligned": _unaligned((*loads, *stores), machine),
+        "unaligned": _unaligned((*loads, *stores), hardware),
         "remainder_16": float(loops[-1].extent % 16) if loops else 0.0,
         "remainder_4": float(loops[-1].extent % 4) if loops else 0.0,
         "log_unrolled": _log(loops[-1].extent * (len(loads) + len(stores) + _arithmetic(ops)))
@@ -320,14 +313,14 @@ def _reduced(statement: Statement) -> float:
     )
 
 
-def _unaligned(accesses: Iterable[Access], machine: Machine) -> float:
+def _unaligned(accesses: Iterable[Access], hardware: Hardware) -> float:
     """Share of the moving accesses that do not keep to multiples of a vector."""
     moving = [a for a in accesses if any(a.strides_bytes)]
     crossing = [
         a
         for a in moving
         if any(
-            place % machine.vector_bytes
+            place % hardware.vector_bytes
             for place in (a.start_bytes, *a.strides_bytes[: None if a.lanes > 1 else -1])
         )
     ]

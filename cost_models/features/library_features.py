@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tvm_xengine.cost_models.features.machine import Machine
+from tvm_xengine.cost_models.features.hardware import Hardware
 from tvm_xengine.cost_models.features.table import STAGES
 from tvm_xengine.kernels.library.call import LibraryCall, OptionValue
 from tvm_xengine.kernels.library.product import product_of
@@ -126,12 +126,12 @@ def _words(stage: Stage) -> frozenset[str]:
 
 
 def library_cycles(
-    call: LibraryCall | None, stages: Sequence[Stage], flops: float, machine: Machine
+    call: LibraryCall | None, stages: Sequence[Stage], flops: float, hardware: Hardware
 ) -> float:
     """Cycles at the peak of one core, lanes without work included; at least some for setting out."""
     if call is None:
         return 0.0
-    lanes = max(1, machine.vector_bytes // 4)
+    lanes = max(1, hardware.vector_bytes // 4)
     times = _times_for_full_lanes(call, stages, lanes)
     return max(1.0, times * flops / (_FLOPS_PER_LANE_AND_CYCLE * lanes))
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measurements import (
     Measurement,
     MeasurementCache,
@@ -84,6 +84,7 @@ def _measure_in_turn(
     while wanted := [one for one in sessions if one.wants_round(effort, sentinel)]:
         total = max(total, done + len(wanted))
         for one in wanted:
+            cache.add(timer.machine(one.kernel.target))
             try:
                 cache.add(one.next_round(timer, sentinel, effort))
             except BoardLostError as error:
@@ -161,6 +162,7 @@ class _Session:
             rounds_us=tuple(self.rounds_us),
             load_averages=tuple(self.load_averages),
             sentinels_us=tuple(self.sentinels_us),
+            machine=timer.machine(self.kernel.target).key,
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tvm
 
-from tvm_xengine.cost_models.measure.fingerprint import link_fingerprint
+from tvm_xengine.cost_models.measure.machine import link_fingerprint
 from tvm_xengine.cost_models.measure.measurements import (
     LinkMeasurement,
     MeasurementCache,

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tvm_xengine.files.append_only import AppendOnlyFile
+from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
+from tvm_xengine.files.append_only import AppendOnlyFile, OldRowError
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the rows of kernels."""
+
+_OLD_SCHEMAS = (1,)
+"""Rows whose keys were made of the source text of the code generator, and that name no machine."""
 
 _UNSTABLE_RATIO = 0.2
 
@@ -45,6 +49,8 @@ class Measurement:
         after it: which rounds were calm (`calm_rounds`). 0 where nobody watched the machine.
     energy_uj
         What one call draws, where a board's meter says; 0 is not measured.
+    machine
+        `Machine.key` of what it was measured on; empty where nobody says.
     schema
         Version of these rows.
     """
@@ -60,6 +66,7 @@ class Measurement:
     load_averages: tuple[float, ...] = ()
     sentinels_us: tuple[float, ...] = ()
     energy_uj: float = 0.0
+    machine: str = ""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -133,7 +140,7 @@ class MeasurementFailure:
     failed: str
 
 
-MeasurementRow = Measurement | LinkMeasurement | MeasurementFailure
+MeasurementRow = Measurement | LinkMeasurement | MeasurementFailure | Machine
 
 
 class MeasurementCache:
@@ -154,6 +161,7 @@ class MeasurementCache:
         self._kernels: dict[tuple[str, str], Measurement] = {}
         self._failures: dict[tuple[str, str], MeasurementFailure] = {}
         self._links: dict[str, LinkMeasurement] = {}
+        self._machines: dict[str, Machine] = {}
         for row in self._file.read(_parse):
             self._remember(row)
 
@@ -173,8 +181,18 @@ class MeasurementCache:
         """Every measurement of a kernel."""
         return tuple(self._kernels.values())
 
+    def find_machine(self, key: str) -> Machine | None:
+        """The machine that a measurement names, None when it is not known."""
+        return self._machines.get(key)
+
+    def machines(self) -> tuple[Machine, ...]:
+        """Every machine that something was measured on."""
+        return tuple(self._machines.values())
+
     def add(self, row: MeasurementRow) -> None:
-        """Remember a measurement here and on disk."""
+        """Remember a measurement here and on disk; a machine only once."""
+        if isinstance(row, Machine) and row.key in self._machines:
+            return
         self._remember(row)
         self._file.append(asdict(row))
 
@@ -186,9 +204,15 @@ class MeasurementCache:
                 self._failures[row.kernel, row.device] = row
             case LinkMeasurement():
                 self._links[row.link] = row
+            case Machine():
+                self._machines[row.key] = row
 
 
 def _parse(row: dict[str, Any]) -> MeasurementRow:
+    if "processor" in row:
+        return machine_from_json(row)
+    if row.get("schema") in _OLD_SCHEMAS:
+        raise OldRowError
     if "failed" in row:
         return MeasurementFailure(**row)
     if "link" in row:

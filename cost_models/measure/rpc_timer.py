@@ -11,7 +11,7 @@ import tvm
 from tvm import rpc
 from tvm.target import Target
 
-from tvm_xengine.cost_models.measure.fingerprint import remote_fingerprint
+from tvm_xengine.cost_models.measure.machine import Machine, device_fingerprint, remote_machine
 from tvm_xengine.cost_models.measure.timers import passing_libraries
 from tvm_xengine.cost_models.measure.timing import (
     Effort,
@@ -49,7 +49,11 @@ class RpcTimer:
 
     def device(self, target: Target) -> str:
         """The boards behind the address."""
-        return remote_fingerprint(target, self._address)
+        return device_fingerprint(target, self.machine(target))
+
+    def machine(self, target: Target) -> Machine:
+        """What is known here of the boards."""
+        return remote_machine(target, self._address)
 
     def clock(self, kernel: DeviceKernel) -> str:
         """A board has only its wall clock."""

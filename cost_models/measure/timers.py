@@ -12,7 +12,7 @@ import tvm
 from loky import ProcessPoolExecutor, get_reusable_executor
 from tvm.target import Target
 
-from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.machine import Machine, device_fingerprint, machine_of
 from tvm_xengine.cost_models.measure.sentinel import Sentinel
 from tvm_xengine.cost_models.measure.timing import (
     Effort,
@@ -45,6 +45,9 @@ class Timer(Protocol):
     def device(self, target: Target) -> str:
         """Fingerprint of the device that kernels of a target are timed on."""
 
+    def machine(self, target: Target) -> Machine:
+        """The machine that kernels of a target are timed on."""
+
     def clock(self, kernel: DeviceKernel) -> str:
         """``thread``, the time a thread was computing, or ``wall``."""
 
@@ -67,6 +70,10 @@ class _OnThisMachine:
     def device(self, target: Target) -> str:
         """This machine."""
         return device_fingerprint(target)
+
+    def machine(self, target: Target) -> Machine:
+        """This machine."""
+        return machine_of(target)
 
     def clock(self, kernel: DeviceKernel) -> str:
         """Several threads have only the wall clock in common."""

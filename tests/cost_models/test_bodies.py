@@ -6,15 +6,16 @@ from tvm import te, tirx
 from tests.kernels.kernels import BASELINE, NATIVE, matmul, scale_and_shift
 from tvm_xengine.cost_models.features.bodies import bodies_of
 from tvm_xengine.cost_models.features.extract import kernel_features
-from tvm_xengine.cost_models.features.machine import machine_of
+from tvm_xengine.cost_models.features.hardware import hardware_of
 from tvm_xengine.cost_models.features.statements import statements_of
+from tvm_xengine.cost_models.measure.machine import this_machine
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 
 
 def bodies(func: tirx.PrimFunc, description: str = BASELINE):
     kernel = prepare_kernel(func, resolve_target(description))
-    return bodies_of(statements_of(kernel.func), machine_of(kernel.target))
+    return bodies_of(statements_of(kernel.func), hardware_of(kernel.target, this_machine()))
 
 
 def unary(value, elements: int = 4096) -> tirx.PrimFunc:
@@ -25,7 +26,7 @@ def unary(value, elements: int = 4096) -> tirx.PrimFunc:
 def test_iterations_of_all_bodies_add_up_to_the_work():
     kernel = prepare_kernel(matmul(64, 64, 64), resolve_target(BASELINE))
     statements = statements_of(kernel.func)
-    found = bodies_of(statements, machine_of(kernel.target))
+    found = bodies_of(statements, hardware_of(kernel.target, this_machine()))
     assert sum(b.iterations * sum(s.weight for s in b.statements) for b in found) == pytest.approx(
         sum(s.executions for s in statements)
     )

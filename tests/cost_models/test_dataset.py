@@ -74,7 +74,7 @@ def test_of_many_lines_that_cannot_be_read_the_first_are_named(tmp_path, caplog)
     DatasetFolder(tmp_path)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 4
-    assert said[0].endswith("kernels.jsonl:1 is skipped: expected schema 1, found None")
+    assert said[0].endswith("kernels.jsonl:1 is skipped: expected schema 2, found None")
     assert said[-1].endswith("50 lines are skipped in all")
 
 

@@ -6,20 +6,23 @@ import numpy as np
 import pytest
 
 from tests.kernels.onednn.onednn_twins import needs_onednn
+from tvm_xengine.cost_models.features.hardware import Hardware
 from tvm_xengine.cost_models.features.library_features import (
     library_cycles,
     library_features,
 )
-from tvm_xengine.cost_models.features.machine import Machine
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.flops import flops
-from tvm_xengine.kernels.onednn.source import OnednnSource
+from tvm_xengine.kernels.onednn.library import load_onednn
+from tvm_xengine.kernels.onednn.operations import describe
 
 WINDOW = (("dilation", (1, 1)), ("groups", 1), ("strides", (1, 1)))
 
 
 def stages_of(call):
-    return OnednnSource().stages(call)
+    program = describe(call, load_onednn())
+    assert program is not None
+    return program.stages
 
 
 def features(call):
@@ -78,12 +81,12 @@ def test_the_copies_of_padded_channels_count_in_full():
 
 @needs_onednn
 def test_a_product_of_one_column_takes_the_cycles_of_a_whole_vector():
-    machine = Machine(
+    hardware = Hardware(
         vector_bytes=64, cores=1, has_fma=True, caches_bytes=(1 << 15, 1 << 20, 1 << 25)
     )
 
     def cycles(call):
-        return library_cycles(call, stages_of(call), flops(call), machine)
+        return library_cycles(call, stages_of(call), flops(call), hardware)
 
     one, all_lanes = convolution(64, 1, 1), convolution(64, 4, 1)
     assert flops(all_lanes) == 16 * flops(one)

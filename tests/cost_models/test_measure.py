@@ -4,7 +4,7 @@ import pytest
 import tvm
 
 from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
-from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measure_link import fit_line, measure_link
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache

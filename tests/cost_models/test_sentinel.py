@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kernels.kernels import NATIVE, scale_and_shift
+from tvm_xengine.cost_models.measure.machine import machine_of
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.sentinel import Sentinel, calm_rounds
@@ -39,6 +40,9 @@ class SlowedTimer:
 
     def __init__(self, states: list[float]) -> None:
         self.script = Script(iter(states))
+
+    def machine(self, target):
+        return machine_of(target)
 
     def device(self, _target):
         return "device"

@@ -4,7 +4,7 @@ import tvm
 from tvm import tirx
 
 from tests.kernels.kernels import BASELINE, long_kernel, matmul, scale_and_shift
-from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.timers import (

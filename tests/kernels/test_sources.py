@@ -45,7 +45,6 @@ from tvm_xengine.kernels.device_kernel import kernel_symbol, prepare_kernel
 from tvm_xengine.kernels.identity import kernel_key
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.parts import kernel_parts
-from tvm_xengine.kernels.library.stages import Stage
 
 entered = []
 
@@ -87,9 +86,6 @@ class ToySource:
 
     def while_running(self):
         return Running()
-
-    def stages(self, call):
-        return (Stage("toy:numpy", is_copy=False, tensors_bytes=64),)
 
 
 class Running:

@@ -42,7 +42,7 @@ def refresh_dataset(request: CostsRequest, console: Console) -> dict[str, Any]:
     if missing:
         raise InvalidDatasetError(
             f"{folder.folder}: {renewed} kernels have features {FEATURE_SET} now; {missing} were"
-            " collected without their source, or by a library that is missing here"
+            " collected without their source or machine"
         )
     console.print(f"{renewed} kernels have features {FEATURE_SET} now")
     return {"renewed": renewed, "feature_set": FEATURE_SET}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tvm_xengine.compile.reporter import Reporter
-from tvm_xengine.cost_models.measure.fingerprint import device_fingerprint
+from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measure import measure_kernels, require_measured
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.timers import timer_for

@@ -16,6 +16,10 @@ _MOST_SAID = 3
 Row = TypeVar("Row")
 
 
+class OldRowError(ValueError):
+    """A row of an earlier format, which nothing is wrong with."""
+
+
 class AppendOnlyFile:
     """Rows are on disk as soon as they are added; a killed process loses at most the one it wrote.
 
@@ -33,22 +37,30 @@ class AppendOnlyFile:
         """What `parse` makes of each line.
 
         Lines that it or JSON cannot read are skipped; the first of them, and how many, are said.
+        Of those for which it raises `OldRowError` only the number is.
         """
         if not self.path.exists():
             return
         text = self.path.read_text(encoding="utf-8", errors="replace")
         self._ends_in_newline = not text or text.endswith("\n")
-        skipped = 0
+        skipped = old = 0
         for number, line in enumerate(text.splitlines(), start=1):
             if not line:
                 continue
             try:
                 yield parse(_object(line))
+            except OldRowError:
+                old += 1
             except (KeyError, ValueError, TypeError) as error:
                 skipped += 1
                 if skipped <= _MOST_SAID:
                     reason = f"it has no field {error}" if isinstance(error, KeyError) else error
                     _logger.warning("%s:%d is skipped: %s", self.path, number, reason)
+        if old:
+            _logger.warning(
+                "%s: %d lines of an earlier version are ignored; what they hold is made again",
+                *(self.path, old),
+            )
         if skipped > _MOST_SAID:
             _logger.warning("%s: %d lines are skipped in all", self.path, skipped)
 

@@ -15,6 +15,7 @@ from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.identity import kernel_key
 from tvm_xengine.kernels.inplace import share_inplace_buffers
 from tvm_xengine.kernels.library.call import LibraryCall
+from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
 from tvm_xengine.kernels.lower.gpu_lowering import lower_to_launches, require_launches
 from tvm_xengine.kernels.lower.pipeline import lower_to_explicit_memory
@@ -78,6 +79,8 @@ class DeviceKernel:
         What a library computes in it, None where all of it is generated.
     library_flops
         Arithmetic operations of a kernel whose code does not show them, because a library has it.
+    library_stages
+        The functions that the library runs for the call, where the library says them.
     """
 
     func: tirx.PrimFunc
@@ -94,6 +97,7 @@ class DeviceKernel:
     function: str = ""
     library: LibraryCall | None = None
     library_flops: float = 0.0
+    library_stages: tuple[Stage, ...] = ()
 
     @property
     def has_tensors_apart(self) -> bool:

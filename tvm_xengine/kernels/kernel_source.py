@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.kernels.library.call import LibraryCall
-from tvm_xengine.kernels.library.stages import Stage
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -92,15 +91,5 @@ class LibrarySource(KernelSource, Protocol):
         """Entered while kernels that use several threads run.
 
         The library's threads leave the cores to generated code between its calls.
-        """
-        ...
-
-    def stages(self, call: LibraryCall) -> tuple[Stage, ...]:
-        """Which of its functions the library runs for a call; nothing runs.
-
-        Raises
-        ------
-        LibraryError
-            When the library is missing here, or does not take the call.
         """
         ...

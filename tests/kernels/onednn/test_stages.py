@@ -15,7 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.kernels.onednn.onednn_twins import needs_onednn
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.product import product_of
-from tvm_xengine.kernels.onednn.source import OnednnSource
+from tvm_xengine.kernels.onednn.library import load_onednn
+from tvm_xengine.kernels.onednn.operations import describe
 
 HERE: dict[str, Any] = {"threads": 1, "source": "onednn"}
 WINDOW = (("dilation", (1, 1)), ("groups", 1), ("padding", (1, 1, 1, 1)), ("strides", (2, 2)))
@@ -111,7 +112,9 @@ def test_stages_are_the_primitives_that_onednn_makes():
     _, *parts = done.stdout.split(f"{SAYS}\n")
     for call, part in zip(CALLS, parts, strict=True):
         made = re.findall(r"create:\w+,cpu,(\w+),([\w:]+),", part)
-        stages = OnednnSource().stages(call)
+        program = describe(call, load_onednn())
+        assert program is not None
+        stages = program.stages
         assert [name for _, name in made] == [stage.implementation for stage in stages]
         assert [kind == "reorder" for kind, _ in made] == [stage.is_copy for stage in stages]
         assert all(stage.tensors_bytes > 0 for stage in stages)

@@ -84,6 +84,7 @@ def prepare_onednn_kernel(func: tirx.PrimFunc, target: Target, name: str) -> Dev
         function=kernel_hash(func),
         library=claimed.call,
         library_flops=flops(claimed.call),
+        library_stages=program.stages,
     )
 
 

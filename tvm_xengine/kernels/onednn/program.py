@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.kernels.onednn.descriptors import MemoryDesc, PrimitiveDesc
 from tvm_xengine.kernels.onednn.enumerators import ARG_DST, ARG_SCRATCHPAD, ARG_SRC
 from tvm_xengine.kernels.onednn.library import OnednnLibrary
@@ -65,6 +66,18 @@ class Program:
     def placed(self) -> tuple[Placed, ...]:
         """Every tensor argument in the order of the executions."""
         return tuple(p for execution in self.executions for p in execution.arguments.values())
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The primitives, for who asks what the library runs."""
+        return tuple(
+            Stage(
+                implementation=execution.desc.implementation,
+                is_copy=execution.is_copy,
+                tensors_bytes=sum(t.desc.size_bytes for t in execution.arguments.values()),
+            )
+            for execution in self.executions
+        )
 
 
 class ProgramBuilder:

@@ -11,10 +11,8 @@ from tvm.target import Target
 from tvm_xengine.errors import LibraryError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.library.call import LibraryCall
-from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.kernels.onednn.context import OnednnContext
 from tvm_xengine.kernels.onednn.library import NAME, load_onednn
-from tvm_xengine.kernels.onednn.operations import describe
 from tvm_xengine.kernels.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.kernels.targets import resolve_target
@@ -54,20 +52,6 @@ class OnednnSource:
     def while_running(self) -> AbstractContextManager[None]:
         """The threads of OpenMP wait asleep."""
         return load_onednn().sleeping_threads
-
-    def stages(self, call: LibraryCall) -> tuple[Stage, ...]:
-        """oneDNN's primitives, in the order they run."""
-        program = describe(call, load_onednn())
-        if program is None:
-            raise LibraryError(f"oneDNN has no kernel for {call} on this machine")
-        return tuple(
-            Stage(
-                implementation=execution.desc.implementation,
-                is_copy=execution.is_copy,
-                tensors_bytes=sum(t.desc.size_bytes for t in execution.arguments.values()),
-            )
-            for execution in program.executions
-        )
 
 
 def _this_processor(target: Target) -> Target:
