@@ -15,8 +15,8 @@ from tvm.target import Target
 from tvm_xengine.cost_models.corpus.variants import Variant
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel
-from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import InvalidPlatformError, XEngineError

@@ -15,7 +15,8 @@ from tvm.target import Target
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import FEATURE_SET
-from tvm_xengine.cost_models.measure.machine import Machine, machine_of
+from tvm_xengine.cost_models.measure.machine import Machine
+from tvm_xengine.cost_models.measure.this_machine import machine_of
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec

@@ -34,7 +34,8 @@ from tvm_xengine.cost_models.features.traffic import (
     missed_bytes,
     runs_of,
 )
-from tvm_xengine.cost_models.measure.machine import Machine, this_machine
+from tvm_xengine.cost_models.measure.machine import Machine
+from tvm_xengine.cost_models.measure.this_machine import this_machine
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 
 _ARITHMETIC = frozenset(("add", "multiply", "divide", "root", "compare", "select", "call"))

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measurements import (
     Measurement,
     MeasurementCache,
@@ -15,6 +14,7 @@ from tvm_xengine.cost_models.measure.measurements import (
     typical_us,
 )
 from tvm_xengine.cost_models.measure.sentinel import Sentinel, calm_rounds
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timers import Timer, TimerHere
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import BoardLostError, MeasurementError

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import tvm
 
-from tvm_xengine.cost_models.measure.machine import link_fingerprint
 from tvm_xengine.cost_models.measure.measurements import (
     LinkMeasurement,
     MeasurementCache,
 )
+from tvm_xengine.cost_models.measure.this_machine import link_fingerprint
 
 _SIZES_BYTES = tuple(4**exponent for exponent in range(3, 13))  # 64 B ... 16 MiB
 _ROUNDS = 5

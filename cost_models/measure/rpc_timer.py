@@ -11,7 +11,8 @@ import tvm
 from tvm import rpc
 from tvm.target import Target
 
-from tvm_xengine.cost_models.measure.machine import Machine, device_fingerprint, remote_machine
+from tvm_xengine.cost_models.measure.machine import Machine
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, remote_machine
 from tvm_xengine.cost_models.measure.timers import passing_libraries
 from tvm_xengine.cost_models.measure.timing import (
     Effort,

@@ -12,8 +12,9 @@ import tvm
 from loky import ProcessPoolExecutor, get_reusable_executor
 from tvm.target import Target
 
-from tvm_xengine.cost_models.measure.machine import Machine, device_fingerprint, machine_of
+from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.sentinel import Sentinel
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, machine_of
 from tvm_xengine.cost_models.measure.timing import (
     Effort,
     KernelCall,

@@ -8,7 +8,7 @@ from tvm_xengine.cost_models.features.bodies import bodies_of
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.hardware import hardware_of
 from tvm_xengine.cost_models.features.statements import statements_of
-from tvm_xengine.cost_models.measure.machine import this_machine
+from tvm_xengine.cost_models.measure.this_machine import this_machine
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 

@@ -15,17 +15,17 @@ from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel, refresh_features
 from tvm_xengine.cost_models.features import extract
 from tvm_xengine.cost_models.features.extract import kernel_features
-from tvm_xengine.cost_models.measure import machine as machines
-from tvm_xengine.cost_models.measure.machine import (
+from tvm_xengine.cost_models.measure import this_machine as machines
+from tvm_xengine.cost_models.measure.machine import machine_from_json
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.measurements import Measurement, MeasurementCache
+from tvm_xengine.cost_models.measure.this_machine import (
     data_caches_bytes,
     device_fingerprint,
-    machine_from_json,
     processor_name,
     remote_machine,
     this_machine,
 )
-from tvm_xengine.cost_models.measure.measure import measure_kernels
-from tvm_xengine.cost_models.measure.measurements import Measurement, MeasurementCache
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel

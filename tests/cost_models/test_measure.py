@@ -4,10 +4,10 @@ import pytest
 import tvm
 
 from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
-from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measure_link import fit_line, measure_link
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kernels.kernels import NATIVE, scale_and_shift
-from tvm_xengine.cost_models.measure.machine import machine_of
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.sentinel import Sentinel, calm_rounds
+from tvm_xengine.cost_models.measure.this_machine import machine_of
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target

@@ -4,9 +4,9 @@ import tvm
 from tvm import tirx
 
 from tests.kernels.kernels import BASELINE, long_kernel, matmul, scale_and_shift
-from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timers import (
     IsolatedTimer,
     kept_libraries,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tvm_xengine.compile.reporter import Reporter
-from tvm_xengine.cost_models.measure.machine import device_fingerprint
 from tvm_xengine.cost_models.measure.measure import measure_kernels, require_measured
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timers import timer_for
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.cost_models.models.processors import processor_of

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from functools import cache
 
 import tvm
@@ -13,6 +10,7 @@ from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import llvm_version_major
 
+from tvm_xengine.kernels.digest import digest
 from tvm_xengine.kernels.lower.gpu_lowering import launch_passes
 from tvm_xengine.kernels.lower.pipeline import PACKED_CALLS_REVISION, packed_call_passes
 from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR
@@ -20,11 +18,6 @@ from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 
 FORMAT = 1
 """Version of the keys; a greater one makes every compiled and measured kernel an old one."""
-
-
-def digest(facts: Mapping[str, str]) -> str:
-    """A short key for named facts."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def kernel_key(lowered: tirx.PrimFunc, target: Target, **facts: str) -> str:
