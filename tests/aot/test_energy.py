@@ -8,7 +8,8 @@ import pytest
 
 from tests.aot.examples import attention
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
-from tvm_xengine.aot.plan.plan_step import Machine, PlannedTraining, plan_training
+from tvm_xengine.aot.plan.plan_step import PlannedTraining, plan_training
+from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import writable_platform
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.compile.energy import kernel_energy_uj

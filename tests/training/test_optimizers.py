@@ -11,6 +11,7 @@ from tvm import relax
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.losses import (
     BINARY_CROSS_ENTROPY,
@@ -164,7 +165,7 @@ def test_five_steps_of_every_loss_agree_with_pytorch(name: str, loss: str) -> No
 def test_only_named_parameters_are_trained_and_nothing_else_is_computed() -> None:
     model = exported(TwoLayers(), torch.randn(4, 6))
     step = build_step_by_recipe(model, Recipe(), trainable=["second_weight", "second_bias"])
-    assert [name for name, role in step.roles.items() if role == "constant"] == [
+    assert [name for name, role in step.roles.items() if role is Role.CONSTANT] == [
         "first_weight",
         "first_bias",
     ]

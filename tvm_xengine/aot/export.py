@@ -37,14 +37,15 @@ from tvm_xengine.aot.package.project_files import (
 )
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
 from tvm_xengine.aot.plan.plan_step import (
-    Machine,
     PlannedFunction,
     PlannedTraining,
     plan_evaluation,
     plan_training,
 )
+from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import FLASH, Region, regions_platform, writable_platform
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
+from tvm_xengine.compile.energy import check_energy
 from tvm_xengine.compile.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.files.write_directory import check_free, write_directory
@@ -187,6 +188,7 @@ def _machine(
         platform = regions_platform(options.regions, alignment_bytes)
     else:
         platform = writable_platform(options.platform, alignment_bytes)
+    check_energy(platform, options.plan.objective)
     bandwidth = {
         region.name: region.bandwidth_gb_s
         for region in options.regions

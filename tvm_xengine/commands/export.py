@@ -65,7 +65,6 @@ def run_export(request: Request, console: Console) -> None:
     if wanted.check:
         target.find_compiler()
     platform = None if wanted.platform is None else read_platform(platform_path(wanted.platform))
-    _check_energy(platform, request.plan.objective)
     options = ExportOptions(
         target=wanted.target,
         regions=_regions(wanted, platform),
@@ -169,17 +168,6 @@ def _trainable(model: ForwardModel, patterns: Sequence[str]) -> list[str] | None
             f" {', '.join(model.parameters)}"
         )
     return names
-
-
-def _check_energy(platform: Platform | None, objective: Objective) -> None:
-    if objective is not Objective.ENERGY:
-        return
-    devices = () if platform is None else platform.devices
-    if not any(device.power_w or device.energy_nj_per_flop for device in devices):
-        raise InvalidPlatformError(
-            "--objective energy needs a --platform with power_w or energy_nj_per_flop of the"
-            " processor (and energy of the links)"
-        )
 
 
 def _print(report: ExportReport, console: Console) -> None:

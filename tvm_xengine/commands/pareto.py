@@ -7,7 +7,8 @@ from rich.console import Console
 from tvm_xengine.commands.options import Request
 from tvm_xengine.commands.prepare import compile_options, lower
 from tvm_xengine.commands.progress import show_progress
-from tvm_xengine.compile.plan import check_energy, cost_step
+from tvm_xengine.compile.energy import check_energy
+from tvm_xengine.compile.plan import cost_step
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.planner import budgets_for_ratio
 from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
@@ -21,7 +22,7 @@ def run_pareto(request: Request, console: Console) -> None:
         step = lower(request, reporter)
         costed = cost_step(step.lowered, request.costs, step.stores, reporter)
     problem = costed.with_budgets(compile_options(request).budgets).problem
-    check_energy(problem, request.plan.objective)
+    check_energy(problem.platform, request.plan.objective)
     if request.output.problem is not None:
         write_problem(problem, request.output.problem)
     ratios = sorted(request.ratios, reverse=True)

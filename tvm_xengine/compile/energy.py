@@ -1,10 +1,29 @@
-"""Energy of a kernel on a device."""
+"""Energy of kernels on devices."""
 
 from __future__ import annotations
 
+from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.operation_count import count_operations
-from tvm_xengine.scheduling.platform import Device
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.solvers.result import Objective
+
+
+def check_energy(platform: Platform, objective: Objective) -> None:
+    """Check that the energy of kernels is known where it is the objective.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If no device of `platform` says what it draws.
+    """
+    if objective is Objective.ENERGY and not any(
+        device.power_w or device.energy_nj_per_flop for device in platform.computing
+    ):
+        raise InvalidPlatformError(
+            "the objective energy needs to know what devices draw: give them power_w or"
+            " energy_nj_per_flop in the platform file (and energy_nj_per_byte to the links)"
+        )
 
 
 def kernel_energy_uj(device: Device, kernel: DeviceKernel, compute_us: float) -> float:

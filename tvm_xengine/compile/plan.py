@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvm_xengine.compile.costs import Costs, known_kernels, measured_costs, predicted_costs
+from tvm_xengine.compile.energy import check_energy
 from tvm_xengine.compile.kernel_choice import with_fastest_kernels
 from tvm_xengine.compile.lower import LoweredStep
 from tvm_xengine.compile.options import Budgets, CompileOptions, CostChoice
@@ -14,7 +15,6 @@ from tvm_xengine.compile.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.predict import predict_costs
-from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.planning.planner import Plan, PlanOptions, keep_everything, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
@@ -130,7 +130,7 @@ def plan_costed(
     costed: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
 ) -> PlannedStep:
     """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured."""
-    check_energy(costed.problem, options.objective)
+    check_energy(costed.problem.platform, options.objective)
     if costed.choice is CostChoice.ACTIVE:
         active = _plan_with_active_costs(costed, options, stores, reporter)
         return PlannedStep(costed.lowered, active.plan, active.measured_kernels)
@@ -198,20 +198,3 @@ def plan_keep_all(problem: Problem, device: str) -> Plan:
         solver="keep all",
     )
     return Plan(alone, result, schedule, simulation, plan_arenas(alone, schedule))
-
-
-def check_energy(problem: Problem, objective: Objective) -> None:
-    """Check that a problem whose energy is minimised knows any.
-
-    Raises
-    ------
-    InvalidPlatformError
-        If it knows none.
-    """
-    if objective is not Objective.ENERGY:
-        return
-    if not any(cost.energy_uj for costs in problem.costs.values() for cost in costs.values()):
-        raise InvalidPlatformError(
-            "the objective energy needs to know what devices draw: give them power_w or"
-            " energy_nj_per_flop in the platform file (and energy_nj_per_byte to the links)"
-        )

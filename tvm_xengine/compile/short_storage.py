@@ -11,7 +11,7 @@ import tvm
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.store_short import StoreShort
-from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, PARAMETER, TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.evaluation import evaluation_module
@@ -46,7 +46,7 @@ def short_parameters(training: TrainingStep, storage: ShortStorage) -> tuple[str
     return tuple(
         name
         for name, role in training.roles.items()
-        if role == PARAMETER
+        if role is Role.PARAMETER
         and training.initial_state[name].dtype == np.float32
         and training.initial_state[name].nbytes >= storage.least_bytes
     )

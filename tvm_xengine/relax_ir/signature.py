@@ -12,14 +12,6 @@ from tvm_xengine.scheduling.graph import Role
 
 TRAIN_STEP = "train_step"
 
-BATCH = Role.BATCH.value
-HYPER = Role.HYPER.value
-PARAMETER = Role.PARAMETER.value
-OPTIMIZER_STATE = Role.OPTIMIZER_STATE.value
-STATISTIC = Role.STATISTIC.value
-CONSTANT = Role.CONSTANT.value
-STATE_ROLES = (PARAMETER, OPTIMIZER_STATE, STATISTIC, CONSTANT)
-
 CONSTANTS_ATTR = "tvm_xengine.constants"
 """Attribute of a function: the values of the constants lifted to its last parameters."""
 

@@ -9,15 +9,8 @@ from tvm import relax
 from tvm_xengine.kernels.te.optimizer import advance_step, clipping_scale, squared_norm
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
-from tvm_xengine.relax_ir.signature import (
-    BATCH,
-    CONSTANT,
-    HYPER,
-    OPTIMIZER_STATE,
-    PARAMETER,
-    STATISTIC,
-)
 from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.randomness import draws_random_numbers
@@ -76,15 +69,19 @@ class Assembly:
         used = [param for param in state if param in readers]
         batch = [*(self._values[param] for param in self._inputs), self._labels]
         counters = [var for var in (self._step, self._seed) if var is not None]
-        self.params: list[tuple[relax.Var, str]] = [
-            *((var, BATCH) for var in batch),
-            (self._lr, HYPER),
-            *((self._values[param], PARAMETER) for param in used if param in self._trained),
-            *((var, OPTIMIZER_STATE) for slots in self._slots.values() for var in slots.values()),
-            *((var, OPTIMIZER_STATE) for var in counters),
-            *((self._values[param], STATISTIC) for param in used if param in statistics),
+        self.params: list[tuple[relax.Var, Role]] = [
+            *((var, Role.BATCH) for var in batch),
+            (self._lr, Role.HYPER),
+            *((self._values[param], Role.PARAMETER) for param in used if param in self._trained),
             *(
-                (self._values[param], CONSTANT)
+                (var, Role.OPTIMIZER_STATE)
+                for slots in self._slots.values()
+                for var in slots.values()
+            ),
+            *((var, Role.OPTIMIZER_STATE) for var in counters),
+            *((self._values[param], Role.STATISTIC) for param in used if param in statistics),
+            *(
+                (self._values[param], Role.CONSTANT)
                 for param in used
                 if param not in statistics and param not in self._trained
             ),

@@ -15,7 +15,6 @@ from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array, is_static
-from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.assembly import SEED, Assembly
 from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
@@ -112,7 +111,7 @@ def assemble_step(
         builder.emit_func_output(output, params=order)
     mod = builder.get()
     signature = StepSignature(
-        roles=tuple(Role(role) for _, role in assembly.params),
+        roles=tuple(role for _, role in assembly.params),
         num_results=len(results),
         results=tuple(results),
         updates=tuple(order.index(old) for old, _ in replaced),

@@ -10,8 +10,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_xengine.relax_ir.signature import BATCH, HYPER, STATE_ROLES, TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.graph import Role
 
 
 @dataclass(frozen=True)
@@ -50,26 +51,25 @@ class TrainingStep:
         return StepSignature.read(self.function)
 
     @property
-    def roles(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """Role of every parameter, by name, in order."""
-        roles = (role.value for role in self.signature.roles)
         names = (param.name for param in self.function.params)
-        return dict(zip(names, roles, strict=True))
+        return dict(zip(names, self.signature.roles, strict=True))
 
     @property
     def batch_names(self) -> tuple[str, ...]:
         """Names of the inputs and labels."""
-        return tuple(name for name, role in self.roles.items() if role == BATCH)
+        return tuple(name for name, role in self.roles.items() if role is Role.BATCH)
 
     @property
     def hyper_names(self) -> tuple[str, ...]:
         """Names of the run-time settings, such as the learning rate."""
-        return tuple(name for name, role in self.roles.items() if role == HYPER)
+        return tuple(name for name, role in self.roles.items() if role is Role.HYPER)
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """Names of the tensors that outlive the step."""
-        return tuple(name for name, role in self.roles.items() if role in STATE_ROLES)
+        return tuple(name for name, role in self.roles.items() if role.is_persistent)
 
     @property
     def result_names(self) -> tuple[str, ...]:

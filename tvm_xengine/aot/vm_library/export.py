@@ -15,7 +15,7 @@ from tvm_xengine.aot.check.batches import batch_inputs
 from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
-from tvm_xengine.aot.plan.plan_step import without_bytes
+from tvm_xengine.aot.plan.region_problem import without_bytes
 from tvm_xengine.aot.plan.static_cost import static_costs
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.aot.vm_library.c_interface import loader_header, loader_source

@@ -1,0 +1,127 @@
+"""The scheduling problem of a function in the memory regions of one processor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import tvm
+
+from tvm_xengine.aot.emit_c.names_in_c import c_identifier
+from tvm_xengine.aot.plan.static_cost import static_costs
+from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compile.problem import op_costs
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.program.step_program import Operand, Outside, OutsideView
+from tvm_xengine.scheduling.graph import OpGraph, Role
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+
+STATE_ROLES = (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.STATISTIC)
+"""Roles of what a step writes and the next one reads; constants are read in place."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is planned for.
+
+    Attributes
+    ----------
+    platform
+        The regions that can be written, as devices; the first one is the fastest.
+    bandwidth_gb_s
+        Speed of access to each region that is slower than the processor.
+    code
+        What TVM generates kernels for.
+    """
+
+    target: EmbeddedTarget
+    platform: Platform
+    bandwidth_gb_s: Mapping[str, float]
+    code: tvm.target.Target
+
+    @property
+    def first(self) -> str:
+        """The fastest region that computes."""
+        return self.platform.computing[0].name
+
+
+def outside_views(lowered: LoweredStep, prefix: str) -> dict[str, OutsideView]:
+    """Where a function reads what is in no arena: batches, settings, and constants.
+
+    Parameters
+    ----------
+    prefix
+        Of the constants that lowering has lifted, which it numbers anew in each function.
+    """
+    kinds = {
+        Role.BATCH: Outside.CALLER,
+        Role.HYPER: Outside.SETTING,
+        Role.CONSTANT: Outside.CONSTANT,
+    }
+    views = {}
+    for tensor in lowered.extraction.graph.bases:
+        if tensor.role in kinds:
+            is_lifted = tensor.role is Role.CONSTANT and tensor.name.startswith("constant_")
+            name = c_identifier(f"{prefix}{tensor.name}" if is_lifted else tensor.name)
+            views[tensor.name] = OutsideView(kinds[tensor.role], name, tensor.shape, tensor.dtype)
+    return views
+
+
+def without_bytes(graph: OpGraph, names: Collection[str]) -> OpGraph:
+    """The graph in which the named tensors take no bytes, because they lie outside the plan."""
+    tensors = tuple(
+        replace(tensor, size_bytes=0) if graph.base[tensor.name] in names else tensor
+        for tensor in graph.tensors
+    )
+    return OpGraph(tensors, graph.ops, graph.outputs)
+
+
+def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Operand]) -> Problem:
+    platform = machine.platform
+    bandwidth = machine.bandwidth_gb_s
+    costs = op_costs(
+        lowered,
+        {r.name: static_costs(machine.target, bandwidth.get(r.name)) for r in platform.computing},
+    )
+    light = without_bytes(lowered.extraction.graph, fixed)
+    home = _state_home(light, costs, platform)
+    state = {tensor.name: home for tensor in light.bases if tensor.role in STATE_ROLES}
+    state = {name: region for name, region in state.items() if name not in fixed}
+    return Problem(light, platform, costs, state)
+
+
+def _state_home(
+    graph: OpGraph, costs: Mapping[str, Mapping[str, OpCost]], platform: Platform
+) -> str:
+    """The first region that can hold the state; with others, also beside the largest op."""
+    state_bytes = sum(tensor.size_bytes for tensor in graph.bases if tensor.role in STATE_ROLES)
+    several = len(platform.devices) > 1
+    for device in platform.devices:
+        ample = platform.with_budgets(dict.fromkeys(platform.index, UNLIMITED_BYTES))
+        alone = Problem(graph, ample, costs, {})
+        needed = state_bytes + (_largest_op_bytes(alone) if several else 0)
+        if needed <= device.budget_bytes:
+            return device.name
+    sizes = {device.name: device.budget_bytes for device in platform.devices}
+    fitting = [name for name, size in sizes.items() if state_bytes <= size]
+    if not fitting:
+        raise NoScheduleError(
+            f"the state (parameters and optimizer state) takes {state_bytes} bytes, but the regions"
+            f" have {sizes}: one region must hold it"
+        )
+    return fitting[0]
+
+
+def _largest_op_bytes(problem: Problem) -> int:
+    graph = problem.graph
+    return max(
+        sum(
+            graph.tensor[name].size_bytes
+            for name in {*graph.reads[op.name], *op.outputs}
+            if graph.tensor[name].role not in STATE_ROLES
+        )
+        + min(cost.workspace_bytes for cost in problem.costs[op.name].values())
+        for op in graph.ops
+    )
