@@ -53,7 +53,7 @@ def test_constants_outside_the_arenas_are_part_of_the_function() -> None:
     emitted = emit_vm_function(with_outside(Outside.CONSTANT), "step", {"images": value})
     constant = calls_of(emitted)[0][1][0]
     assert isinstance(constant, ir.expr.GenericConst)
-    np.testing.assert_array_equal(constant.data.numpy(), value)
+    np.testing.assert_array_equal(constant.value.numpy(), value)
 
 
 @pytest.mark.parametrize("kind", [Outside.CALLER, Outside.SETTING])

@@ -64,14 +64,14 @@ _ALIGNMENT_BYTES = {Backend.C: 8, Backend.LLVM: 64}
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a package is made for.
+    """Options of an export.
 
     Attributes
     ----------
     regions
         Memory of the processor, fastest first; ``flash`` bounds constants and initial state.
     learning_rate
-        What ``set_lr`` starts from.
+        Initial learning rate.
     selftest_steps
         Steps of the self-test.
     platform
@@ -93,12 +93,12 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written.
+    """Report of an export.
 
     Attributes
     ----------
     keep_everything_bytes
-        What the first region would need if nothing were recomputed or moved.
+        Size of the first region's arena if all tensors were kept there.
     code
         None when the target's compiler is not installed.
     """
@@ -256,7 +256,7 @@ def _package(
 
 
 def _check_names(regions: Collection[str], functions: tuple[PlannedFunction, ...]) -> None:
-    """Regions and arguments share the names of one C function."""
+    """Check that no argument is named like a region: both are variables of one C function."""
     for function in functions:
         results = (c_identifier(name) for name in function.program.interface.results)
         names = {*results, *(view.name for view in arguments_of(function.program))}

@@ -1,4 +1,4 @@
-"""Batches that Python and C make alike, without a file and without rounding."""
+"""Seeded batches that Python and C generate identically, without files or rounding."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def batch_inputs(
 
 
 def seeded_batches(inputs: Sequence[BatchInput]) -> Iterator[Mapping[str, Array]]:
-    """Batches without end: floats are multiples of 2^-14 in -2..2, integers lie below their bound."""
+    """Endless batches: floats are multiples of 2^-14 in -2..2, integers lie below their bound."""
     state = _SEED
     while True:
         batch: dict[str, Array] = {}
@@ -92,7 +92,7 @@ static uint32_t {name}_draw(uint32_t *state) {{
 
 
 def seed_literal() -> str:
-    """The state that the generator starts from, in C."""
+    """The initial state of the generator, in C."""
     return f"{_SEED}u"
 
 

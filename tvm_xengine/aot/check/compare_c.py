@@ -1,4 +1,4 @@
-"""What self-tests in C compare with, and how."""
+"""C code with which self-tests compare results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tvm_xengine.aot.emit_c.types_in_c import float_literal
 
 MAX_OUTPUTS = 64
-"""So many values of the evaluation's output are compared."""
+"""Number of output values that are compared; more would only lengthen the file."""
 
 DIFFER = """static float size_of(float x) { return x < 0 ? -x : x; }
 
@@ -25,5 +25,5 @@ def single(value: float) -> str:
 
 
 def rows_of(values: Sequence[float]) -> str:
-    """The inside of an initialiser, a float32 constant on each line."""
+    """The body of an array initialiser, one float32 constant per line."""
     return ",\n".join(f"    {single(value)}" for value in values)

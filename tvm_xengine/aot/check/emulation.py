@@ -26,9 +26,9 @@ class Emulator:
     Attributes
     ----------
     command
-        What comes before the program; empty for this machine itself.
+        Command line that runs a program; empty for this machine itself.
     package
-        The Debian package that has it.
+        The Debian package that contains it.
     linker_script
         Memory of a board without operating system.
     """
@@ -59,11 +59,11 @@ EMULATORS: Mapping[str, Emulator] = {
     "cortex-m4": _board("mps2-an386", "mps2.ld"),
     "cortex-m7": _board("mps2-an500", "mps2.ld"),
 }
-"""For each target, what runs its programs."""
+"""The emulator of each target."""
 
 
 def missing_tool(target: EmbeddedTarget) -> str | None:
-    """The Debian packages that building and running for `target` lacks; None when all is there."""
+    """The Debian packages that are missing for building and running; None when all are installed."""
     missing = [] if target.has_compiler else [target.package]
     emulator = EMULATORS[target.name]
     missing += [] if emulator.is_installed else [emulator.package]

@@ -1,4 +1,4 @@
-"""Code size and stack of a package, asked of the target's compiler."""
+"""Code size and stack use of a package, measured with the target's compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_xengine.errors import CompilationError
 
 @dataclass(frozen=True)
 class CodeSize:
-    """What the target's compiler makes of a package.
+    """Size of a compiled package.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class CodeSize:
         Machine code and read-only data of driver and kernels; constants not counted.
     stack_bytes
         The two largest frames of the driver and of the kernels together; the C library's functions
-        come on top. None where kernels are objects, whose frames nobody reports.
+        come on top. None where kernels are object files, which do not report their frames.
     flags
         Compiler options.
     """
@@ -35,7 +35,7 @@ class CodeSize:
 
 
 def compile_flags(target: EmbeddedTarget, optimize: Optimize) -> tuple[str, ...]:
-    """The options that a package is compiled with."""
+    """Compiler options for a package."""
     level = "-Os" if optimize is Optimize.SIZE else "-O2"
     return (*target.flags, "-std=c11", level, "-fno-strict-aliasing")
 

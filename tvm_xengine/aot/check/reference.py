@@ -1,4 +1,4 @@
-"""What a package must compute: the same step on this machine's virtual machine."""
+"""Expected results of a package: the same step on this machine's virtual machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OUTPUT_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run of the self-test must give.
+    """Expected results of a self-test run.
 
     Attributes
     ----------
@@ -65,24 +65,24 @@ class Expected:
 
     @property
     def tolerance(self) -> float:
-        """What a loss on another machine may differ by, relative to one plus its size."""
+        """Allowed difference of a loss on another machine, relative to one plus its size."""
         return max(LOSS_TOLERANCE, 10 * self.rounding_error)
 
     @property
     def output_tolerance(self) -> float:
-        """The same of the output, which all steps have led to."""
+        """Allowed difference of the output, to which all steps contribute."""
         return max(OUTPUT_TOLERANCE, 10 * self.tolerance)
 
 
 def host_step(training: TrainingStep) -> StepExecutable:
-    """The training step on this machine, everything kept."""
+    """The training step on this machine, with all tensors kept."""
     return _kept(lower_step(training.mod, _PLATFORM))
 
 
 def host_step_with_loops_of_c(training: TrainingStep, optimize: Optimize) -> StepExecutable:
-    """The same with the loops of a package in C, and without fused multiply-add where LLVM can.
+    """The same with the loops of a C package, without fused multiply-add where LLVM allows it.
 
-    Which of two neighbours a value is rounded to then is what the package rounds it to.
+    Results are then rounded as in the package.
     """
     plain = resolve_target("llvm")
     own = plain.with_host(plain)
@@ -163,7 +163,7 @@ def _output(
     storage: ShortStorage | None,
     short: Sequence[str],
 ) -> tuple[float, ...]:
-    """What the evaluation makes of the last batch."""
+    """Output of the evaluation for the last batch."""
     (batch,) = islice(seeded_batches(trial.inputs), trial.steps - 1, trial.steps)
     mod, constants = short_evaluation(model, storage, short)
     forward = build_forward(mod, len(model.input_names), _PLATFORM)

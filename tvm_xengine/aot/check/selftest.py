@@ -13,7 +13,7 @@ from tvm_xengine.aot.package.contents import Package, arguments_of
 
 
 def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Expected) -> str:
-    """The text of ``<name>_selftest.c``; its exit code is 0, or says what failed."""
+    """The text of ``<name>_selftest.c``; its exit code is 0 or the number of the failed check."""
     name, macro = package.name, package.macro
     regions = list(package.regions)
     memory = "\n".join(

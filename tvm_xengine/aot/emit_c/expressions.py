@@ -54,7 +54,7 @@ class Names:
     of: dict[ir.Var, str] = field(default_factory=dict)
 
     def fresh(self, wish: str) -> str:
-        """A name that nothing has yet, similar to `wish`."""
+        """An unused name similar to `wish`."""
         base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wish)
         base = base if base and not base[0].isdigit() else f"v_{base}"
         base = f"{base}_" if base in RESERVED else base

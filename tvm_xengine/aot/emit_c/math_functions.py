@@ -1,4 +1,4 @@
-"""Functions of the C library, and the few lines of C that kernels share."""
+"""Functions of the C library, and C helpers that kernels share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C identifiers for names that models give."""
+"""C identifiers for the names in a model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ catch throw true false bool and or not xor main
 """
 _LIBRARY = "y0 y1 yn j0 j1 jn gamma log exp sin cos tan sqrt pow round floor ceil erf tanh fabs"
 RESERVED = frozenset((*_KEYWORDS.split(), *_LIBRARY.split()))
-"""Names that generated code must not give."""
+"""Names that generated code must not define."""
 
 _DRIVER = "ctx status data bytes align user plan_hash random byte step output saved again i AT"
 
 
 def c_identifier(name: str) -> str:
-    """A C identifier for the tensor `name`: itself where that is one, different for others."""
+    """A C identifier for the tensor `name`: unchanged where it is valid, distinct for each name."""
     text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
     text = text if text and not text[0].isdigit() else f"t_{text}"
     if text == name and text not in RESERVED and text not in _DRIVER.split():

@@ -1,4 +1,4 @@
-"""Everything that the files of a package are written from."""
+"""The data from which the files of a package are generated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KernelCode:
 
 @dataclass(frozen=True)
 class StateTensor:
-    """A state tensor: where it is, and what it is at first."""
+    """A state tensor with its place and its initial value."""
 
     name: str
     place: ArenaView
@@ -115,7 +115,7 @@ class Package:
 
     @cached_property
     def plan_hash(self) -> int:
-        """A number that two packages share only if their memory and calls are the same."""
+        """A hash of the memory layout and the calls; packages with equal hashes share checkpoints."""
         document = [
             SCHEMA,
             self.name,
@@ -137,7 +137,7 @@ def arguments_of(program: StepProgram) -> tuple[OutsideView, ...]:
 
 
 def inputs_of(program: StepProgram) -> Mapping[str, OutsideView]:
-    """The same by the names that the model gives them."""
+    """The caller's tensors, by their names in the model."""
     outside = program.interface.outside
     return {name: view for name, view in outside.items() if view.kind is Outside.CALLER}
 

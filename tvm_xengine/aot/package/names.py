@@ -1,4 +1,4 @@
-"""The prefix of everything that a package is made of."""
+"""The prefix of a package's files and C names."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def plan_document(
     keep_everything_bytes: int,
     code: CodeSize | None,
 ) -> dict[str, object]:
-    """Everything that was decided, in plain numbers.
+    """All planning decisions, as plain numbers.
 
     Parameters
     ----------

@@ -30,21 +30,21 @@ from tvm_xengine.scheduling.platform import Platform
 
 
 class Backend(Enum):
-    """What kernels leave as."""
+    """The form in which kernels are exported."""
 
     C = "c"
     LLVM = "llvm"
 
 
 class Optimize(Enum):
-    """What kernels are scheduled for: the least scratch memory and code, or speed."""
+    """What kernels are optimised for: scratch memory and code size, or speed."""
 
     SIZE = "size"  # loops as they were written
     SPEED = "speed"  # the project's schedules, where scratch does not outweigh the operands
 
 
 def code_target(target: EmbeddedTarget, backend: Backend) -> Target:
-    """What TVM generates code for.
+    """The TVM target of an embedded target.
 
     Raises
     ------
@@ -106,13 +106,13 @@ class _TargetKernels:
 
 
 def operations(kernel: DeviceKernel) -> float:
-    """What a kernel's time is in proportion to, on a processor without vectors."""
+    """An estimate that is proportional to a kernel's time on a processor without vectors."""
     count = count_operations(kernel)
     return max(float(count.float_ops + count.accesses + 2 * count.loop_steps), 1.0)
 
 
 def _saves_memory(target: Target, merged: tirx.PrimFunc, gradient: tirx.PrimFunc) -> bool:
-    """Whether scheduling the merged kernel costs less scratch than the gradient takes.
+    """Whether the merged kernel needs less additional scratch memory than the gradient takes.
 
     A packed product that is written over a parameter must hold its whole depth at once.
     """
@@ -124,12 +124,12 @@ def _saves_memory(target: Target, merged: tirx.PrimFunc, gradient: tirx.PrimFunc
 def prepare_for_target(
     func: tirx.PrimFunc, target: Target, name: str, optimize: Optimize
 ) -> DeviceKernel:
-    """A kernel as it leaves: the fast one, unless it needs much memory or the small one is asked for."""
+    """The kernel to export: the fast one, unless it needs much memory or size is the goal."""
     fast = prepare_kernel(func, target, name)
     if optimize is Optimize.SPEED and fast.workspace_bytes <= _operand_bytes(fast):
         return fast
     plain = prepare_kernel(func, target, name, schedule=_inlined)
-    # Loops as written may keep whole intermediates; then the packed kernel is the smaller one.
+    # Loops as written may store whole intermediates; the packed kernel is then the smaller one.
     return min([plain, fast], key=lambda kernel: kernel.workspace_bytes)
 
 
@@ -138,7 +138,7 @@ def _operand_bytes(kernel: DeviceKernel) -> int:
 
 
 def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
-    """Loops as written, each value made inside the loops of what reads it where that can be."""
+    """Loops as written, with intermediates computed inside the loops of their readers if possible."""
     sch = s_tir.Schedule(func, error_render_level="none", debug_mask="none")
     inline_elementwise(sch)
     for block in leaf_blocks(sch):
@@ -148,7 +148,7 @@ def _inlined(func: tirx.PrimFunc, _target: Target) -> tirx.PrimFunc:
 
 
 def _sum_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
-    """Start each sum before its loops, and use it behind them where one block alone reads it."""
+    """Initialise each sum before its loops, and read it after them where it has one reader."""
     axes = sch.get(block).iter_vars
     outer = [axis.iter_type == tirx.IterVar.DataPar for axis in axes].count(True)
     loops = sch.get_loops(block)
@@ -163,10 +163,9 @@ def _sum_at_once(sch: s_tir.Schedule, block: SBlockRV) -> None:
 
 
 def _reads_everywhere(sch: s_tir.Schedule, reader: SBlockRV) -> bool:
-    """Whether a block is no sum, and reads at all of its positions what it reads at some.
+    """Whether a block is no sum and reads its input at every position.
 
-    A padding does not: the positions where it reads nothing would be left out of the loops of what
-    it reads.
+    Padding does not: positions without a read would be missing from the producer's loops.
     """
     if is_reduction(sch, reader):
         return False

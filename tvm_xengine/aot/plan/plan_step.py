@@ -33,7 +33,7 @@ Array = NDArray[np.generic]
 OnProgress = Callable[[str], None]
 
 _LAYOUTS = 3
-"""Plans that are tried for a layout with the state at the bottom."""
+"""Attempts at a layout with the state at the bottom; each takes a whole solve."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PlannedFunction:
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """The training step, planned.
+    """A planned training step.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class PlannedTraining:
     state_end_bytes
         For each region, the end of the state in it: what must be kept between steps.
     keep_everything_bytes
-        What the first region would need if nothing were recomputed or moved.
+        Size of the first region's arena if all tensors were kept there.
     """
 
     function: PlannedFunction
@@ -83,7 +83,7 @@ def plan_training(
     options: PlanOptions,
     on_progress: OnProgress | None = None,
 ) -> PlannedTraining:
-    """The training step planned so that every region's arena, state included, fits.
+    """Plan the training step so that every region's arena, state included, fits.
 
     Batch tensors are read where the caller has them, constants and frozen parameters in flash:
     neither takes arena bytes.
@@ -125,7 +125,7 @@ def plan_evaluation(
     options: PlanOptions,
     storage: ShortStorage | None = None,
 ) -> PlannedFunction:
-    """The forward function in inference mode, planned in what the state leaves of the regions.
+    """Plan the forward function in inference mode, beside the state of the training step.
 
     It reads the state where the training step keeps it, and stores in float16 what `storage` says.
 
@@ -150,7 +150,7 @@ def plan_evaluation(
 def _plan_in_rest(
     problem: Problem, trained: PlannedTraining, first: str, options: PlanOptions
 ) -> Plan:
-    """The evaluation beside the state: in the bytes of the training step, or else in all there are."""
+    """Plan the evaluation in the bytes of the training step, or else in all bytes of the regions."""
     start = trained.state_end_bytes
     taken = trained.function.program.interface.arena_bytes
     keep = plan_keep_all(problem, first)
@@ -181,10 +181,10 @@ def _plan(problem: Problem, options: PlanOptions, on_progress: OnProgress | None
 def _plan_above_state(
     problem: Problem, options: PlanOptions, on_progress: OnProgress | None
 ) -> Plan:
-    """A plan with all state below the rest where that can be had, also while it is paged out.
+    """A plan that reserves the bytes below all other tensors for the state, if there is one.
 
-    The evaluation needs room above the state in one piece. Where a plan has used the bytes of
-    state that was away, the next one gets a budget that is smaller by as much.
+    The evaluation needs the bytes above the state in one piece. Where a plan uses bytes of state that
+    is paged out, the budget is reduced by as many and the step is planned again.
     """
     budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
     plan = first = _plan(problem, options, on_progress)

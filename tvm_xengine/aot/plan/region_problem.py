@@ -24,16 +24,16 @@ STATE_ROLES = (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.STATISTIC)
 
 @dataclass(frozen=True)
 class Machine:
-    """What is planned for.
+    """The processor that a step is planned for.
 
     Attributes
     ----------
     platform
-        The regions that can be written, as devices; the first one is the fastest.
+        The writable regions, as devices; the first one is the fastest.
     bandwidth_gb_s
         Speed of access to each region that is slower than the processor.
     code
-        What TVM generates kernels for.
+        The TVM target of the kernels.
     """
 
     target: EmbeddedTarget
@@ -48,12 +48,12 @@ class Machine:
 
 
 def outside_views(lowered: LoweredStep, prefix: str) -> dict[str, OutsideView]:
-    """Where a function reads what is in no arena: batches, settings, and constants.
+    """The tensors that a function reads outside the arenas: batches, settings and constants.
 
     Parameters
     ----------
     prefix
-        Of the constants that lowering has lifted, which it numbers anew in each function.
+        For lifted constants, which lowering numbers from 0 in each function.
     """
     kinds = {
         Role.BATCH: Outside.CALLER,

@@ -56,14 +56,14 @@ _ALIGNMENT_BYTES = 64
 
 @dataclass(frozen=True)
 class LibraryOptions:
-    """What a library is made for.
+    """Options of a library export.
 
     Attributes
     ----------
     arena_bytes
         Memory that the step may take: state, batch and everything else.
     learning_rate
-        What the self-test trains with.
+        Learning rate of the self-test.
     """
 
     target: str
@@ -76,7 +76,7 @@ class LibraryOptions:
 
 @dataclass(frozen=True)
 class LibraryReport:
-    """What was written."""
+    """Report of a library export."""
 
     directory: Path
     library: Library
@@ -111,8 +111,8 @@ def export_library(
     target = embedded_target(options.target)
     if target.name.startswith("cortex"):
         raise InvalidPlatformError(
-            f"TVM's virtual machine needs an operating system, which {target.name} has not;"
-            " --format c needs none"
+            f"TVM's virtual machine needs an operating system, which {target.name} does not have;"
+            " use --format c"
         )
     linker = target.find_compiler()
     _check_state(training, options.arena_bytes)
@@ -171,7 +171,7 @@ def _check_state(training: TrainingStep, arena_bytes: int) -> None:
 
 
 def state_image(library: Library, training: TrainingStep) -> bytes:
-    """The leading bytes of the arena with the state that training starts from."""
+    """The leading bytes of the arena, with the initial state."""
     image = np.zeros(library.state_bytes, np.uint8)
     for name, view in library.state.items():
         value = np.ascontiguousarray(training.initial_state[name], view.dtype)

@@ -1,4 +1,4 @@
-"""Where everything lies in the arena of a library for TVM's virtual machine."""
+"""Arena layout of a library for TVM's virtual machine."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tvm_xengine.aot.vm_library.layout import Library
 
 
 def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
-    """The text of ``<name>_selftest.c``; its exit code is 0, or says what failed."""
+    """The text of ``<name>_selftest.c``; its exit code is 0 or the number of the failed check."""
     name, macro = library.name, library.name.upper()
     arrays = "\n".join(
         f"  {stored_type(e.dtype)} *const {e.c_name} = (void *)(arena + {macro}_IN_{e.c_name});"
