@@ -3,57 +3,67 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
-from rich.console import Console
+# What takes long to import is imported once interrupts are taken.
+from tvm_xengine.commands.interrupts import Interrupts, interruptible
 
-from tvm_xengine.commands.options import parse
-from tvm_xengine.errors import XEngineError
-from tvm_xengine.kernels.threads import share_cores
+_UNEXPECTED = 70
+"""Exit code of a fault of this program (``EX_SOFTWARE`` of sysexits.h)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 when it succeeded, 2 when its input was refused, 130 on Ctrl-C."""
-    request = parse(arguments)
-    share_cores()
-    console = Console()
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    """Run one command and return its exit code.
+
+    0 when it succeeded, 2 when its input was refused, 70 after a fault of this program, 130 and 143 when
+    SIGINT and SIGTERM ended it. Signals are taken only for the arguments of the process (None).
+    """
+    if arguments is not None:
+        return _run(arguments, Path(tempfile.gettempdir()))
+    reports = Path(tempfile.gettempdir())
+    with interruptible() as interrupts:
+        try:
+            code = _run(sys.argv[1:], reports)
+        except BaseException:
+            # Native code makes other exceptions of an interrupt that passes through it.
+            if interrupts.received is None:
+                raise
+        if interrupts.received is not None:
+            _end_interrupted(interrupts)
+        return code
+
+
+def _run(arguments: Sequence[str], reports: Path) -> int:
+    """Run one command; every failure is a sentence on stderr and an exit code."""
+    is_debugged = "--debug" in arguments
     try:
-        if request.command == "train":
-            from tvm_xengine.commands.train import run_train
+        from tvm_xengine.commands.dispatch import run_command
 
-            run_train(request, console)
-        elif request.command == "pareto":
-            from tvm_xengine.commands.pareto import run_pareto
-
-            run_pareto(request, console)
-        elif request.command == "tune":
-            from tvm_xengine.commands.tune import run_tune
-
-            run_tune(request, console)
-        elif request.costs_request is not None:
-            from tvm_xengine.commands.costs import run_costs
-
-            run_costs(request.costs_request, console)
-        elif request.command == "export":
-            from tvm_xengine.commands.export import run_export
-
-            run_export(request, console)
-        else:
-            from tvm_xengine.commands.plan import run_plan
-
-            run_plan(request, console)
-    except XEngineError as error:
-        errors.print(f"tvm-xengine: error: {error}")
-        return 2
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        errors.print(f"tvm-xengine: error:{where}: {error.strerror}")
-        return 2
+        run_command([argument for argument in arguments if argument != "--debug"])
     except KeyboardInterrupt:
-        errors.print("tvm-xengine: interrupted; what was measured is kept")
+        print("tvm-xengine: interrupted; what was measured is kept", file=sys.stderr)  # noqa: T201
         return 130
+    except BrokenPipeError:
+        return 128 + 13  # as a shell reports SIGPIPE: who read the output has left
+    except Exception as error:
+        from tvm_xengine.commands.failures import explained, reported
+
+        if is_debugged:
+            raise
+        known = explained(error)
+        sentence, code = (known, 2) if known else (reported(error, reports), _UNEXPECTED)
+        print(f"tvm-xengine: error: {sentence}", file=sys.stderr)  # noqa: T201
+        return code
     return 0
+
+
+def _end_interrupted(interrupts: Interrupts) -> None:
+    """Leave without the interpreter's own end, which waits for threads and native code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    interrupts.leave()
 
 
 if __name__ == "__main__":

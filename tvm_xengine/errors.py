@@ -17,6 +17,8 @@ XEngineError
 ├── LibraryError             a vendor's library is missing, or refuses what it is given
 ├── ExportError              a package cannot be written where it was asked for
 ├── MeasurementError         a kernel or link could not be measured
+├── InvalidInputError        a step is given other inputs than it was made for
+├── NotFiniteError           a training step made values that are not finite
 └── BoardLostError           a board behind RPC no longer answers
 """
 
@@ -89,6 +91,24 @@ class ExportError(XEngineError):
 
 class MeasurementError(XEngineError):
     """A kernel or link could not be measured."""
+
+
+class InvalidInputError(XEngineError, ValueError):
+    """A step is given other inputs than it was made for: names, shapes, types or values."""
+
+
+class NotFiniteError(XEngineError):
+    """A training step made values that are not finite; the state before it was restored.
+
+    Attributes
+    ----------
+    tensor
+        Name of the first input, result or state tensor that is not finite.
+    """
+
+    def __init__(self, message: str, tensor: str) -> None:
+        super().__init__(message)
+        self.tensor = tensor
 
 
 class BoardLostError(XEngineError):

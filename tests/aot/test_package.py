@@ -158,15 +158,73 @@ def test_it_trains_as_the_virtual_machine_does(report: ExportReport, tmp_path: P
             np.testing.assert_allclose(session.state(name), value, rtol=1e-5, atol=1e-7)
 
 
-def test_nan_guard_leaves_the_state_alone(report: ExportReport, tmp_path: Path) -> None:
-    session = Session(report, tmp_path, f"-D{report.package.macro}_NAN_GUARD=1")
+@pytest.fixture(scope="module")
+def guarded(report: ExportReport, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """A package as it is compiled without any macro."""
+    return Session(report, tmp_path_factory.mktemp("guarded"))
+
+
+_X, _LABELS = np.zeros((2, 16), np.float32), np.zeros(2, np.int64)
+_ENAN, _ERANGE, _EINVAL = -7, -9, -1
+
+
+@pytest.mark.parametrize(
+    ("x", "labels", "code"),
+    [
+        (np.full((2, 16), 3e38, np.float32), _LABELS, _ENAN),
+        (np.full((2, 16), np.nan, np.float32), _LABELS, _ENAN),
+        (np.where(np.arange(32).reshape(2, 16) == 31, np.inf, 0).astype("float32"), _LABELS, _ENAN),
+        (_X, np.array([0, 4]), _ERANGE),
+        (_X, np.array([-1, 0]), _ERANGE),
+        (_X, np.array([0, 2**40]), _ERANGE),
+    ],
+)
+def test_guards_leave_the_state_alone(
+    x: np.ndarray, labels: np.ndarray, code: int, guarded: Session
+) -> None:
+    guarded.init()
+    guarded.call("state_reset")
+    before = guarded.memory[: guarded.package.kept_bytes["sram"]].copy()
+    assert guarded.call("train_step", x, labels, None, None) == code
+    np.testing.assert_array_equal(guarded.memory[: len(before)], before)
+
+
+def test_a_label_that_the_loss_ignores_is_taken(guarded: Session) -> None:
+    guarded.init()
+    guarded.call("state_reset")
+    assert guarded.call("train_step", _X, np.array([-100, 1]), None, None) == 0
+
+
+def test_guards_can_be_switched_off(report: ExportReport, tmp_path: Path) -> None:
+    macro = report.package.macro
+    session = Session(report, tmp_path, f"-D{macro}_NAN_GUARD=0", f"-D{macro}_RANGE_GUARD=0")
     session.init()
     session.call("state_reset")
-    before = session.memory[: report.package.kept_bytes["sram"]].copy()
-    # A NaN would end in the ReLU: NaN > 0 does not hold.
-    x, labels = np.full((2, 16), 3e38, np.float32), np.zeros(2, np.int64)
-    assert session.call("train_step", x, labels, None, None) == -7
-    np.testing.assert_array_equal(session.memory[: len(before)], before)
+    bad = np.full((2, 16), np.nan, np.float32)
+    assert session.call("train_step", bad, np.array([0, 4]), None, None) == 0
+
+
+def test_results_in_the_arena_are_refused(guarded: Session) -> None:
+    guarded.init()
+    guarded.call("state_reset")
+    before = guarded.memory.copy()
+    last = len(guarded.memory) - 4
+    for start in (0, 64, last):
+        inside = guarded.memory[start : start + 4]
+        assert guarded.call("train_step", _X, _LABELS, inside, None) == _EINVAL
+        assert guarded.call("train_step", _X, _LABELS, None, inside) == _EINVAL
+    assert guarded.call("train_step", _X, _LABELS, guarded.ctx, None) == _EINVAL
+    np.testing.assert_array_equal(guarded.memory, before)
+
+
+def test_a_state_is_refused_after_a_refused_init(guarded: Session) -> None:
+    assert guarded.init() == 0
+    assert guarded.init(plan_hash=1) != 0
+    before = guarded.memory.copy()
+    assert guarded.call("state_reset") == _EINVAL
+    np.testing.assert_array_equal(guarded.memory, before)
+    assert guarded.init() == 0
+    assert guarded.call("state_reset") == 0
 
 
 def test_code_holds_no_heap_no_output_and_no_writable_global(

@@ -1,10 +1,8 @@
 """The command line as a user meets it: in a process of its own."""
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -154,22 +152,3 @@ def test_a_target_that_tvm_does_not_know_is_refused(tmp_path: Path, cache: Path)
     path = tmp_path / "p.toml"
     path.write_text(TWO_CPUS.replace("-mcpu=x86-64", "-mcpu=abacus"))
     assert "abacus" in refused("plan", "mlp", "--platform", str(path), cache=cache)
-
-
-def test_ctrl_c_while_measuring_keeps_what_was_measured(tmp_path: Path) -> None:
-    cache = tmp_path / "measurements.jsonl"
-    command = [sys.executable, "-m", "tvm_xengine", "plan", "resnet8", "--costs", "measured"]
-    command += ["--cache", str(cache)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if cache.exists() and "compute_us" in cache.read_text():
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "Traceback" not in errors
-    rows = [json.loads(line) for line in cache.read_text().splitlines()]
-    measured = [row for row in rows if "compute_us" in row]
-    assert 0 < len(measured) < 3 * 2 * 50  # some, but not three rounds of all kernels

@@ -122,8 +122,10 @@ def test_valgrind_finds_no_access_to_freed_memory(tmp_path: Path) -> None:
         command,
         capture_output=True,
         text=True,
-        timeout=550,
+        timeout=1500,
         env={"PYTHONMALLOC": "malloc", "PYTHONPATH": ":".join(sys.path), "TVM_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert "Invalid" not in log.read_text()
+    # Of a reference to freed memory valgrind tells where it was freed; the dynamic loader's strings,
+    # which it reads in words, are the only other thing it complains about here.
+    assert "free'd" not in log.read_text()

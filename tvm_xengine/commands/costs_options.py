@@ -124,7 +124,7 @@ def _collect(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--networks", nargs="+", metavar="NAME", help="of the zoo, or random")
     verb.add_argument("--rounds", type=_positive, default=3, help="moments (3)")
-    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--seed", type=seed, default=0)
 
 
 def _refresh(verb: argparse.ArgumentParser) -> None:
@@ -153,7 +153,7 @@ def _measure(verb: argparse.ArgumentParser) -> None:
 def _train(verb: argparse.ArgumentParser) -> None:
     _add_dataset(verb)
     verb.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
-    verb.add_argument("--seed", type=int, default=0)
+    verb.add_argument("--seed", type=seed, default=0)
 
 
 def _eval(verb: argparse.ArgumentParser) -> None:
@@ -244,4 +244,15 @@ def _whole(text: str, least: int) -> int:
         raise argparse.ArgumentTypeError(
             f"expected a whole number of at least {least}, got {text!r}"
         )
+    return value
+
+
+def seed(text: str) -> int:
+    """The seed that `text` is; the state of a network's random numbers holds 31 bits of it."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"expected a seed from 0 to 2^31 - 1, got {text[:40]!r}")
     return value

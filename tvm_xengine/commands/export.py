@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
@@ -201,9 +202,10 @@ def _print(report: ExportReport, console: Console) -> None:
 
 def _check(report: ExportReport, console: Console) -> None:
     directory, package = report.directory, report.package
-    program = Path(directory) / f"{package.name}_selftest"
-    build_program(directory, package, selftest_build(directory, package), program)
-    done = run_program(program, package.target)
+    with TemporaryDirectory() as folder:
+        program = Path(folder) / f"{package.name}_selftest"
+        build_program(directory, package, selftest_build(directory, package), program)
+        done = run_program(program, package.target)
     if done.returncode:
         raise ExportError(
             f"the self-test of {directory} failed with code {done.returncode}; its first lines say"

@@ -11,6 +11,7 @@ from tvm_xengine.commands.costs_options import (
     CostsRequest,
     add_costs_arguments,
     costs_request,
+    seed,
 )
 from tvm_xengine.commands.export_options import (
     ExportRequest,
@@ -22,6 +23,9 @@ from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.solve import SOLVERS
+
+_NO_COUNT = 2**31
+"""Steps, batches and sizes are 32-bit numbers in kernels."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class Request:
         Folder of tuned schedules; None means our rules alone.
     trials
         How many schedules `tune` tries.
+    guard
+        Whether training stops at values that are not finite.
     """
 
     command: str
@@ -112,6 +118,7 @@ class Request:
     costs_request: CostsRequest | None = None
     database: Path | None = None
     trials: int = 0
+    guard: bool = True
 
 
 def parse(arguments: Sequence[str] | None) -> Request:
@@ -154,6 +161,11 @@ def parse(arguments: Sequence[str] | None) -> Request:
     pareto.add_argument("--plot", type=Path, metavar="FILE", help="draw the front (.svg, .png)")
     train.add_argument("--steps", type=_positive_int, default=600, help="training steps (600)")
     train.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
+    train.add_argument(
+        "--no-guard",
+        action="store_true",
+        help="train on when values are not finite (default: stop, and restore the step before)",
+    )
     costs = commands.add_parser("costs", help="measure kernels, learn from them, judge that")
     add_costs_arguments(costs)
     options = parser.parse_args(arguments)
@@ -188,6 +200,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         costs=CostChoice(getattr(options, "costs", CostChoice.MEASURED.value)),
         export=export_request(options) if options.command == "export" else None,
         database=getattr(options, "database", None),
+        guard=not getattr(options, "no_guard", False),
     )
 
 
@@ -299,7 +312,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="draw the weights of a file at random, where it holds none worth keeping",
     )
-    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--seed", type=seed, default=0)
 
 
 def _add_solver(command: argparse.ArgumentParser) -> None:
@@ -311,7 +324,7 @@ def _add_solver(command: argparse.ArgumentParser) -> None:
         "--time-limit", type=_positive_float, metavar="S", default=60.0, help="seconds (60)"
     )
     command.add_argument(
-        "--gap", type=_ratio, default=0.0, help="stop at this relative gap (0: prove it)"
+        "--gap", type=_gap, default=0.0, help="stop at this relative gap (0: prove it)"
     )
 
 
@@ -353,8 +366,10 @@ def _positive_int(text: str) -> int:
         value = int(text)
     except ValueError:
         value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    if not 1 <= value < _NO_COUNT:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from 1 to 2^31 - 1, got {text[:40]!r}"
+        )
     return value
 
 
@@ -369,6 +384,15 @@ def _ratio(text: str) -> float:
     value = _number(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
+    return value
+
+
+def _gap(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a relative gap of at least 0 and below 1, got {text!r}"
+        )
     return value
 
 

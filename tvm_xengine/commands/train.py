@@ -55,6 +55,7 @@ def run_train(request: Request, console: Console) -> None:
             batches,
             request.steps,
             reference=keep_all,
+            guard=request.guard,
             on_step=lambda done, loss: advance(done, request.steps, f"loss {loss:.4f}"),
         )
     run = RunSummary(

@@ -21,6 +21,7 @@ from tvm_xengine.relax_ir.extract import Extraction, extract_graph
 from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.value_range import ValueRange
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class LoweredStep:
         outputs = self.extraction.graph.outputs
         names = StepSignature.read(self.mod[self.func_name]).results or outputs
         return dict(zip(names, outputs, strict=True))
+
+    @property
+    def ranges(self) -> Mapping[str, ValueRange]:
+        """Allowed values of integer inputs, by name."""
+        return StepSignature.read(self.mod[self.func_name]).ranges
 
     @property
     def constants(self) -> Mapping[str, Array]:

@@ -69,9 +69,12 @@ class AppendOnlyFile:
         line = json.dumps(row) + "\n"
         if not self._ends_in_newline:
             line = "\n" + line
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:  # a full disk is reported without a name
+            raise type(error)(error.errno, error.strerror, str(self.path)) from error
         self._ends_in_newline = True
 
 

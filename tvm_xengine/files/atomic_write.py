@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
 from pathlib import Path
+
+from tvm_xengine.files.temporary import unfinished
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -13,13 +15,32 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """The same for bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    """The same for bytes.
+
+    A new file has the mode that the umask gives, an existing one keeps its own; a symbolic link is
+    followed; what is no regular file (a pipe, ``/dev/stdout``) is written to directly.
+
+    Raises
+    ------
+    OSError
+        With the name of the file, also where the system does not give it (no space left).
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
+        _write(path.resolve(), content)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise type(error)(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with unfinished(path) as temporary:
+        with temporary.open("xb") as file:
             file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        if path.exists():
+            shutil.copymode(path, temporary)
+        temporary.replace(path)

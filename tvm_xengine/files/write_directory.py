@@ -1,27 +1,47 @@
-"""A directory that is there whole or not at all."""
+"""A directory that is there whole or not at all, and that replaces nothing but one of its kind."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tvm_xengine.errors import ExportError
+from tvm_xengine.files.temporary import unfinished
+
+MANIFEST = ".tvm-xengine-files.json"
+"""Lists every file that was written into a directory, with the SHA-256 of its content."""
+
+_SCHEMA = 1
+_MOST_BYTES = 1 << 24
+"""A larger manifest is none of ours: it would list over a hundred thousand files."""
+_MOST_NAMED = 3
 
 
 def check_free(directory: Path, *, force: bool) -> None:
     """Refuse a directory that exists, unless it may be replaced.
 
+    Only what `write_directory` has written may be: a directory in which every file is in its manifest,
+    as it was written. An empty directory is free.
+
     Raises
     ------
     ExportError
-        If it exists and `force` is false, or is no directory.
+        If it exists and `force` is false, is no directory, or holds anything else.
     """
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise ExportError(f"{directory} is there and is no directory; choose another one")
-    if directory.exists() and not force:
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not force:
         raise ExportError(f"{directory} exists; give --force to replace it")
+    if others := _foreign(directory):
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        raise ExportError(
+            f"--force replaces only what tvm-xengine wrote, and {directory} also holds"
+            f" {', '.join(others[:_MOST_NAMED])}{more}; move that away, or choose another directory"
+        )
 
 
 def write_directory(directory: Path, write: Callable[[Path], None], *, force: bool = False) -> None:
@@ -34,18 +54,60 @@ def write_directory(directory: Path, write: Callable[[Path], None], *, force: bo
     """
     check_free(directory, force=force)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
-    try:
+    with unfinished(directory) as temporary:
+        temporary.mkdir()
         write(temporary)
-        temporary.chmod(0o755)
+        document = {"schema": _SCHEMA, "sha256": _digests(temporary)}
+        (temporary / MANIFEST).write_text(json.dumps(document, indent=1), encoding="utf-8")
         check_free(directory, force=force)
-        if directory.exists():
-            old = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.old."))
-            directory.replace(old)
-            temporary.replace(directory)
-            shutil.rmtree(old)
-        else:
-            temporary.replace(directory)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        with unfinished(directory) as old:
+            if directory.exists():
+                directory.replace(old)
+            try:
+                temporary.replace(directory)
+            except BaseException:
+                if old.exists():
+                    old.replace(directory)
+                raise
+
+
+def _foreign(directory: Path) -> list[str]:
+    """What lies in a directory and was not written by `write_directory`, or was changed since."""
+    known = _manifest(directory / MANIFEST)
+    if known is None:
+        return [path.name for path in sorted(directory.iterdir())]
+    folders = {str(parent) for name in known for parent in Path(name).parents}
+    others = []
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if name == MANIFEST or (path.is_dir() and not path.is_symlink() and name in folders):
+            continue
+        if path.is_symlink() or not path.is_file() or known.get(name) != _digest(path):
+            others.append(name)
+    return others
+
+
+def _manifest(path: Path) -> Mapping[str, str] | None:
+    """The digests that a manifest lists; None where it is missing or is none of ours."""
+    try:
+        if path.is_symlink() or path.stat().st_size > _MOST_BYTES:
+            return None
+        document = json.loads(path.read_bytes())
+        digests = document["sha256"] if document["schema"] == _SCHEMA else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(digests, dict):
+        return None
+    return {str(name): str(digest) for name, digest in digests.items()}
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    return {
+        path.relative_to(directory).as_posix(): _digest(path)
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError, NoScheduleError
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.graph import MAX_BYTES
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
@@ -246,7 +247,8 @@ def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:
             alone, schedule = keep_everything(problem, device.name)
             arena_bytes = plan_arenas(alone, schedule).arena_bytes[device.name]
             rest_bytes = arena_bytes - resident_bytes
-            budgets[device.name] = resident_bytes + int(ratio * rest_bytes)
+            wanted_bytes = resident_bytes + ratio * rest_bytes
+            budgets[device.name] = int(min(wanted_bytes, MAX_BYTES))
     return budgets
 
 

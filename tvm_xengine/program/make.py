@@ -20,6 +20,7 @@ from tvm_xengine.program.step_program import (
 from tvm_xengine.scheduling.arena.plan import ArenaPlan
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
+from tvm_xengine.scheduling.value_range import ValueRange
 
 
 class PreparedKernel(Protocol):
@@ -44,6 +45,10 @@ class KernelsOfStep(Protocol):
     @property
     def results(self) -> Mapping[str, str]:
         """For each named result, the tensor that holds it."""
+
+    @property
+    def ranges(self) -> Mapping[str, ValueRange]:
+        """Allowed values of integer inputs, by name."""
 
     def kernel(self, op: str, device: str) -> PreparedKernel:
         """The kernel of an op on a device."""
@@ -133,6 +138,8 @@ class _Maker:
             arena_bytes={
                 name: self.start[name] + size for name, size in self.arenas.arena_bytes.items()
             },
+            updated=tuple(self.graph.updated_by),
+            ranges=self.step.ranges,
         )
 
     def _run(self, position: int, step: Compute, is_repeat: bool) -> KernelRun:

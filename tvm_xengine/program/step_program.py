@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.sizes import tensor_bytes
+from tvm_xengine.scheduling.value_range import ValueRange
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,10 @@ class StepInterface:
         Place of each result when the step has ended.
     arena_bytes
         Size of each device's arena.
+    updated
+        State tensors that the step overwrites.
+    ranges
+        Allowed values of integer inputs, by name.
     """
 
     inputs: Mapping[str, ArenaView]
@@ -137,6 +142,8 @@ class StepInterface:
     roles: Mapping[str, Role]
     results: Mapping[str, Operand]
     arena_bytes: Mapping[str, int]
+    updated: tuple[str, ...] = ()
+    ranges: Mapping[str, ValueRange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.value_range import ValueRange
 
 TRAIN_STEP = "train_step"
 
@@ -19,6 +21,7 @@ _ROLES = "tvm_xengine.roles"
 _NUM_RESULTS = "tvm_xengine.num_results"
 _RESULTS = "tvm_xengine.results"
 _UPDATES = "tvm_xengine.updates"
+_RANGES = "tvm_xengine.ranges"
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,15 @@ class StepSignature:
         Names of the leading results; None where the function's own tensors name them.
     updates
         For each further result, the position of the parameter that it replaces.
+    ranges
+        Allowed values of integer inputs, by name: class labels, indices into a table.
     """
 
     roles: tuple[Role, ...]
     num_results: int
     results: tuple[str, ...] | None = None
     updates: tuple[int, ...] = ()
+    ranges: Mapping[str, ValueRange] = field(default_factory=dict)
 
     @classmethod
     def read(cls, func: relax.Function) -> StepSignature:
@@ -69,7 +75,11 @@ class StepSignature:
                 f"{_UPDATES} names {len(updates)} states, but {returned - num_results} are returned"
             )
         results = tuple(map(str, attrs[_RESULTS])) if _RESULTS in attrs else None
-        return cls((*roles, *added), num_results, results, updates)
+        ranges = {
+            str(name): ValueRange(int(row[0]), int(row[1]), tuple(map(int, row[2:])))
+            for name, row in attrs.get(_RANGES, {}).items()
+        }
+        return cls((*roles, *added), num_results, results, updates, ranges)
 
     def write(self, func: relax.Function) -> relax.Function:
         """`func` with attributes that state this signature."""
@@ -80,4 +90,9 @@ class StepSignature:
         }
         if self.results is not None:
             attrs[_RESULTS] = list(self.results)
+        if self.ranges:
+            attrs[_RANGES] = {
+                name: [allowed.low, allowed.high, *allowed.besides]
+                for name, allowed in self.ranges.items()
+            }
         return func.with_attrs(attrs)

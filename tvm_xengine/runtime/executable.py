@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,8 +10,10 @@ import tvm
 from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
+from tvm_xengine.errors import InvalidInputError
 from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
+from tvm_xengine.runtime.inputs import checked_inputs
 from tvm_xengine.runtime.storage import POISON, Arena, allocate_arenas
 from tvm_xengine.runtime.vm_function import VmFunction, emit_vm_function
 from tvm_xengine.scheduling.graph import Role
@@ -80,22 +82,33 @@ class StepExecutable:
 
         Raises
         ------
-        ValueError
-            If a name is not an input, or an array has another shape.
+        InvalidInputError
+            If a name is not an input, or an array has another shape, type or range; nothing was
+            written then.
         """
-        for name, array in arrays.items():
-            if name not in self._tensors:
-                raise ValueError(f"expected one of {sorted(self._tensors)}, got {name!r}")
-            view = self.interface.inputs[name]
-            values = np.asarray(array, dtype=view.dtype, order="C")
-            if values.shape != view.shape:
-                raise ValueError(f"{name} must have shape {view.shape}, got {values.shape}")
+        for name, values in checked_inputs(self.interface, arrays).items():
             self._tensors[name].copyfrom(values)
 
-    def read_state(self) -> dict[str, NDArray[np.generic]]:
-        """A copy of every persistent tensor."""
-        roles = [role for role in Role if role.is_persistent]
-        return {name: self._tensors[name].numpy() for name in self.names(*roles)}
+    def check(self, batch: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
+        """All inputs of a step that are not state, in the types that the step reads.
+
+        Raises
+        ------
+        InvalidInputError
+            If one is missing, is state, or has another shape, type or range.
+        """
+        needed = self.names(Role.BATCH, Role.HYPER)
+        if others := [name for name in batch if name not in needed]:
+            raise InvalidInputError(
+                f"expected the inputs {list(needed)}, got {others[0]!r} besides; `write` sets state"
+            )
+        return checked_inputs(self.interface, batch, required=needed)
+
+    def read_state(self, names: Iterable[str] | None = None) -> dict[str, NDArray[np.generic]]:
+        """A copy of every persistent tensor, or of those in `names`."""
+        if names is None:
+            names = self.names(*(role for role in Role if role.is_persistent))
+        return {name: self._tensors[name].numpy() for name in names}
 
     def poison(self, byte: int = POISON) -> None:
         """Overwrite everything but the state, to show that nothing stale is read."""
@@ -120,8 +133,15 @@ class StepExecutable:
                 wait()
 
     def step(self, batch: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
-        """Write a batch (and hyper parameters), run the step, and return its results."""
-        self.write(batch)
+        """Write a batch (and hyper parameters), run the step, and return its results.
+
+        Raises
+        ------
+        InvalidInputError
+            If an input is missing or superfluous, or has another shape, type or range; nothing
+            was written then.
+        """
+        self.write(self.check(batch))
         self.run()
         return self.read_results()
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.scheduling.graph import Role
 
 Array = NDArray[np.generic]
@@ -74,6 +75,7 @@ def train(
     steps: int,
     *,
     reference: StepExecutable | None = None,
+    guard: bool = True,
     on_step: Callable[[int, float], None] | None = None,
 ) -> tuple[Trace, Comparison | None]:
     """Train for `steps` steps; each one is also taken by `reference`, from the same state.
@@ -91,6 +93,9 @@ def train(
     ----------
     batches
         Yields the batch and hyper inputs of a step by name.
+    guard
+        Whether a step that makes values that are not finite is undone and ends the training, at
+        the cost that `FiniteGuard` states.
     on_step
         Called with the number of finished steps and the loss.
 
@@ -98,6 +103,13 @@ def train(
     -------
     trace, comparison
         The comparison is None without a reference.
+
+    Raises
+    ------
+    InvalidInputError
+        If a batch is not what the step reads; the state is that of the last step.
+    NotFiniteError
+        If the guard stopped a step; the executable holds the state before it.
     """
     losses: list[float] = []
     step_us: list[float] = []
@@ -107,14 +119,21 @@ def train(
     executable.write(initial_state)
     if reference is not None:
         reference.poison()
+    transaction = FiniteGuard(executable) if guard else None
     for done in range(1, steps + 1):
         batch = next(batches)
         before = executable.read_state() if reference is not None else {}
-        step_us.append(_timed_step(executable, batch))
-        losses.append(float(executable.read_results()["loss"]))
+        if transaction is None:
+            executable.write(executable.check(batch))
+        else:
+            transaction.write(batch)
+        step_us.append(_timed_run(executable))
+        results = executable.read_results() if transaction is None else transaction.settle()
+        losses.append(float(results["loss"]))
         if reference is not None:
             reference.write(before)
-            reference_us.append(_timed_step(reference, batch))
+            reference.write(batch)
+            reference_us.append(_timed_run(reference))
             mine, other = _comparable(executable), _comparable(reference)
             is_identical = is_identical and all(
                 mine[name].tobytes() == other[name].tobytes() for name in mine
@@ -147,9 +166,8 @@ def _norm(tensors: Sequence[Array]) -> float:
     return float(np.sqrt(sum(float(np.sum(np.square(t.astype(np.float64)))) for t in tensors)))
 
 
-def _timed_step(executable: StepExecutable, batch: Mapping[str, Array]) -> float:
-    """Run one step; its wall clock in microseconds, without copying the batch in."""
-    executable.write(batch)
+def _timed_run(executable: StepExecutable) -> float:
+    """Run one step on the batch that was written; its wall clock in microseconds."""
     start = time.perf_counter()
     executable.run()
     return (time.perf_counter() - start) * 1e6

@@ -11,6 +11,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.files.read_text import read_text
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.sizes import parse_bytes
 
@@ -54,14 +55,15 @@ def read_platform(path: str | Path) -> Platform:
     """
     path = Path(path)
     try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
+        document = tomlkit.parse(read_text(path)).unwrap()
     except OSError as error:
         raise InvalidPlatformError(f"cannot read platform file {path}: {error.strerror}") from error
-    except (TOMLKitError, UnicodeDecodeError) as error:
+    except (TOMLKitError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        # tomlkit passes some faults of a text on as errors of its own code.
         raise InvalidPlatformError(f"{path} is not valid TOML: {error}") from error
     try:
         return _platform_from_document(document)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InvalidPlatformError(f"{path}: {error}") from error
 
 
@@ -103,7 +105,7 @@ def _platform_from_document(document: Mapping[str, object]) -> Platform:
     for position, table in enumerate(_tables(document, "link")):
         links.extend(_links_from_table(f"link {position + 1}", table))
     alignment = document.get("alignment_bytes", 64)
-    if not isinstance(alignment, int):
+    if not isinstance(alignment, int) or isinstance(alignment, bool):
         raise ValueError(f"alignment_bytes must be an integer, got {alignment!r}")
     return Platform(
         devices=tuple(
@@ -163,7 +165,10 @@ def _links_from_table(where: str, table: Mapping[str, object]) -> list[Link]:
         energy_nj_per_byte=_number(where, table, "energy_nj_per_byte", 0.0),
         energy_uj_per_copy=_number(where, table, "energy_uj_per_copy", 0.0),
     )
-    if table.get("both_ways", False):
+    both_ways = table.get("both_ways", False)
+    if not isinstance(both_ways, bool):
+        raise ValueError(f"{where}: both_ways must be true or false, got {both_ways!r}")
+    if both_ways:
         return [link, replace(link, src=dst, dst=src)]
     return [link]
 

@@ -9,14 +9,18 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.scheduling.graph import MAX_BYTES, Op, OpGraph, Role, Tensor
+from tvm_xengine.files.read_text import parse_json, read_text
+from tvm_xengine.files.typed import typed, typed_value
+from tvm_xengine.scheduling.graph import MAX_BYTES, Op, OpGraph, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 SCHEMA = 1
+
+_Row = TypeVar("_Row")
 
 
 class CostSource(Enum):
@@ -218,8 +222,8 @@ def problem_from_json(text: str) -> Problem:
         If the text is not JSON, is of another schema, or describes no valid problem.
     """
     try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
+        document = parse_json(text)
+    except ValueError as error:
         raise InvalidProblemError(f"the problem is not valid JSON: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
@@ -227,29 +231,25 @@ def problem_from_json(text: str) -> Problem:
     try:
         return Problem(
             graph=OpGraph(
-                tensors=tuple(
-                    Tensor(**{**t, "role": Role(t["role"]), "shape": tuple(t["shape"])})
-                    for t in document["tensors"]
-                ),
-                ops=tuple(_op_from_json(op) for op in document["ops"]),
-                outputs=tuple(document["outputs"]),
+                tensors=_rows(Tensor, document["tensors"]),
+                ops=_rows(Op, document["ops"]),
+                outputs=typed_value(tuple[str, ...], document["outputs"]),
             ),
             platform=Platform(
-                devices=tuple(
-                    Device(**{**d, "kernels": tuple(d["kernels"])}) for d in document["devices"]
-                ),
-                links=tuple(Link(**link) for link in document["links"]),
-                **document["platform"],
+                devices=_rows(Device, document["devices"]),
+                links=_rows(Link, document["links"]),
+                home=typed_value(str, document["platform"]["home"]),
+                alignment_bytes=typed_value(int, document["platform"]["alignment_bytes"]),
             ),
             costs={
                 op: {device: _cost_from_json(cost) for device, cost in costs.items()}
                 for op, costs in document["costs"].items()
             },
-            home=document["home"],
+            home={name: typed_value(str, device) for name, device in document["home"].items()},
         )
     except KeyError as error:
         raise InvalidProblemError(f"the problem lacks the key {error}") from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidProblemError(f"the problem is malformed: {error}") from error
 
 
@@ -261,29 +261,30 @@ def _cost_to_json(cost: OpCost) -> dict[str, float | int | str | None]:
 
 
 def _cost_from_json(document: Mapping[str, Any]) -> OpCost:
-    fields = {**document, "source": CostSource(document["source"])}
+    fields = dict(document)
     lo_us, hi_us = fields.pop("lo_us", None), fields.pop("hi_us", None)
     if (lo_us is None) != (hi_us is None):
         raise ValueError("expected both lo_us and hi_us of a cost, or neither")
-    return OpCost(**fields, interval_us=None if lo_us is None else (lo_us, hi_us))
+    return typed(OpCost, {**fields, "interval_us": None if lo_us is None else [lo_us, hi_us]})
+
+
+def _rows(cls: type[_Row], rows: object) -> tuple[_Row, ...]:
+    if not isinstance(rows, list):
+        raise TypeError(f"expected a list of {cls.__name__}, got {type(rows).__name__}")
+    return tuple(typed(cls, row) for row in rows)
 
 
 def read_problem(path: str | Path) -> Problem:
     """The problem in the JSON file at `path`; errors as in `problem_from_json`."""
     try:
-        return problem_from_json(Path(path).read_text(encoding="utf-8"))
+        text = read_text(Path(path))
     except OSError as error:
         raise InvalidProblemError(f"cannot read problem file {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidProblemError(f"{path} is no problem file: {error}") from error
+    return problem_from_json(text)
 
 
 def write_problem(problem: Problem, path: str | Path) -> None:
     """Write `problem` as JSON; an existing file is replaced only when all is written."""
     write_atomically(Path(path), problem_to_json(problem))
-
-
-def _op_from_json(op: Mapping[str, object]) -> Op:
-    fields = dict(op)
-    for key in ("inputs", "outputs"):
-        fields[key] = tuple(fields[key])  # type: ignore[arg-type]
-    fields["updates"] = tuple((output, state) for output, state in fields["updates"])  # type: ignore[attr-defined]
-    return Op(**fields)  # type: ignore[arg-type]

@@ -9,7 +9,10 @@ from pathlib import Path
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.files.read_text import parse_json, read_text
 from tvm_xengine.scheduling.problem import Problem
+
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -148,14 +151,19 @@ def schedule_to_json(schedule: Schedule) -> str:
                 rows.append(["transfer", tensor, src, dst])
             case Free(tensor, device):
                 rows.append(["free", tensor, device])
-    return json.dumps({"schema": 1, "steps": rows}, indent=0)
+    return json.dumps({"schema": SCHEMA, "steps": rows}, indent=0)
 
 
 def schedule_from_json(text: str) -> Schedule:
     """The schedule that `text` describes; `InvalidScheduleError` says what is wrong with it."""
     kinds = {"compute": (Compute, 3), "transfer": (Transfer, 4), "free": (Free, 3)}
     try:
-        document = json.loads(text)
+        document = parse_json(text)
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            found = (
+                document.get("schema") if isinstance(document, dict) else type(document).__name__
+            )
+            raise InvalidScheduleError(f"expected a schedule of schema {SCHEMA}, found {found!r}")
         rows = document["steps"]
         steps: list[Step] = []
         for row in rows:
@@ -163,7 +171,7 @@ def schedule_from_json(text: str) -> Schedule:
             if len(row) != length or not all(isinstance(field, str) for field in row):
                 raise InvalidScheduleError(f"expected {length} strings for a {row[0]}, got {row}")
             steps.append(make(*row[1:]))
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise InvalidScheduleError(f"the schedule is not valid JSON: {error}") from error
     except (KeyError, TypeError, IndexError) as error:
         raise InvalidScheduleError(
@@ -171,6 +179,17 @@ def schedule_from_json(text: str) -> Schedule:
             f" ({type(error).__name__}: {error})"
         ) from error
     return Schedule(tuple(steps))
+
+
+def read_schedule(path: str | Path) -> Schedule:
+    """The schedule in the JSON file at `path`; errors as in `schedule_from_json`."""
+    try:
+        text = read_text(Path(path))
+    except OSError as error:
+        raise InvalidScheduleError(f"cannot read schedule file {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidScheduleError(f"{path} is no schedule file: {error}") from error
+    return schedule_from_json(text)
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:

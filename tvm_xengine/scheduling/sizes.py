@@ -16,6 +16,9 @@ _UNITS = {
     "mib": 2**20,
     "gib": 2**30,
 }
+_NO_MEMORY_BYTES = 2**53
+"""Beyond it not every whole number is a float, and no machine has so much memory."""
+
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
@@ -25,16 +28,21 @@ def parse_bytes(text: str | int) -> int:
     Raises
     ------
     ValueError
-        If `text` is not a non-negative number with an optional unit.
+        If `text` is not a non-negative number below 2^53 with an optional unit.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
             raise ValueError(f"expected a size of at least 0 bytes, got {text}")
+        if text >= _NO_MEMORY_BYTES:
+            raise ValueError("expected a size below 2^53 bytes")
         return text
     match = _PATTERN.fullmatch(str(text))
     if match is None or match.group(2).lower() not in _UNITS:
         raise ValueError(f"expected a size such as 4096, 192KiB, 2MiB or 1.5GB, got {str(text)!r}")
-    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+    size_bytes = float(match.group(1)) * _UNITS[match.group(2).lower()]
+    if not size_bytes < _NO_MEMORY_BYTES:
+        raise ValueError(f"expected a size below 2^53 bytes, got {str(text)[:20]!r}")
+    return int(size_bytes)
 
 
 def format_bytes(size_bytes: int) -> str:

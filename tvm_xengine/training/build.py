@@ -15,10 +15,12 @@ from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array, is_static
-from tvm_xengine.training.assembly import SEED, Assembly
+from tvm_xengine.scheduling.value_range import ValueRange
+from tvm_xengine.training.assembly import LABELS, SEED, Assembly
 from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.input_ranges import index_ranges
 from tvm_xengine.training.losses import Loss
 from tvm_xengine.training.optimizers import Optimizer
 from tvm_xengine.training.precision import in_mixed_precision
@@ -115,9 +117,17 @@ def assemble_step(
         num_results=len(results),
         results=tuple(results),
         updates=tuple(order.index(old) for old, _ in replaced),
+        ranges=_value_ranges(source, num_inputs, recipe),
     )
     mod[TRAIN_STEP] = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
     return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod)
+
+
+def _value_ranges(source: ForwardOps, num_inputs: int, recipe: Recipe) -> dict[str, ValueRange]:
+    """Which values the inputs and labels of the step may have."""
+    ranges = index_ranges(source, source.params[:num_inputs])
+    labels = recipe.loss.labels_range(source.outputs[0].ty)
+    return ranges if labels is None else {**ranges, LABELS: labels}
 
 
 def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:

@@ -24,8 +24,10 @@ from tvm_xengine.kernels.te.losses.loss import (
 )
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.scheduling.value_range import ValueRange
 from tvm_xengine.training.differentiate import emit_forward
 from tvm_xengine.training.emitter import Emitter, Kernel, Option, dtype_of, shape_of
+from tvm_xengine.training.input_ranges import index_ranges
 from tvm_xengine.training.simplify import simplified
 
 
@@ -52,6 +54,10 @@ class Loss(Protocol):
         """The type of the labels that go with a prediction."""
         ...
 
+    def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
+        """The values that labels may have; None where the loss takes any."""
+        ...
+
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
         """Emit the loss, and offer its gradient."""
         ...
@@ -68,7 +74,8 @@ class CrossEntropy:
     label_smoothing
         Share of the target that is spread evenly over all classes.
     ignore_index
-        Label that does not count. Any other one outside 0 .. classes - 1 makes the loss NaN.
+        Label that does not count. Any other one outside 0 .. classes - 1 is refused by the step's
+        executables; in the kernels it makes the loss NaN.
     class_weights
         How much each class counts; None counts all the same.
     """
@@ -95,6 +102,10 @@ class CrossEntropy:
                 f"the model returns {shape[axis]} classes"
             )
         return relax.TensorType(shape[:axis] + shape[axis + 1 :], "int64")
+
+    def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
+        classes = static_shape(prediction)[self._axis(prediction.ndim)]
+        return ValueRange(0, classes - 1, (self.ignore_index,))
 
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
         options: dict[str, Option] = {
@@ -137,6 +148,9 @@ class _PointwiseLoss:
     def labels_type(self, prediction: relax.TensorType) -> relax.TensorType:
         return relax.TensorType(prediction.shape, prediction.dtype)
 
+    def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
+        return None
+
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
         loss = emitter.call(self.forward, [prediction, labels], "loss")
         return EmittedLoss(
@@ -163,6 +177,9 @@ class Dice:
 
     def labels_type(self, prediction: relax.TensorType) -> relax.TensorType:
         return CrossEntropy().labels_type(prediction)
+
+    def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
+        return ValueRange(0, static_shape(prediction)[1] - 1)
 
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
         loss, probabilities, above, below = emitter.call_many(
@@ -203,6 +220,10 @@ class FunctionLoss:
                 f"the loss expects a prediction {expected}, the model returns {prediction}"
             )
         return self.function.params[1].ty
+
+    def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
+        labels = self.function.params[1]
+        return index_ranges(read_forward_ops(self.function).live(), [labels]).get(labels.name)
 
     def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
         source = simplified(read_forward_ops(self.function).live())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_xengine.aot.emit_c.guards import input_guard, loss_guard, range_guard
 from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.emit_c.types_in_c import float_literal, stored_type
 from tvm_xengine.aot.package.checkpoint import checkpoint_functions
-from tvm_xengine.aot.package.contents import Package, arguments_of
+from tvm_xengine.aot.package.contents import Package, arguments_of, inputs_of
 from tvm_xengine.program.step_program import (
     ArenaView,
     KernelRun,
@@ -97,6 +98,7 @@ def _init(package: Package) -> str:
         f"{init_prototype(package)} {{",
         f"  if (!ctx) return {macro}_EINVAL;",
         "  ctx->ready = 0;",
+        *(f"  ctx->region[{position}] = NULL;" for position in range(len(names))),
     ]
     lines.append(f"  if (plan_hash != {macro}_PLAN_HASH) return {macro}_EPLAN;")
     for name in names:
@@ -160,6 +162,13 @@ static int32_t check_input(const {package.name}_ctx *ctx, const void *data, size
   if ((uintptr_t)data % align) return {macro}_EALIGN;
 {checks}
   return {macro}_OK;
+}}
+
+/* A result may be missing; it must lie outside the regions and the context. */
+static int32_t check_result(const {package.name}_ctx *ctx, const void *data, size_t bytes) {{
+  if (!data) return {macro}_OK;
+  if (overlap(data, bytes, ctx, sizeof *ctx)) return {macro}_EINVAL;
+  return check_input(ctx, data, bytes, 1);
 }}"""
 
 
@@ -175,6 +184,16 @@ def _function(package: Package, function: str, program: StepProgram, purpose: st
             f"  {{ int32_t status = check_input(ctx, {view.name}, {view.size_bytes}u, {align});"
             f" if (status) return status; }}"
         )
+    for result, place in program.interface.results.items():
+        lines.append(
+            f"  {{ int32_t status = check_result(ctx, {_result_name(result, program)},"
+            f" {place.size_bytes}u); if (status) return status; }}"
+        )
+    for name, view in inputs_of(program).items():
+        if (allowed := program.interface.ranges.get(name)) is not None:
+            lines += range_guard(package, view, allowed)
+        elif trains and view.dtype == "float32":
+            lines += input_guard(package, view)
     body = _calls(package, program, trains)
     text = "\n".join(body)
     for position, name in enumerate(package.regions):
@@ -200,7 +219,8 @@ def _calls(package: Package, program: StepProgram, trains: bool) -> list[str]:
                 )
                 lines.append(f"  memcpy({dst}, {src}, {call.dst.size_bytes}u);")
         if position == ready:
-            lines += _nan_guard(package, program)
+            loss = _pointer(program.interface.results["loss"], "const float", package)
+            lines += loss_guard(package, loss)
     return lines
 
 
@@ -263,15 +283,6 @@ def _same_bytes(view: ArenaView, operand: Operand) -> bool:
         view.device,
         view.offset_bytes,
     )
-
-
-def _nan_guard(package: Package, program: StepProgram) -> list[str]:
-    value = f"*{_pointer(program.interface.results['loss'], 'const float', package)}"
-    return [
-        f"#if {package.macro}_NAN_GUARD",
-        f"  if (!({value} - {value} == 0.0f)) return {package.macro}_ENAN;",
-        "#endif",
-    ]
 
 
 def _results(package: Package, program: StepProgram) -> list[str]:

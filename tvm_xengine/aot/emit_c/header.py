@@ -9,6 +9,7 @@ from tvm_xengine.aot.emit_c.driver import (
     init_prototype,
     train_prototype,
 )
+from tvm_xengine.aot.emit_c.guards import guard_macros
 from tvm_xengine.aot.package.contents import Package
 
 
@@ -66,21 +67,20 @@ extern "C" {{
 /* Where each state tensor lies in its region. */
 {offsets}
 
-/* 1: a step whose loss is NaN or infinite returns {macro}_ENAN, {promise}. */
-#ifndef {macro}_NAN_GUARD
-#define {macro}_NAN_GUARD 0
-#endif
+{guard_macros(package, promise)}
 
 enum {{
   {macro}_OK = 0,
-  {macro}_EINVAL = -1,  /* a missing pointer, overlapping memory, a step before any state */
+  {macro}_EINVAL = -1,  /* a missing pointer, overlapping memory, results in a region, a step before any
+                          state, a state before the memory */
   {macro}_EALIGN = -2,
   {macro}_ESIZE = -3,
   {macro}_EFORMAT = -4, /* no checkpoint, or of another version */
   {macro}_EPLAN = -5,   /* made for another plan */
   {macro}_ECRC = -6,
   {macro}_ENAN = -7,
-  {macro}_EIO = -8      /* a callback failed; a file that is too short */
+  {macro}_EIO = -8,     /* a callback failed; a file that is too short */
+  {macro}_ERANGE = -9   /* a label or index out of its range */
 }};
 
 typedef struct {{

@@ -117,8 +117,9 @@ tensor would take {keep_everything_bytes} bytes. {built}
     {eval_prototype(package)};
 
 Batches are read where they are and must lie outside the regions. The first `..._KEPT_BYTES` of a
-region hold the state; the rest may be used for anything between calls. With `-D{macro}_NAN_GUARD=1` a
-step whose loss is not finite returns `{macro}_ENAN`; {guard}.
+region hold the state; the rest may be used for anything between calls. A
+step whose input or loss is not finite returns `{macro}_ENAN`; {guard}. A label or index that is out of
+its range returns `{macro}_ERANGE`. `-D{macro}_NAN_GUARD=0` and `-D{macro}_RANGE_GUARD=0` switch this off.
 
 Compile with `-fno-strict-aliasing`, because one byte of an arena holds values of several types one
 after the other, and without `-ffast-math`. The self-test (`{name}_selftest.c`) runs seeded batches and

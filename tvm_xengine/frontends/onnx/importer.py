@@ -20,6 +20,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.onnx.constants import fold_constants
 from tvm_xengine.frontends.onnx.converters import CONVERTERS
+from tvm_xengine.frontends.onnx.external_data import load_external_data
 from tvm_xengine.frontends.onnx.functions import opset_of, write_out_functions
 from tvm_xengine.frontends.onnx.node import OnnxNode
 from tvm_xengine.frontends.onnx.refusals import (
@@ -45,7 +46,10 @@ def load_model_file(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise UnsupportedModelError(f"there is no file {path}")
     try:
-        model = onnx.load(str(path))
+        model = onnx.load(str(path), load_external_data=False)
+        load_external_data(path, model)
+    except UnsupportedModelError:
+        raise
     except Exception as error:
         raise UnsupportedModelError(
             f"{path} is not an ONNX model: {str(error).strip() or type(error).__name__}"

@@ -23,6 +23,7 @@ from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.roles import TensorRole, Use
+from tvm_xengine.frontends.torch.archive import check_archive
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import CONVERTERS, DECOMPOSED_BY_TORCH
 from tvm_xengine.frontends.torch.promotion import convert_operands
@@ -33,6 +34,7 @@ def load_program(path: Path) -> ExportedProgram:
     """The exported program in a file."""
     if not path.is_file():
         raise UnsupportedModelError(f"there is no file {path}")
+    check_archive(path)
     try:
         with warnings.catch_warnings(), _without_log("torch.export"):
             warnings.simplefilter("ignore")

@@ -17,6 +17,7 @@ from loky import ProcessPoolExecutor
 from tvm.support import cc
 
 from tvm_xengine.errors import CompilationError
+from tvm_xengine.files.temporary import unfinished
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.identity import toolchain_key
 from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
@@ -122,11 +123,16 @@ class KernelStore:
         # The largest first, so that no worker is left with one of them at the end.
         largest_first = sorted(kernels, key=_size, reverse=True)
         executor = ProcessPoolExecutor(workers, timeout=_IDLE_S)
-        with tempfile.TemporaryDirectory() as notes:
+        # Workers that are killed cannot remove what they have begun, so it lies in a folder of ours.
+        with (
+            tempfile.TemporaryDirectory() as notes,
+            unfinished(self._directory / "libraries") as begun,
+        ):
+            begun.mkdir()
             try:
                 futures = {
                     executor.submit(
-                        _write_noted, kernel, self.path(kernel.symbol), self._limit_s, notes
+                        _write_noted, kernel, self.path(kernel.symbol), self._limit_s, notes, begun
                     ): kernel
                     for kernel in largest_first
                 }
@@ -205,24 +211,33 @@ def _require_devices(kernels: Iterable[DeviceKernel]) -> None:
         device_of(target)
 
 
-def _write_library(kernels: Sequence[DeviceKernel], path: Path) -> None:
-    """Compile kernels of one of `module_groups` into a shared library."""
+def _write_library(kernels: Sequence[DeviceKernel], path: Path, begun: Path | None = None) -> None:
+    """Compile kernels of one of `module_groups` into a shared library, in the folder `begun` at first."""
     module = compile_kernels(kernels, kernels[0].target)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = Path(folder) / path.name
-        module.export_library(str(unfinished))
-        unfinished.replace(path)
+    with unfinished(path if begun is None else begun / path.name) as folder:
+        folder.mkdir()
+        library = folder / path.name
+        module.export_library(str(library))
+        library.replace(path)
 
 
-def write_in_time(kernels: Sequence[DeviceKernel], path: Path, limit_s: float) -> None:
-    """Compile kernels in a process of its own, which ends after so much processor time in seconds."""
+def write_in_time(
+    kernels: Sequence[DeviceKernel], path: Path, limit_s: float, begun: Path | None = None
+) -> None:
+    """Compile kernels in a process of its own, which ends after so much processor time in seconds.
+
+    Parameters
+    ----------
+    begun
+        Folder for what is not complete, on the file system of `path`; None takes that of `path`.
+    """
     with ends_after(limit_s):
-        _write_library(kernels, path)
+        _write_library(kernels, path, begun)
 
 
-def _write_noted(kernel: DeviceKernel, path: Path, limit_s: float, notes: str) -> None:
+def _write_noted(kernel: DeviceKernel, path: Path, limit_s: float, notes: str, begun: Path) -> None:
     with noted_in(Path(notes), kernel.symbol):
-        write_in_time([kernel], path, limit_s)
+        write_in_time([kernel], path, limit_s, begun)
 
 
 def _size(kernel: DeviceKernel) -> int:

@@ -1,0 +1,119 @@
+"""Interrupting a command at a moment, and what is left of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HANG_S = 60.0
+"""Who has not ended so long after the signal is taken to hang."""
+
+_CHILDREN_S = 2.0
+"""Processes that only clean up after others (loky's resource tracker) may end so much later."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an interrupted command ended.
+
+    Attributes
+    ----------
+    code
+        Exit code; None when it had ended before the signal.
+    seconds
+        From the signal to the end.
+    processes, files
+        What is left: processes of its session, and files in its temporary folder and unfinished
+        ones in its working folder.
+    """
+
+    code: int | None
+    seconds: float
+    processes: tuple[str, ...]
+    files: tuple[str, ...]
+    errors: str
+
+    def faults(self, sent: signal.Signals) -> list[str]:
+        """What is wrong with it, but for the time."""
+        found = [f"left {each}" for each in (*self.processes, *self.files)]
+        if self.code not in (None, 128 + sent):
+            found.append(f"exit code {self.code}")
+        if "Traceback" in self.errors or "Error" in self.errors:
+            found.append(self.errors[-2000:])
+        return found
+
+
+def interrupted(
+    arguments: Sequence[str],
+    folder: Path,
+    sent: signal.Signals,
+    wait: Callable[[subprocess.Popen[str]], None],
+) -> Outcome:
+    """Run a command in `folder`, send it a signal when `wait` returns, and see what is left."""
+    temporary = folder / "temporary"
+    temporary.mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tvm_xengine", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={
+            **os.environ,
+            "TMPDIR": str(temporary),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), *sys.path])),
+        },
+        start_new_session=True,
+        # A shell starts what runs in the background with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
+    try:
+        wait(process)
+        had_ended = process.poll() is not None
+        begin = time.monotonic()
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=HANG_S)
+        seconds = time.monotonic() - begin
+        left = _left_after(process.pid, begin + seconds + _CHILDREN_S)
+    finally:
+        _end_session(process.pid)
+    # Files that other libraries keep for good are no waste of ours: torch's compile cache.
+    files = [path for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+    files += [path for path in folder.rglob("*") if path.name.endswith(".part")]
+    return Outcome(
+        None if had_ended else process.returncode,
+        seconds,
+        tuple(left),
+        tuple(str(path.relative_to(folder)) for path in files),
+        errors,
+    )
+
+
+def _left_after(session: int, deadline: float) -> list[str]:
+    while (left := _session(session)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return list(left.values())
+
+
+def _session(session: int) -> dict[int, str]:
+    """Processes of a session that are alive, with their command lines."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                found[int(entry.name)] = line.decode(errors="replace")
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def _end_session(session: int) -> None:
+    for process in _session(session):
+        os.kill(process, signal.SIGKILL)

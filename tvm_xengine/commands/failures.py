@@ -1,0 +1,51 @@
+"""What went wrong, as one sentence for the one who ran the command."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from pathlib import Path
+
+from tvm_xengine.errors import XEngineError
+
+_NO_MEMORY = ("bad_alloc", "can't start new thread", "cannot allocate memory", "unable to allocate")
+"""How native code and libraries say that the system gave no more memory."""
+
+_NO_SPACE = "No space left on device"
+
+
+def explained(error: Exception) -> str | None:
+    """The sentence for an error that has a cause outside this program; None for a fault of ours."""
+    if isinstance(error, XEngineError):
+        return str(error)
+    if isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _NO_MEMORY):
+        return (
+            "the system gives this process no more memory; the model or batch is too large for this"
+            " machine, or a limit (ulimit -v, a control group) is too low"
+        )
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        return f"{where}{error.strerror or os.strerror(error.errno)}"
+    if _NO_SPACE in str(error):
+        return f"{_NO_SPACE}: {_first_line(error)}"
+    return None
+
+
+def reported(error: Exception, folder: Path) -> str:
+    """The sentence for a fault of this program, whose traceback is written to a new file in `folder`."""
+    text = "".join(traceback.format_exception(error))
+    summary = f"a fault in tvm-xengine, {type(error).__name__}: {_first_line(error)}"
+    try:
+        handle, path = tempfile.mkstemp(prefix="tvm-xengine-fault-", suffix=".txt", dir=folder)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError:
+        return f"{summary}; run it again with --debug and report what it prints"
+    return f"{summary}; please report the file {path}"
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a message that says something, at most 200 characters, a screen's two lines."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), "no message")[:200]

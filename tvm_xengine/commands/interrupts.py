@@ -1,0 +1,143 @@
+"""SIGINT and SIGTERM end a command within seconds, and leave no process and no unfinished file.
+
+Both signals are blocked in every thread and taken by one that waits for them. So they arrive while
+the main thread runs native code, and child processes, which inherit the mask, do not see a Ctrl-C of
+their terminal. The main thread then gets a KeyboardInterrupt, which may write what there is. Native
+code can delay that, and code that passes exceptions on can lose it (TVM makes a RuntimeError of it).
+So the process ends after `GRACE_S` in any case.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tvm_xengine.files.temporary import remove_unfinished, unfinished
+
+GRACE_S = 2.0
+"""How long the main thread may take to end in order. A command ends within 3 s of the signal, of which
+removing files and ending processes may need the rest."""
+
+_TAKEN = (signal.SIGINT, signal.SIGTERM)
+_STDERR = 2
+_SHOW_CURSOR = b"\x1b[?25h"
+"""A progress display hides the cursor; the main thread may hold the lock of Python's stream."""
+
+_NUDGE = signal.SIGUSR1
+"""Sent to the main thread, because the others are blocked there; it ends sleeping and waiting, too."""
+
+
+class Interrupts:
+    """What has been asked of this process by signals.
+
+    Attributes
+    ----------
+    received
+        The first signal, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._is_done = threading.Event()
+        self._main = threading.main_thread().ident or 0
+        self._raises = True
+
+    @property
+    def exit_code(self) -> int | None:
+        """128 and the signal, as a shell reports it; None where there was none."""
+        return None if self.received is None else 128 + self.received
+
+    def wait(self, taken: set[signal.Signals]) -> None:
+        """Take the signals, from a thread that does nothing else."""
+        self.received = signal.sigwait(taken)
+        if not self._is_done.is_set():
+            signal.pthread_kill(self._main, _NUDGE)
+            threading.Thread(target=self._wait_for_another, args=(taken,), daemon=True).start()
+            self._is_done.wait(GRACE_S)
+        self.leave()
+
+    def finish(self) -> None:
+        """The main thread has come to its end in order."""
+        self._raises = False
+        self._is_done.set()
+
+    def leave(self) -> None:
+        """End this process now, with its children and its unfinished files."""
+        end_children()
+        remove_unfinished()
+        if os.isatty(_STDERR):
+            os.write(_STDERR, _SHOW_CURSOR)
+        os._exit(self.exit_code or 0)
+
+    def raise_in_main(self, _signal: int, _frame: object) -> None:
+        """The handler of the nudge."""
+        if self._raises:
+            self._raises = False  # what cleans up is not interrupted once more
+            raise KeyboardInterrupt
+
+    def _wait_for_another(self, taken: set[signal.Signals]) -> None:
+        signal.sigwait(taken)
+        self.leave()
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupts]:
+    """Take SIGINT and SIGTERM while a command runs; in the main thread of a process of its own.
+
+    A signal that the process was started to ignore (``nohup``) stays ignored. Temporary files of this
+    process and its children lie in one folder, which is removed in the end.
+    """
+    interrupts = Interrupts()
+    taken = {each for each in _TAKEN if signal.getsignal(each) is not signal.SIG_IGN}
+    signal.signal(_NUDGE, interrupts.raise_in_main)
+    signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+    if taken:
+        threading.Thread(target=interrupts.wait, args=(taken,), daemon=True).start()
+    with _own_temporary_folder():
+        try:
+            yield interrupts
+        finally:
+            interrupts.finish()
+
+
+@contextmanager
+def _own_temporary_folder() -> Iterator[None]:
+    with unfinished(Path(tempfile.gettempdir()) / "tvm-xengine") as folder:
+        folder.mkdir(mode=0o700)
+        tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+        yield
+
+
+def end_children() -> None:
+    """Kill all processes below this one, those excepted that only clean up after it.
+
+    Does nothing where there is no ``/proc``; there children end when their pipes close.
+    """
+    for child in _descendants(os.getpid()):
+        try:
+            if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(child, signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            # The name, in parentheses, may hold anything; state and parent follow it.
+            parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+        except (OSError, IndexError):
+            continue
+        children.setdefault(int(parent), []).append(int(entry.name))
+    found, waiting = [], [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found

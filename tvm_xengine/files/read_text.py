@@ -1,0 +1,43 @@
+"""Reading text and JSON that people and other programs have written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+MOST_BYTES = 1 << 30
+"""A larger text is no file of ours: problems of the largest networks take tens of megabytes."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8, with or without a byte-order mark.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is no text in UTF-8, or larger than `MOST_BYTES`.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"expected a text of at most {MOST_BYTES} bytes")
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected text in UTF-8, found byte {error.start} to be none") from error
+
+
+def parse_json(text: str) -> object:
+    """What a JSON text says.
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON, nested deeper than Python can read, or has numbers beyond its limits.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        # The stack is full here: the message must be made elsewhere.
+        pass
+    raise ValueError("expected JSON, found it nested too deeply")

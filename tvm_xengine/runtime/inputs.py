@@ -1,0 +1,119 @@
+"""What is written into a step's inputs is what was meant: names, shapes, types, values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tvm_xengine.errors import InvalidInputError
+from tvm_xengine.program.step_program import StepInterface
+from tvm_xengine.scheduling.value_range import ValueRange
+
+_MOST_NAMED = 8
+"""So many names stand in a message; large networks have hundreds of parameters."""
+
+_FLOATS = ("float", "bfloat")
+
+
+def checked_inputs(
+    interface: StepInterface, arrays: Mapping[str, ArrayLike], *, required: Iterable[str] = ()
+) -> dict[str, NDArray[np.generic]]:
+    """`arrays` in the types that the step reads.
+
+    Floating-point inputs take floating-point numbers, integers and booleans; integer inputs take
+    integers and booleans; boolean inputs take booleans, 0 and 1.
+
+    Parameters
+    ----------
+    required
+        Inputs that must be there.
+
+    Raises
+    ------
+    InvalidInputError
+        If an input is unknown, missing, of another shape or type, or has a value out of its range.
+    """
+    if unknown := [name for name in arrays if name not in interface.inputs]:
+        raise InvalidInputError(
+            f"expected one of {_some(interface.inputs)} as input, got {unknown[0]!r}"
+        )
+    if missing := [name for name in required if name not in arrays]:
+        raise InvalidInputError(
+            f"expected the inputs {_some(required)}, got {_some(arrays)}: {missing[0]!r} is missing"
+        )
+    return {name: _checked(interface, name, array) for name, array in arrays.items()}
+
+
+def first_not_finite(arrays: Mapping[str, NDArray[np.generic]]) -> str | None:
+    """Name of the first array that holds a NaN or an infinity."""
+    return next((name for name, array in arrays.items() if not is_finite(array)), None)
+
+
+def is_finite(array: NDArray[Any]) -> bool:
+    """Whether no element is a NaN or an infinity; one pass over the array, without a copy."""
+    if not _is_float(array.dtype):
+        return True
+    # In float64 the sum of finite numbers of shorter types cannot overflow.
+    with np.errstate(all="ignore"):
+        total = array.sum(dtype=np.float64)
+    return bool(np.isfinite(total)) or bool(np.isfinite(array.astype(np.float64)).all())
+
+
+def _checked(interface: StepInterface, name: str, array: ArrayLike) -> NDArray[np.generic]:
+    view = interface.inputs[name]
+    try:
+        values = np.asarray(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(f"{name}: expected an array, got {type(array).__name__}") from error
+    if values.shape != view.shape:
+        raise InvalidInputError(f"{name} must have shape {view.shape}, got {values.shape}")
+    wanted = np.dtype(view.dtype)
+    if not _is_taken(values, wanted):
+        raise InvalidInputError(f"{name} must have type {view.dtype}, got {_type_of(values)}")
+    if wanted.kind in "iu" and values.dtype.kind in "iub" and values.size:
+        info = np.iinfo(wanted)
+        allowed = interface.ranges.get(name, ValueRange(int(info.min), int(info.max)))
+        _check_range(name, values, allowed)
+    return np.ascontiguousarray(values, dtype=wanted).reshape(view.shape)
+
+
+def _is_taken(values: NDArray[Any], wanted: np.dtype[Any]) -> bool:
+    found = values.dtype
+    if found == wanted:
+        return True
+    if _is_float(wanted):
+        return _is_float(found) or found.kind in "iub"
+    if wanted.kind in "iu":
+        return found.kind in "iub"
+    return found.kind in "iu" and bool(((values == 0) | (values == 1)).all())
+
+
+def _check_range(name: str, values: NDArray[Any], allowed: ValueRange) -> None:
+    outside = (values < allowed.low) | (values > allowed.high)
+    for value in allowed.besides:
+        outside &= values != value
+    if not outside.any():
+        return
+    place = np.unravel_index(int(outside.argmax()), values.shape)
+    besides = "".join(f" or {value}" for value in allowed.besides)
+    where = "" if not place else f" at {tuple(map(int, place))}"
+    raise InvalidInputError(
+        f"{name} must be in {allowed.low}..{allowed.high}{besides}, got {values[place]}{where}"
+    )
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.name.startswith(_FLOATS)
+
+
+def _type_of(values: NDArray[Any]) -> str:
+    return "text" if values.dtype.kind in "US" else str(values.dtype)
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f", and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return f"{every[:_MOST_NAMED]}{more}"
