@@ -15,6 +15,7 @@ from tvm.target import codegen as llvm
 from tvm_xengine.cost_models.measure.machine import CacheSizes, Machine
 from tvm_xengine.kernels.digest import digest
 from tvm_xengine.kernels.targets import core_count, cpu_features, device_of, is_gpu, resolve_target
+from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.kernels.threads import usable_cores
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -50,7 +51,7 @@ def this_machine() -> Machine:
         caches_bytes=data_caches_bytes(),
         frequency_mhz=_frequency_mhz(),
         cores=usable_cores(),
-        threads=int(tvm.get_global_func("runtime.NumThreads")()),
+        threads=thread_pool_size(),
         system=platform.system() or None,
         tvm=str(tvm.__version__),
         llvm=str(llvm.llvm_version_major()),

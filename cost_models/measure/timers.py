@@ -33,6 +33,7 @@ from tvm_xengine.kernels.store.kernel_store import (
     load_kernels,
     write_in_time,
 )
+from tvm_xengine.kernels.threads import thread_settings
 
 _KERNELS_PER_LIBRARY = 16
 _START_S = 300.0
@@ -189,7 +190,7 @@ class IsolatedTimer(_OnThisMachine):
                 f"kernel {kernel.name} does not compile: it takes too long, or too much memory"
             )
         if self._executor is None:
-            self._executor = ProcessPoolExecutor(1, timeout=_IDLE_S)
+            self._executor = ProcessPoolExecutor(1, timeout=_IDLE_S, env=dict(thread_settings()))
             # Loading the compiler may take longer than a kernel may hang.
             self._executor.submit(_load_compiler).result(timeout=_START_S)
         path = self._paths[kernel.symbol]

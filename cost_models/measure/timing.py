@@ -15,6 +15,7 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
 from tvm_xengine.kernels.targets import is_gpu
+from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair
 
 
@@ -100,7 +101,7 @@ def uses_threads(kernel: DeviceKernel) -> bool:
     """
     if is_gpu(kernel.target):
         return True
-    return kernel.is_parallel and int(tvm.get_global_func("runtime.NumThreads")()) > 1
+    return kernel.is_parallel and thread_pool_size() > 1
 
 
 def time_kernel_us(

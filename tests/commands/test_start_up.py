@@ -96,6 +96,38 @@ def test_threads_of_kernels_leave_the_cores_when_they_have_nothing_to_do(
     assert found["cpu_s"] < 0.08
 
 
+def test_lowering_leaves_the_environment_as_it_was() -> None:
+    program = """
+        import os, json
+        before = dict(os.environ)
+        from tvm_xengine.kernels.thread_pool import thread_pool_size
+        from tvm_xengine.kernels.threads import usable_cores
+        threads = thread_pool_size()
+        bound = [len(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")]
+        changed = {n: v for n, v in os.environ.items() if before.get(n) != v}
+        print(json.dumps([threads, usable_cores(), min(bound), changed]))
+    """
+    threads, cores, least_affinity, changed = json.loads(run(program))
+    assert threads == cores == least_affinity
+    assert not [name for name in changed if name.startswith(("TVM_", "OMP_"))]
+
+
+def test_every_thread_that_runs_kernels_has_such_a_pool() -> None:
+    program = """
+        from threading import Thread
+        import tvm
+        from tvm_xengine.kernels.thread_pool import thread_pool_size
+        from tvm_xengine.kernels.threads import usable_cores
+        found = []
+        thread = Thread(target=lambda: found.append(thread_pool_size()))
+        thread.start()
+        thread.join()
+        print(found[0], usable_cores())
+    """
+    threads, cores = run(program).split()
+    assert threads == cores
+
+
 def test_the_environment_has_the_last_word() -> None:
     names = ("TVM_NUM_THREADS", "OMP_WAIT_POLICY", "TVM_THREAD_POOL_SPIN_COUNT")
     program = f"""

@@ -14,7 +14,7 @@ from tvm_xengine.compile.prepared import PreparedKernels
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 from tvm_xengine.kernels.store.tuned import TunedSchedules
-from tvm_xengine.kernels.threads import share_cores
+from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.relax_ir.extract import Extraction, extract_graph
@@ -93,7 +93,7 @@ def lower_step(
 ) -> LoweredStep:
     """Lower a function of `mod` to kernel calls, from the sources that each device names.
 
-    The thread pools that kernels may run on are set up first (``share_cores``).
+    The pool of threads that kernels may run on is started first (`thread_pool_size`).
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def lower_step(
     InvalidPlatformError
         If a device names unknown kernel sources, or only sources that are missing here.
     """
-    share_cores()
+    thread_pool_size()
     return lower_with(PreparedKernels(platform, tuned), mod, platform, func_name, on_progress)
 
 

@@ -12,6 +12,7 @@ from tvm.target import Target
 from tvm.target import codegen as llvm
 
 from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.kernels.threads import usable_cores
 
 TargetDescription = str | Mapping[str, str | int]
@@ -102,7 +103,7 @@ def thread_count(target: Target) -> int:
 
     The pool of TVM's runtime may be smaller than the target says (``TVM_NUM_THREADS``).
     """
-    return max(1, min(core_count(target), int(tvm.get_global_func("runtime.NumThreads")())))
+    return max(1, min(core_count(target), thread_pool_size()))
 
 
 def vector_bytes(target: Target) -> int:

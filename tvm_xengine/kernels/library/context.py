@@ -10,6 +10,7 @@ import tvm
 
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.sources import library_source
+from tvm_xengine.kernels.thread_pool import thread_pool_size
 
 
 class KernelContext:
@@ -56,6 +57,7 @@ class _All:
         self._hooks = hooks
 
     def __enter__(self) -> None:
+        thread_pool_size()  # TVM has a pool for each thread that runs kernels
         with ExitStack() as entered:
             for hook in self._hooks:
                 entered.enter_context(hook)

@@ -23,6 +23,7 @@ from tvm_xengine.kernels.onednn.descriptors import (
 )
 from tvm_xengine.kernels.onednn.enumerators import BINARY_ADD, ELTWISE_RELU, QUERY_IMPLEMENTATION
 from tvm_xengine.kernels.onednn.idle_threads import ThreadsThatSleep
+from tvm_xengine.kernels.threads import sharing_cores
 
 NAME = "onednn"
 """Name of the kernel source."""
@@ -281,7 +282,8 @@ def load_onednn() -> OnednnLibrary:
         raise LibraryError(
             f'oneDNN is not installed; pip install "tvm-xengine[onednn]" brings {DISTRIBUTION}'
         )
-    return OnednnLibrary(max(paths, key=lambda path: len(path.name)))
+    with sharing_cores():
+        return OnednnLibrary(max(paths, key=lambda path: len(path.name)))
 
 
 def onednn_version() -> str:
