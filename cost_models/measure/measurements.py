@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import math
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,10 @@ import numpy as np
 
 from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
 from tvm_xengine.files.append_only import AppendOnlyFile, OldRowError
+
+_logger = logging.getLogger(__name__)
+
+_PLACE = Path("tvm_xengine") / "measurements.jsonl"
 
 SCHEMA = 2
 """Version of the rows of kernels."""
@@ -119,9 +128,24 @@ def typical_us(batches_us: Sequence[float], clock: str) -> float:
 
 
 def default_cache_path() -> Path:
-    """``measurements.jsonl`` in the user's cache folder (``$XDG_CACHE_HOME/tvm_xengine``)."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "tvm_xengine" / "measurements.jsonl"
+    """``measurements.jsonl`` in the user's cache folder (``$XDG_CACHE_HOME/tvm_xengine``).
+
+    Without a home it lies in a folder that is deleted when the process ends.
+    """
+    try:
+        given = os.environ.get("XDG_CACHE_HOME")
+        folder = Path(given) if given else Path.home() / ".cache"
+    except RuntimeError:
+        folder = _folder_of_this_process()
+    return (folder if folder.is_absolute() else _folder_of_this_process()) / _PLACE
+
+
+@cache
+def _folder_of_this_process() -> Path:
+    """A folder that is deleted when the process ends, for users without a home."""
+    folder = tempfile.mkdtemp(prefix="tvm_xengine-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @dataclass(frozen=True)
@@ -154,10 +178,15 @@ class MeasurementCache:
     ----------
     path
         The file; it and its folder are made by the first :meth:`add`.
+    must_write
+        Whether a file that cannot be written is an error. Otherwise a warning says so once, and what
+        is added is known to this object only.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, must_write: bool = True) -> None:
         self._file = AppendOnlyFile(path)
+        self._must_write = must_write
+        self._is_lost = False
         self._kernels: dict[tuple[str, str], Measurement] = {}
         self._failures: dict[tuple[str, str], MeasurementFailure] = {}
         self._links: dict[str, LinkMeasurement] = {}
@@ -194,7 +223,15 @@ class MeasurementCache:
         if isinstance(row, Machine) and row.key in self._machines:
             return
         self._remember(row)
-        self._file.append(asdict(row))
+        if self._is_lost:
+            return
+        try:
+            self._file.append(asdict(row))
+        except OSError as error:
+            if self._must_write:
+                raise
+            self._is_lost = True
+            _logger.warning("what is measured is not kept: %s: %s", self._file.path, error.strerror)
 
     def _remember(self, row: MeasurementRow) -> None:
         match row:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,45 @@ def run(program: str, **environment: str) -> str:
 
 def loaded_by(statement: str) -> set[str]:
     return set(run(f"import sys\n{statement}\nprint(*sys.modules)").split())
+
+
+WITHOUT_HOME = """
+    import os, pwd
+    os.environ.pop("HOME", None)
+    os.environ.pop("XDG_CACHE_HOME", None)
+    os.environ.pop("NUMBA_CACHE_DIR", None)
+    def nobody(_):
+        raise KeyError
+    pwd.getpwuid = nobody
+"""
+
+
+def test_a_user_without_a_home_compiles_without_a_cache(tmp_path: Path) -> None:
+    """No folder called ``~`` appears, and what is written is gone with the process."""
+    program = f"""
+        import os
+        os.chdir({str(tmp_path)!r})
+        {textwrap.indent(textwrap.dedent(WITHOUT_HOME), " " * 8).strip()}
+        from tvm_xengine.solvers.compiled import entry
+        from tvm_xengine.cost_models.measure.measurements import default_cache_path
+        print(entry(lambda x: x + 1)(1), default_cache_path())
+    """
+    answer, path = run(program).split()
+    assert answer == "2"
+    assert Path(path).is_absolute() and not Path(path).parents[1].exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_nobody_may_write_stops_nothing() -> None:
+    program = """
+        from numba.core import caching
+        for locator in caching.CacheImpl._locator_classes:
+            locator.from_function = classmethod(lambda cls, function, path: None)
+        from tvm_xengine.solvers.compiled import entry, inner
+        one = inner(lambda x: x + 1)
+        print(entry(lambda x: one(x) + 1)(1))
+    """
+    assert run(program).split() == ["3"]
 
 
 def test_compiler_loads_what_predicts_when_it_predicts() -> None:

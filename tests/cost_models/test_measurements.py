@@ -91,3 +91,18 @@ def test_a_line_of_something_else_is_said(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         assert not MeasurementCache(path).kernels()
     assert f"{path}:1 is skipped: it has no field 'rounds_us'" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_said_once_and_forgotten(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "m.jsonl"
+    with pytest.raises(OSError, match="file"):
+        MeasurementCache(path).add(ONE)
+    cache = MeasurementCache(path, must_write=False)
+    with caplog.at_level(logging.WARNING):
+        cache.add(ONE)
+        cache.add(replace(ONE, kernel="k2"))
+    assert cache.find("k1", "d1") == ONE and cache.find("k2", "d1") is not None
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "what is measured is not kept"
+    ]

@@ -161,6 +161,14 @@ def test_without_a_linker_kernels_are_compiled_here_and_not_kept(tmp_path, monke
     np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
 
 
+def test_where_nothing_can_be_written_kernels_are_compiled_here(tmp_path):
+    (tmp_path / "file").write_text("")
+    store, kernel = KernelStore(tmp_path / "file" / "kernels"), shift_kernel()
+    assert not store.is_kept
+    modules = store.load([kernel])
+    np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
+
+
 def test_folders_of_versions_long_unused_are_deleted(tmp_path):
     KernelStore(tmp_path).load([shift_kernel()])
     old, recent = tmp_path / "old", tmp_path / "recent"

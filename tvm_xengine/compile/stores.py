@@ -24,4 +24,5 @@ class Stores:
         options = options or CompileOptions()
         path = options.measurements or default_cache_path()
         tuned = None if options.tuned is None else TunedSchedules(options.tuned)
-        return cls(MeasurementCache(path), KernelStore(path.parent / "kernels"), tuned)
+        measurements = MeasurementCache(path, must_write=options.measurements is not None)
+        return cls(measurements, KernelStore(path.parent / "kernels"), tuned)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from numba import njit
+
+_logger = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -33,7 +37,23 @@ def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _compiled(function: Callable[_P, _R], options: dict[str, Any]) -> Callable[_P, _R]:
-    return cast("Callable[_P, _R]", _watching_every_source(njit(**options)(function), function))
+    if _has_place_for_a_cache():
+        try:
+            dispatcher = _watching_every_source(njit(**options)(function), function)
+            return cast("Callable[_P, _R]", dispatcher)
+        except (RuntimeError, OSError) as error:  # numba finds no folder that it may write to
+            _logger.debug("%s is compiled in every process: %s", function.__qualname__, error)
+    return cast("Callable[_P, _R]", njit(**{**options, "cache": False})(function))
+
+
+def _has_place_for_a_cache() -> bool:
+    """Whether numba knows a folder: without a home it would make one that is called ``~``."""
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        return True
+    try:
+        return Path.home().is_absolute()
+    except RuntimeError:
+        return False
 
 
 def _watching_every_source(dispatcher: Any, function: Callable[..., object]) -> Any:

@@ -78,7 +78,8 @@ class KernelStore:
     ) -> dict[str, tvm.runtime.Module]:
         """For each kernel's symbol a module that holds it; what is missing is compiled first.
 
-        Without a linker on this machine (``c++`` or ``$CXX``) nothing is kept on disk.
+        Without a linker on this machine (``c++`` or ``$CXX``), or where the folder cannot be written,
+        kernels are compiled in this process and nothing is kept on disk.
 
         Parameters
         ----------
@@ -177,12 +178,18 @@ class KernelStore:
 
     @property
     def is_kept(self) -> bool:
-        """Whether compiled kernels can be kept, for which a linker must be installed."""
-        return cc.get_cc() is not None
+        """Whether compiled kernels can be kept: a linker is installed, and the folder can be written."""
+        return cc.get_cc() is not None and _can_be_made(self._directory)
 
     def path(self, symbol: str) -> Path:
         """Where the library of a kernel lies once :meth:`load` has compiled it."""
         return self._directory / f"{symbol}.so"
+
+
+def _can_be_made(folder: Path) -> bool:
+    """Whether a folder can be written to, or be made."""
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def load_kernels(
