@@ -22,7 +22,7 @@ from tvm_xengine.training.losses import (
     FunctionLoss,
     Loss,
 )
-from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
+from tvm_xengine.training.optimizers import SGD, Adam, AdamW, Optimizer
 from tvm_xengine.training.recipe import Recipe
 
 Reference = Callable[..., torch.optim.Optimizer]
@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Optimizer, Reference]] = {
         lambda p, lr: torch.optim.Adam(p, lr, weight_decay=0.1),
     ),
     "adamw": (
-        Adam(weight_decay=0.1, decoupled=True),
+        AdamW(weight_decay=0.1),
         lambda p, lr: torch.optim.AdamW(p, lr, weight_decay=0.1),
     ),
 }

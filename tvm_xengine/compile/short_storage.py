@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -61,7 +61,7 @@ def with_short_storage(training: TrainingStep, storage: ShortStorage) -> Trainin
     state: dict[str, Array] = {**training.initial_state, **constants}
     for name in names:
         state[name] = state[name].astype(np.float16)
-    return TrainingStep(training.name, mod, state)
+    return replace(training, mod=mod, initial_state=state)
 
 
 def short_evaluation(

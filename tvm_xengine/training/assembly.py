@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tvm import relax
 
-from tvm_xengine.kernels.te.optimizer import advance_step, clipping_scale, squared_norm
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.naming_builder import UniqueNames
+from tvm_xengine.kernels.te.optimizer import (
+    advance_step,
+    clipped_value,
+    clipping_scale,
+    squared_norm,
+)
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.types import static_shape
@@ -15,13 +22,17 @@ from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.randomness import draws_random_numbers
 from tvm_xengine.training.losses import EmittedLoss
-from tvm_xengine.training.optimizers import Update
+from tvm_xengine.training.optimizers import Rate, Update
 from tvm_xengine.training.recipe import Recipe
 
 LABELS = "labels"
-LEARNING_RATE = "lr"
 SEED = "seed"
 STEP = "step"
+
+
+def learning_rate_name(group: int) -> str:
+    """What the learning rate of a group of parameters is called; 0 stands for those in none."""
+    return f"lr_{group}" if group else "lr"
 
 
 class Assembly:
@@ -44,21 +55,34 @@ class Assembly:
 
     def _declare(self) -> None:
         """The parameters of the step: batch, learning rate, state."""
-        recipe, optimizer = self._recipe, self._recipe.optimizer
-        prediction = self._source.outputs[0].ty
-        self._labels = relax.Var(LABELS, self._widened(recipe.loss.labels_type(prediction)))
-        self._lr = relax.Var(LEARNING_RATE, relax.TensorType((), "float32"))
+        recipe = self._recipe
+        names = UniqueNames()
+        for param in self._source.params:
+            names.fresh(param.name)
+        labels = recipe.loss.labels_type(self._source.outputs[0].ty)
+        self._labels = (
+            None if labels is None else relax.Var(names.fresh(LABELS), self._widened(labels))
+        )
+        self._group = {param: recipe.group_of(param.name) for param in self._trained}
+        self._lr = {
+            group: relax.Var(learning_rate_name(group), relax.TensorType((), "float32"))
+            for group in sorted(set(self._group.values()))
+        }
+        used = [recipe.optimizers[group] for group in self._lr]
         self._values = {param: relax.Var(param.name, param.ty) for param in self._source.params}
         for param in self._inputs:
             self._values[param] = relax.Var(param.name, self._widened(param.ty))
         self._slots = {
-            param: {slot: relax.Var(f"{param.name}_{slot}", param.ty) for slot in optimizer.slots}
-            for param in self._trained
+            param: {
+                slot: relax.Var(names.fresh(f"{param.name}_{slot}"), param.ty)
+                for slot in recipe.optimizers[group].slots
+            }
+            for param, group in self._group.items()
         }
         draws = draws_random_numbers(self._source)
         self._step = (
             relax.Var(STEP, relax.TensorType((), "int32"))
-            if draws or optimizer.needs_step
+            if draws or any(optimizer.needs_step for optimizer in used)
             else None
         )
         self._seed = relax.Var(SEED, relax.TensorType((), "int32")) if draws else None
@@ -66,33 +90,52 @@ class Assembly:
         statistics = running_statistics(self._source)
         readers = self._source.consumers()
         state = [param for param in self._source.params if param not in self._inputs]
-        used = [param for param in state if param in readers]
-        batch = [*(self._values[param] for param in self._inputs), self._labels]
+        read = [param for param in state if param in readers]
+        batch = [self._values[param] for param in self._inputs]
+        if self._labels is not None:
+            batch.append(self._labels)
         counters = [var for var in (self._step, self._seed) if var is not None]
         self.params: list[tuple[relax.Var, Role]] = [
             *((var, Role.BATCH) for var in batch),
-            (self._lr, Role.HYPER),
-            *((self._values[param], Role.PARAMETER) for param in used if param in self._trained),
+            *((lr, Role.HYPER) for lr in self._lr.values()),
+            *((self._values[param], Role.PARAMETER) for param in read if param in self._trained),
             *(
                 (var, Role.OPTIMIZER_STATE)
                 for slots in self._slots.values()
                 for var in slots.values()
             ),
             *((var, Role.OPTIMIZER_STATE) for var in counters),
-            *((self._values[param], Role.STATISTIC) for param in used if param in statistics),
+            *((self._values[param], Role.STATISTIC) for param in read if param in statistics),
             *(
                 (self._values[param], Role.CONSTANT)
-                for param in used
+                for param in read
                 if param not in statistics and param not in self._trained
             ),
         ]
         for var, _ in self.params:
             self._emitter.reserve(var.name)
 
+    @property
+    def slots(self) -> dict[str, dict[str, str]]:
+        """For each trained parameter, the names of its optimizer's state tensors by slot."""
+        return {
+            param.name: {slot: var.name for slot, var in slots.items()}
+            for param, slots in self._slots.items()
+        }
+
+    @property
+    def labels(self) -> str | None:
+        """Name of the labels; None where the model brings its own loss."""
+        return None if self._labels is None else self._labels.name
+
     def _widened(self, ty: relax.TensorType) -> relax.TensorType:
         """The type of all micro-batches of one step together."""
         if self._recipe.micro_batches == 1:
             return ty
+        if not ty.ndim:
+            raise UnsupportedModelError(
+                "micro-batches are cut along the first axis, but an input of the model is a scalar"
+            )
         leading, *rest = static_shape(ty)
         return relax.TensorType([leading * self._recipe.micro_batches, *rest], ty.dtype)
 
@@ -119,7 +162,7 @@ class Assembly:
     def _pass(
         self,
         batch: Mapping[relax.Var, relax.Expr],
-        labels: relax.Expr,
+        labels: relax.Expr | None,
         replaced: Mapping[relax.Var, relax.Expr],
         part: int,
     ) -> tuple[
@@ -159,17 +202,13 @@ class Assembly:
     ]:
         """Forward and backward of each part of the batch in turn, gradients added up."""
         parts = self._recipe.micro_batches
-        batch = [*self._inputs, self._labels]
-        values = [*(self._values[param] for param in self._inputs), self._labels]
         totals: dict[relax.Var, relax.Expr] = {}
         results: dict[str, relax.Expr] = {}
         replaced: dict[relax.Var, relax.Expr] = {}
         for part in range(parts):
-            cut = [self._part(value, part) for value in values]
-            *inputs, labels = cut
-            made, replaced, gradients = self._pass(
-                dict(zip(batch, inputs, strict=False)), labels, replaced, part
-            )
+            batch = {param: self._part(self._values[param], part) for param in self._inputs}
+            labels = None if self._labels is None else self._part(self._labels, part)
+            made, replaced, gradients = self._pass(batch, labels, replaced, part)
             for name, result in made.items():
                 results[name] = self._sum(results.get(name), result, name)
             for param, gradient in gradients:
@@ -200,6 +239,15 @@ class Assembly:
             unscaled = relax.op.multiply(gradient, back)
             yield param, self._emitter.bind(unscaled, f"{param.name}_grad_unscaled")
 
+    def _limited(
+        self, gradients: Iterator[tuple[relax.Var, relax.Expr]], limit: float
+    ) -> Iterator[tuple[relax.Var, relax.Expr]]:
+        for param, gradient in gradients:
+            clipped = self._emitter.call(
+                clipped_value, [gradient], f"{param.name}_grad_clipped", limit=limit
+            )
+            yield param, clipped
+
     def _updates(
         self, gradients: Iterator[tuple[relax.Var, relax.Expr]]
     ) -> list[tuple[relax.Var, relax.Expr]]:
@@ -207,6 +255,8 @@ class Assembly:
         scale: list[relax.Expr] = []
         if self._loss_scale != 1:
             gradients = self._unscaled(gradients)
+        if self._recipe.max_gradient_value is not None:
+            gradients = self._limited(gradients, self._recipe.max_gradient_value)
         if self._recipe.max_gradient_norm is not None:
             gradients = iter(collected := list(gradients))
             norms = [
@@ -216,11 +266,22 @@ class Assembly:
             limit = self._recipe.max_gradient_norm
             scale = [self._emitter.call(clipping_scale, norms, "clipping_scale", max_norm=limit)]
         replaced: list[tuple[relax.Var, relax.Expr]] = []
+        factors: dict[tuple[int, str], tuple[relax.Expr, ...]] = {}
         for param, gradient in gradients:
-            slots = self._slots[param]
+            slots, group, dtype = self._slots[param], self._group[param], dtype_of(gradient)
+            optimizer, lr = self._recipe.optimizers[group], self._lr[group]
+            if (group, dtype) not in factors:
+                rate = Rate(lr, self._step)
+                factors[group, dtype] = optimizer.factors(self._emitter, rate, dtype)
             update = Update(
-                param.name, self._values[param], gradient, slots, self._lr, self._step, scale
+                param.name,
+                self._values[param],
+                gradient,
+                slots,
+                lr,
+                factors[group, dtype],
+                scale,
             )
-            new = self._recipe.optimizer.emit(self._emitter, update)
+            new = optimizer.emit(self._emitter, update)
             replaced += zip([self._values[param], *slots.values()], new, strict=True)
         return replaced

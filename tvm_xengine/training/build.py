@@ -67,16 +67,24 @@ def build_step_by_recipe(
             f"{model.name} has no parameters {unknown}; it has {', '.join(model.parameters)}"
         )
     source, constants = lift_constants(prepare(model.main, recipe))
-    mod = assemble_step(source, len(model.input_names), names, recipe)
+    mod, slots = _assembled(source, len(model.input_names), names, recipe)
     initial: dict[str, Array] = {}
     roles = StepSignature.read(mod[TRAIN_STEP]).roles
     given = {**model.state, **constants, SEED: np.array(seed, "int32")}
+    slot_values = {
+        state: recipe.optimizers[recipe.group_of(name)].initial_slot
+        for name, by_slot in slots.items()
+        for state in by_slot.values()
+    }
     for param, role in zip(mod[TRAIN_STEP].params, roles, strict=True):
-        if role.is_persistent:
-            initial[param.name] = (
-                given[param.name] if param.name in given else zeros_like_type(param.ty)
-            )
-    return TrainingStep(model.name, mod, initial)
+        if not role.is_persistent:
+            continue
+        value = given.get(param.name)
+        if value is None or param.name in slot_values:
+            zeros = zeros_like_type(param.ty)
+            value = np.full_like(zeros, slot_values.get(param.name, 0))
+        initial[param.name] = value
+    return TrainingStep(model.name, mod, initial, slots)
 
 
 def build_training_module(
@@ -98,6 +106,13 @@ def assemble_step(
     source: ForwardOps, num_inputs: int, trainable: Sequence[str], recipe: Recipe
 ) -> tvm.IRModule:
     """The same for a forward function that `prepare` has read."""
+    return _assembled(source, num_inputs, trainable, recipe)[0]
+
+
+def _assembled(
+    source: ForwardOps, num_inputs: int, trainable: Sequence[str], recipe: Recipe
+) -> tuple[tvm.IRModule, dict[str, dict[str, str]]]:
+    """The module, and the names of the optimizer's state by parameter and slot."""
     names = set(trainable)
     state = _used_state(source, num_inputs)
     trained = [param for param in state if param.name in names]
@@ -120,7 +135,7 @@ def assemble_step(
         ranges=_value_ranges(source, num_inputs, recipe),
     )
     mod[TRAIN_STEP] = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
-    return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod)
+    return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod), assembly.slots
 
 
 def _value_ranges(source: ForwardOps, num_inputs: int, recipe: Recipe) -> dict[str, ValueRange]:

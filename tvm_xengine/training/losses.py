@@ -50,15 +50,17 @@ class EmittedLoss:
 class Loss(Protocol):
     """Turns a prediction and labels into a scalar."""
 
-    def labels_type(self, prediction: relax.TensorType) -> relax.TensorType:
-        """The type of the labels that go with a prediction."""
+    def labels_type(self, prediction: relax.TensorType) -> relax.TensorType | None:
+        """The type of the labels that go with a prediction; None where the loss takes none."""
         ...
 
     def labels_range(self, prediction: relax.TensorType) -> ValueRange | None:
         """The values that labels may have; None where the loss takes any."""
         ...
 
-    def emit(self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr) -> EmittedLoss:
+    def emit(
+        self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr | None
+    ) -> EmittedLoss:
         """Emit the loss, and offer its gradient."""
         ...
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tvm_xengine.training.losses import CrossEntropy, Loss
 from tvm_xengine.training.optimizers import SGD, Optimizer
 from tvm_xengine.training.precision import MixedPrecision
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters with an optimizer, and a learning rate, of their own.
+
+    Attributes
+    ----------
+    parameters
+        Names in the forward function.
+    """
+
+    parameters: frozenset[str]
+    optimizer: Optimizer
 
 
 @dataclass(frozen=True)
@@ -17,6 +32,11 @@ class Recipe:
     ----------
     loss, optimizer
         What is minimised, and how.
+    groups
+        Parameters with other optimizers than `optimizer`; the first that names one counts.
+    max_gradient_value
+        Limit for the magnitude of each element of a gradient, before the norm is limited; None
+        does not clip.
     max_gradient_norm
         Limit for the norm of all gradients together; None does not clip.
     micro_batches
@@ -30,13 +50,29 @@ class Recipe:
 
     loss: Loss = field(default_factory=CrossEntropy)
     optimizer: Optimizer = field(default_factory=lambda: SGD(momentum=0.9))
+    groups: tuple[ParameterGroup, ...] = ()
+    max_gradient_value: float | None = None
     max_gradient_norm: float | None = None
     micro_batches: int = 1
     precision: MixedPrecision | None = None
     residuals_apart: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_gradient_norm is not None and self.max_gradient_norm <= 0:
-            raise ValueError(f"max_gradient_norm must be > 0, got {self.max_gradient_norm}")
+        for name in ("max_gradient_value", "max_gradient_norm"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise ValueError(f"{name} must be > 0, got {limit}")
         if self.micro_batches < 1:
             raise ValueError(f"micro_batches must be >= 1, got {self.micro_batches}")
+
+    @property
+    def optimizers(self) -> Sequence[Optimizer]:
+        """The optimizer of all parameters that are in no group, then those of the groups."""
+        return (self.optimizer, *(group.optimizer for group in self.groups))
+
+    def group_of(self, parameter: str) -> int:
+        """Position in `optimizers` of the optimizer of a parameter."""
+        for position, group in enumerate(self.groups, start=1):
+            if parameter in group.parameters:
+                return position
+        return 0

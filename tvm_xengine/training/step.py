@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -27,11 +27,14 @@ class TrainingStep:
         Module with the Relax function ``train_step`` and its kernels.
     initial_state
         Value of every state parameter before the first step, by name, in order.
+    slots
+        For each trained parameter, the names of its optimizer's state tensors by slot.
     """
 
     name: str
     mod: tvm.IRModule
     initial_state: Mapping[str, Array]
+    slots: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if list(self.initial_state) != list(self.state_names):

@@ -14,7 +14,7 @@ import torch
 import tvm
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -56,10 +56,15 @@ def _without_log(name: str) -> Iterator[None]:
         logger.disabled = was_disabled
 
 
-def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel:
-    """The forward model of an exported program."""
+def import_exported_program(
+    name: str, program: ExportedProgram, *, prefix: str = ""
+) -> ForwardModel:
+    """The forward model of an exported program.
+
+    `prefix` is taken off the names of its tensors.
+    """
     _check_shapes(name, program)
-    importer = _Importer()
+    importer = _Importer(prefix)
     program = _decomposed(program, importer)
     convert_operands(program.graph)
     try:
@@ -75,18 +80,18 @@ def import_exported_program(name: str, program: ExportedProgram) -> ForwardModel
     )
     trainable = {one for one in parameters if "float" in str(values[one].dtype)}
     model = assemble(name, mod, values, trainable, origins=importer.origins())
-    _check_mutation(model, program)
+    _check_mutation(model, program, prefix)
     return model
 
 
-def _check_mutation(model: ForwardModel, program: ExportedProgram) -> None:
+def _check_mutation(model: ForwardModel, program: ExportedProgram, prefix: str) -> None:
     """A step replaces the running statistics of batch norms, and no other buffers."""
     state = {**dict(program.named_buffers()), **program.constants}
     statistics = {name for role in model.roles for name in role.names if role.use is Use.STATISTIC}
     changed = [
         target
         for target in program.graph_signature.buffers_to_mutate.values()
-        if state[target].is_floating_point() and target not in statistics
+        if state[target].is_floating_point() and target.removeprefix(prefix) not in statistics
     ]
     if changed:
         raise UnsupportedModelError(
@@ -157,8 +162,9 @@ def _without_gradients_marked(graph: fx.Graph) -> Iterator[None]:
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     """TVM's importer, with every tensor a named parameter and the training forms of the norms."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
         super().__init__()
+        self._prefix = prefix
         self.block_builder = NamingBlockBuilder()
         self.param_names: dict[str, str] = {}
         self._roles: dict[str, TensorRole] = {}
@@ -192,12 +198,14 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 plain = identifier(spec.arg.name)
             else:
                 value = state[spec.target].detach()
-                plain = identifier(spec.target)
+                plain = identifier(self._named(spec.target))
             first = first_of.get(_memory(value)) if spec.kind is InputKind.PARAMETER else None
             if first is not None:  # tied, as the head of GPT-2 is to its embedding
                 variables[spec.arg.name] = variables[first]
                 self.param_names[spec.arg.name] = self.param_names[first]
-                self._share(self.param_names[first], spec.target, state[spec.target])
+                self._share(
+                    self.param_names[first], self._named(spec.target), state[spec.target]
+                )
                 continue
             name = names.fresh(plain)
             dtype = self._convert_data_type(value.dtype)
@@ -210,7 +218,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 inputs.append(variable)
             else:
                 others.append(variable)
-                self._roles[name] = _role(name, spec, state[spec.target])
+                self._roles[name] = _role(
+                    name, self._named(spec.target), spec.kind, state[spec.target]
+                )
                 values[name] = value.cpu().numpy().copy()  # training the module changes its own
             if spec.kind is not InputKind.USER_INPUT and spec.target in fixed:
                 self._known[placeholders[spec.arg.name]] = value
@@ -232,6 +242,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     def origins(self) -> list[TensorRole]:
         """Names and roles of the tensors in the program."""
         return list(self._roles.values())
+
+    def _named(self, target: str) -> str:
+        return target.removeprefix(self._prefix)
 
     def _share(self, variable: str, name: str, value: torch.Tensor) -> None:
         """One more name of a tensor; it is trained if it is trained under any of them."""
@@ -293,13 +306,13 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         return relax.const(array, str(array.dtype))
 
 
-def _role(variable: str, spec: InputSpec, value: torch.Tensor) -> TensorRole:
+def _role(variable: str, name: str, kind: InputKind, value: torch.Tensor) -> TensorRole:
     """What the program says of a tensor; which buffers are statistics shows later."""
-    if spec.kind is not InputKind.PARAMETER:
-        return TensorRole(variable, spec.target, Use.CONSTANT)
+    if kind is not InputKind.PARAMETER:
+        return TensorRole(variable, name, Use.CONSTANT)
     if value.requires_grad:
-        return TensorRole(variable, spec.target, Use.TRAINED)
-    return TensorRole(variable, spec.target, Use.FROZEN, reason="requires_grad is False")
+        return TensorRole(variable, name, Use.TRAINED)
+    return TensorRole(variable, name, Use.FROZEN, reason="requires_grad is False")
 
 
 def _check_type(made: relax.Expr, node: fx.Node) -> None:

@@ -6,11 +6,16 @@ of nothing that was written, so that each output may be written over the tensor 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
 from tvm_xengine.kernels.te.inplace import writes_over
+
+Element = Callable[..., Expr]
+"""An element of a tensor that is not stored, by its index."""
 
 
 @writes_over((0, 0))
@@ -20,12 +25,13 @@ def sgd_update(
     lr: te.Tensor,
     *scale: te.Tensor,
     weight_decay: float,
+    maximize: bool = False,
 ) -> te.Tensor:
     """p - lr * (g + weight_decay * p)."""
-    step = _decayed(parameter, gradient, scale, weight_decay)
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
     return te.compute(
         parameter.shape,
-        lambda *i: parameter(*i) - _rate(lr, parameter) * step(*i),
+        lambda *i: parameter(*i) - rate_of(lr, parameter) * step(*i),
         name="new_parameter",
     )
 
@@ -40,78 +46,54 @@ def momentum_update(
     momentum: float,
     weight_decay: float,
     nesterov: bool,
+    maximize: bool = False,
 ) -> list[te.Tensor]:
     """v = momentum * v + g; p = p - lr * v, or p - lr * (g + momentum * v) with `nesterov`."""
-    step = _decayed(parameter, gradient, scale, weight_decay)
-    new_velocity = te.compute(
-        parameter.shape, lambda *i: velocity(*i) * momentum + step(*i), name="new_velocity"
-    )
-
-    def new_parameter(*i: Var) -> Expr:
-        direction = new_velocity(*i)
-        if nesterov:
-            direction = step(*i) + direction * momentum
-        return parameter(*i) - _rate(lr, parameter) * direction
-
-    return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_velocity]
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    return _momentum(parameter, velocity, step, step, lr, momentum, nesterov)
 
 
-@writes_over((0, 0), (1, 1), (2, 2))
-def adam_update(
+@writes_over((0, 0), (1, 1))
+def dampened_update(
     parameter: te.Tensor,
-    first_moment: te.Tensor,
-    second_moment: te.Tensor,
+    velocity: te.Tensor,
     gradient: te.Tensor,
     lr: te.Tensor,
-    step: te.Tensor,
+    share: te.Tensor,
     *scale: te.Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
+    momentum: float,
     weight_decay: float,
-    decoupled: bool,
+    maximize: bool,
 ) -> list[te.Tensor]:
-    """Adam with bias correction after `step` earlier steps; AdamW when the decay is `decoupled`."""
-    dtype = parameter.dtype
-    one = tvm.tirx.const(1, dtype)
-    direction = _decayed(parameter, gradient, scale, 0.0 if decoupled else weight_decay)
-    new_first = te.compute(
-        parameter.shape,
-        lambda *i: first_moment(*i) * beta1 + direction(*i) * (1 - beta1),
-        name="new_first_moment",
-    )
-    new_second = te.compute(
-        parameter.shape,
-        lambda *i: second_moment(*i) * beta2 + direction(*i) * direction(*i) * (1 - beta2),
-        name="new_second_moment",
+    """v = momentum * v + share * g; p = p - lr * v."""
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    return _momentum(
+        parameter, velocity, step, lambda *i: share() * step(*i), lr, momentum, nesterov=False
     )
 
-    def bias(beta: float) -> te.Tensor:
-        count = step().astype(dtype) + one
-        return te.compute(
-            (), lambda: one - te.power(tvm.tirx.const(beta, dtype), count), name="bias_correction"
-        )
 
-    bias1, bias2 = bias(beta1), bias(beta2)
-
-    def new_parameter(*i: Var) -> Expr:
-        kept = parameter(*i)
-        if decoupled and weight_decay:
-            kept = kept * (one - _rate(lr, parameter) * weight_decay)
-        denominator = te.sqrt(new_second(*i)) / te.sqrt(bias2()) + epsilon
-        return kept - _rate(lr, parameter) / bias1() * new_first(*i) / denominator
-
-    return [
-        te.compute(parameter.shape, new_parameter, name="new_parameter"),
-        new_first,
-        new_second,
-    ]
+def dampening_share(step: te.Tensor, *, dampening: float, dtype: str) -> te.Tensor:
+    """How much of the gradient counts: all of the first, later ``1 - dampening``, as in PyTorch."""
+    one, later = tvm.tirx.const(1, dtype), tvm.tirx.const(1 - dampening, dtype)
+    return te.compute((), lambda: tvm.tirx.Select(step() == 0, one, later), name="share")
 
 
 @writes_over((0, 0))
 def advance_step(step: te.Tensor) -> te.Tensor:
     """The number of steps taken, plus one."""
     return te.compute((), lambda: step() + tvm.tirx.const(1, step.dtype), name="next_step")
+
+
+def clipped_value(gradient: te.Tensor, *, limit: float) -> te.Tensor:
+    """The gradient within -limit .. limit, element by element; NaN stays NaN."""
+    low, high = (tvm.tirx.const(value, gradient.dtype) for value in (-limit, limit))
+
+    def element(*i: Var) -> Expr:
+        value = gradient(*i)
+        above = tvm.tirx.Select(value > high, high, value)
+        return tvm.tirx.Select(value < low, low, above)
+
+    return te.compute(gradient.shape, element, name="clipped")
 
 
 def squared_norm(gradient: te.Tensor) -> te.Tensor:
@@ -136,20 +118,48 @@ def clipping_scale(*squared_norms: te.Tensor, max_norm: float) -> te.Tensor:
     return te.compute((), scale, name="clipping_scale")
 
 
-def _rate(lr: te.Tensor, parameter: te.Tensor) -> Expr:
+def rate_of(lr: te.Tensor, parameter: te.Tensor) -> Expr:
     """The learning rate in the type of the parameter."""
     return lr().astype(parameter.dtype)
 
 
-def _decayed(
-    parameter: te.Tensor, gradient: te.Tensor, scale: tuple[te.Tensor, ...], weight_decay: float
-) -> te.Tensor:
+def _momentum(
+    parameter: te.Tensor,
+    velocity: te.Tensor,
+    step: Element,
+    counted: Element,
+    lr: te.Tensor,
+    momentum: float,
+    nesterov: bool,
+) -> list[te.Tensor]:
+    new_velocity = te.compute(
+        parameter.shape, lambda *i: velocity(*i) * momentum + counted(*i), name="new_velocity"
+    )
+
+    def new_parameter(*i: Var) -> Expr:
+        direction = new_velocity(*i)
+        if nesterov:
+            direction = step(*i) + direction * momentum
+        return parameter(*i) - rate_of(lr, parameter) * direction
+
+    return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_velocity]
+
+
+def decayed(
+    parameter: te.Tensor,
+    gradient: te.Tensor,
+    scale: tuple[te.Tensor, ...],
+    weight_decay: float,
+    maximize: bool,
+) -> Element:
     """The gradient as an expression of the index: scaled, with the decay added; no buffer."""
 
     def value(*i: Var) -> Expr:
         result = gradient(*i)
         for factor in scale:
             result = result * factor()
+        if maximize:
+            result = -result
         return result + parameter(*i) * weight_decay if weight_decay else result
 
     return value

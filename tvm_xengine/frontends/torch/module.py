@@ -1,0 +1,276 @@
+"""PyTorch modules and losses written in PyTorch, through `torch.export`."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.torch.importer import import_exported_program
+
+_PREFIX = "module."
+"""Before every name of a tensor in the wrapped module."""
+
+Restore = Callable[[Sequence[Any]], Any]
+"""Puts flat outputs into the structure that a module returns."""
+
+
+@dataclass(frozen=True)
+class TracedModule:
+    """What a module computes for inputs like those that it was traced with.
+
+    Attributes
+    ----------
+    outputs
+        Number of tensors that it returns.
+    restore
+        Puts them into the structure that the module returns.
+    """
+
+    model: ForwardModel
+    outputs: int
+    restore: Restore
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a module, by the names of its parameters.
+
+    Attributes
+    ----------
+    tensors
+        Arguments that hold tensors; they are inputs of the step.
+    fixed
+        Other arguments; they are constants of the step.
+    positional
+        Names of those that are passed by position.
+    """
+
+    tensors: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+    positional: tuple[str, ...]
+
+    def apply(self, function: Callable[..., Any], tensors: Mapping[str, Any]) -> Any:
+        """Call a function with other tensors."""
+        values = {**self.fixed, **tensors}
+        given = [values.pop(name) for name in self.positional]
+        return function(*given, **values)
+
+
+def call_of(module: nn.Module, inputs: object) -> Call:
+    """The arguments that `inputs` (a tensor, a sequence or a mapping) stand for."""
+    if isinstance(inputs, Mapping):
+        arguments, positional = dict(inputs), []
+    else:
+        given = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+        try:
+            bound = inspect.signature(module.forward).bind(*given)
+        except TypeError as error:
+            raise UnsupportedModelError(
+                f"{type(module).__name__}.forward cannot be called with {len(given)} example"
+                f" inputs: {error}"
+            ) from None
+        arguments = {}
+        for name, value in bound.arguments.items():
+            kind = bound.signature.parameters[name].kind
+            many = kind is inspect.Parameter.VAR_POSITIONAL
+            arguments |= {f"{name}_{k}": v for k, v in enumerate(value)} if many else {name: value}
+        positional = list(arguments)
+    tensors = {name: value for name, value in arguments.items() if _holds_tensors(value)}
+    fixed = {name: value for name, value in arguments.items() if name not in tensors}
+    if not tensors:
+        raise UnsupportedModelError("expected at least one tensor among the example inputs")
+    return Call({name: _as_torch(value) for name, value in tensors.items()}, fixed, (*positional,))
+
+
+def trace_module(
+    module: nn.Module, inputs: object, *, training: bool, name: str | None = None
+) -> TracedModule:
+    """The forward function of a module in training or in evaluation mode.
+
+    In training mode submodules that were put into evaluation mode stay there, unless the module as
+    a whole is in evaluation mode.
+    """
+    call = call_of(module, inputs)
+    return _traced(module, _Wrapped(module, call), dict(call.tensors), training, name)
+
+
+def trace_with_loss(
+    module: nn.Module,
+    inputs: object,
+    loss: Callable[..., torch.Tensor] | None,
+    targets: Sequence[object] = (),
+    *,
+    name: str | None = None,
+) -> ForwardModel:
+    """A model of inputs and targets that returns ``loss(outputs, *targets)``.
+
+    Parameters
+    ----------
+    loss
+        None takes the scalar that the module returns, or its entry ``loss``.
+    """
+    call = call_of(module, inputs)
+    values = [_as_torch(target) for target in targets]
+    names = ["targets"] if len(values) == 1 else [f"targets_{k}" for k in range(len(values))]
+    names = [f"{one}_of_loss" if one in call.tensors else one for one in names]
+    examples = {**call.tensors, **dict(zip(names, values, strict=True))}
+    wrapped = _Wrapped(module, call, loss or _own_loss, names)
+    return _traced(module, wrapped, examples, True, name).model
+
+
+def trace_loss(
+    loss: Callable[..., torch.Tensor], prediction: torch.Tensor, target: torch.Tensor
+) -> relax.Function:
+    """The Relax function ``(prediction, target) -> scalar`` of a loss."""
+    traced = _traced(
+        nn.Module(),
+        _Loss(loss),
+        {"prediction": prediction, "target": target},
+        True,
+        "the loss",
+    )
+    model = traced.model
+    if model.state or len(model.input_names) != 2:
+        raise UnsupportedModelError(
+            "a loss with tensors of its own needs the PyTorch module; compile that"
+        )
+    return model.main
+
+
+class _Wrapped(nn.Module):
+    """A module called by the names of its arguments, with a loss behind it."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        call: Call,
+        loss: Callable[..., torch.Tensor] | None = None,
+        targets: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.loss = loss
+        self._call = call
+        self._targets = tuple(targets)
+
+    def forward(self, **tensors: Any) -> Any:
+        targets = [tensors.pop(name) for name in self._targets]
+        outputs = self._call.apply(self.module, tensors)
+        return outputs if self.loss is None else self.loss(outputs, *targets)
+
+
+class _Loss(nn.Module):
+    def __init__(self, loss: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.loss(prediction, target)
+
+
+def _own_loss(outputs: Any) -> torch.Tensor:
+    if isinstance(outputs, torch.Tensor):
+        return outputs
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if not isinstance(found, torch.Tensor):
+        raise UnsupportedModelError("the module returns no loss; say which one to minimise")
+    return found
+
+
+def _traced(
+    module: nn.Module,
+    wrapped: nn.Module,
+    examples: dict[str, Any],
+    training: bool,
+    name: str | None,
+) -> TracedModule:
+    title = name or type(module).__name__
+    with _in_mode(module, training), _lost_backwards() as lost:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = torch.export.export(wrapped, (), examples)
+        except UnsupportedModelError:
+            raise
+        except Exception as error:
+            raise UnsupportedModelError(
+                f"{title}: torch.export refuses the module: {str(error).strip().splitlines()[0]}"
+            ) from error
+        _unwrap(program)
+        model = import_exported_program(title, program, prefix=_PREFIX)
+    spec = program.call_spec.out_spec
+    notes = [
+        f"the backward of {one} (a torch.autograd.Function) is lost by torch.export; the derivative"
+        " of its forward is used"
+        for one in sorted(lost)
+    ]
+    model = replace(model, notes=(*model.notes, *notes))
+    count = spec.num_leaves
+    return TracedModule(model, count, lambda values: pytree.tree_unflatten(list(values), spec))
+
+
+def _unwrap(program: torch.export.ExportedProgram) -> None:
+    """Call the layers of a wrapped module as in the module."""
+    for node in program.graph.nodes:
+        stack = node.meta.get("nn_module_stack")
+        if stack:
+            node.meta["nn_module_stack"] = {
+                key: (f"{path}.".removeprefix(_PREFIX).removesuffix("."), kind)
+                for key, (path, kind) in stack.items()
+            }
+
+
+@contextmanager
+def _in_mode(module: nn.Module, training: bool) -> Iterator[None]:
+    """The module in training or evaluation mode for a while."""
+    modes = {one: one.training for one in module.modules()}
+    if training and not module.training:
+        module.train()
+    if not training:
+        module.eval()
+    try:
+        yield
+    finally:
+        for one, mode in modes.items():
+            one.training = mode
+
+
+@contextmanager
+def _lost_backwards() -> Iterator[set[str]]:
+    """Names of the `torch.autograd.Function` classes that are applied meanwhile."""
+    names: set[str] = set()
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        names.add(cls.__name__)
+        return original.__get__(None, cls)(*args, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield names
+    finally:
+        torch.autograd.Function.apply = original
+
+
+def _holds_tensors(value: object) -> bool:
+    leaves = pytree.tree_leaves(value)
+    return bool(leaves) and all(hasattr(leaf, "__dlpack__") for leaf in leaves)
+
+
+def _as_torch(value: object) -> Any:
+    """A tensor, or a structure of them, as PyTorch's."""
+    return pytree.tree_map(
+        lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else torch.from_dlpack(leaf),
+        value,
+    )

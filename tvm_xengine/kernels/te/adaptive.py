@@ -1,0 +1,300 @@
+"""Updates of optimizers that scale each element by its own history, one kernel per parameter.
+
+The stages keep the rule of `tvm_xengine.kernels.te.optimizer`, so that every output may be written
+over the tensor that it replaces.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import te
+from tvm.tirx import Expr, Var
+
+from tvm_xengine.kernels.te.inplace import writes_over
+from tvm_xengine.kernels.te.optimizer import Element, decayed, rate_of
+
+
+def adam_factors(
+    lr: te.Tensor, step: te.Tensor, *, beta1: float, beta2: float, dtype: str
+) -> list[te.Tensor]:
+    """The corrections of Adam's bias: ``lr / (1 - beta1^t)`` and ``sqrt(1 - beta2^t)``.
+
+    They are the same for all elements, and in float64, because ``1 - beta2^t`` cancels.
+    """
+    count = step().astype("float64") + tvm.tirx.const(1, "float64")
+
+    def bias(beta: float) -> Expr:
+        return tvm.tirx.const(1, "float64") - te.power(tvm.tirx.const(beta, "float64"), count)
+
+    return [
+        te.compute((), lambda: (lr().astype("float64") / bias(beta1)).astype(dtype), name="rate"),
+        te.compute((), lambda: te.sqrt(bias(beta2)).astype(dtype), name="root"),
+    ]
+
+
+@writes_over((0, 0), (1, 1), (2, 2))
+def adam_update(
+    parameter: te.Tensor,
+    first_moment: te.Tensor,
+    second_moment: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    rate: te.Tensor,
+    root: te.Tensor,
+    *scale: te.Tensor,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool = False,
+) -> list[te.Tensor]:
+    """Adam with the factors of `adam_factors`; AdamW when the decay is `decoupled`."""
+    direction = decayed(parameter, gradient, scale, 0.0 if decoupled else weight_decay, maximize)
+    new_first, new_second = _moments(first_moment, second_moment, direction, beta1, beta2)
+    kept = _kept(parameter, lr, weight_decay if decoupled else 0.0)
+
+    def new_parameter(*i: Var) -> Expr:
+        denominator = te.sqrt(new_second(*i)) / root() + epsilon
+        return kept(*i) - rate() * (new_first(*i) / denominator)
+
+    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
+    return [updated, new_first, new_second]
+
+
+@writes_over((0, 0), (1, 1), (2, 2), (3, 3))
+def amsgrad_update(
+    parameter: te.Tensor,
+    first_moment: te.Tensor,
+    second_moment: te.Tensor,
+    largest_moment: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    rate: te.Tensor,
+    root: te.Tensor,
+    *scale: te.Tensor,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+) -> list[te.Tensor]:
+    """Adam that divides by the largest second moment so far (Reddi et al. 2018)."""
+    direction = decayed(parameter, gradient, scale, 0.0 if decoupled else weight_decay, maximize)
+    new_first, new_second = _moments(first_moment, second_moment, direction, beta1, beta2)
+    new_largest = te.compute(
+        parameter.shape,
+        lambda *i: te.max(largest_moment(*i), new_second(*i)),
+        name="new_largest_moment",
+    )
+    kept = _kept(parameter, lr, weight_decay if decoupled else 0.0)
+
+    def new_parameter(*i: Var) -> Expr:
+        denominator = te.sqrt(new_largest(*i)) / root() + epsilon
+        return kept(*i) - rate() * (new_first(*i) / denominator)
+
+    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
+    return [updated, new_first, new_second, new_largest]
+
+
+@writes_over((0, 0), (1, 1))
+def rmsprop_update(
+    parameter: te.Tensor,
+    square_average: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    *scale: te.Tensor,
+    alpha: float,
+    epsilon: float,
+    weight_decay: float,
+    maximize: bool,
+) -> list[te.Tensor]:
+    """s = alpha * s + (1 - alpha) * g^2; p = p - lr * g / (sqrt(s) + epsilon)."""
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
+
+    def new_parameter(*i: Var) -> Expr:
+        scaled = step(*i) / (te.sqrt(new_square(*i)) + epsilon)
+        return parameter(*i) - rate_of(lr, parameter) * scaled
+
+    return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_square]
+
+
+@writes_over((0, 0), (1, 1), (2, 2))
+def rmsprop_momentum_update(
+    parameter: te.Tensor,
+    square_average: te.Tensor,
+    velocity: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    *scale: te.Tensor,
+    alpha: float,
+    epsilon: float,
+    momentum: float,
+    weight_decay: float,
+    maximize: bool,
+) -> list[te.Tensor]:
+    """RMSprop whose scaled gradient goes through a momentum."""
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
+    new_velocity = te.compute(
+        parameter.shape,
+        lambda *i: velocity(*i) * momentum + step(*i) / (te.sqrt(new_square(*i)) + epsilon),
+        name="new_velocity",
+    )
+    updated = te.compute(
+        parameter.shape,
+        lambda *i: parameter(*i) - rate_of(lr, parameter) * new_velocity(*i),
+        name="new_parameter",
+    )
+    return [updated, new_square, new_velocity]
+
+
+@writes_over((0, 0), (1, 1), (2, 2))
+def centered_rmsprop_update(
+    parameter: te.Tensor,
+    square_average: te.Tensor,
+    gradient_average: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    *scale: te.Tensor,
+    alpha: float,
+    epsilon: float,
+    weight_decay: float,
+    maximize: bool,
+) -> list[te.Tensor]:
+    """RMSprop that divides by the estimated standard deviation."""
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
+    new_mean = _average(gradient_average, step, alpha, "new_mean")
+
+    def new_parameter(*i: Var) -> Expr:
+        deviation = te.sqrt(new_square(*i) - new_mean(*i) * new_mean(*i)) + epsilon
+        return parameter(*i) - rate_of(lr, parameter) * (step(*i) / deviation)
+
+    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
+    return [updated, new_square, new_mean]
+
+
+@writes_over((0, 0), (1, 1), (2, 2), (3, 3))
+def centered_rmsprop_momentum_update(
+    parameter: te.Tensor,
+    square_average: te.Tensor,
+    gradient_average: te.Tensor,
+    velocity: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    *scale: te.Tensor,
+    alpha: float,
+    epsilon: float,
+    momentum: float,
+    weight_decay: float,
+    maximize: bool,
+) -> list[te.Tensor]:
+    """Centered RMSprop with a momentum."""
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
+    new_mean = _average(gradient_average, step, alpha, "new_mean")
+
+    def new_speed(*i: Var) -> Expr:
+        deviation = te.sqrt(new_square(*i) - new_mean(*i) * new_mean(*i)) + epsilon
+        return velocity(*i) * momentum + step(*i) / deviation
+
+    new_velocity = te.compute(parameter.shape, new_speed, name="new_velocity")
+    updated = te.compute(
+        parameter.shape,
+        lambda *i: parameter(*i) - rate_of(lr, parameter) * new_velocity(*i),
+        name="new_parameter",
+    )
+    return [updated, new_square, new_mean, new_velocity]
+
+
+def decayed_rate(lr: te.Tensor, step: te.Tensor, *, lr_decay: float, dtype: str) -> te.Tensor:
+    """Adagrad's learning rate after `step` earlier steps: ``lr / (1 + step * lr_decay)``."""
+    slower = tvm.tirx.const(1, "float64") + step().astype("float64") * lr_decay
+    return te.compute((), lambda: (lr().astype("float64") / slower).astype(dtype), name="rate")
+
+
+@writes_over((0, 0), (1, 1))
+def adagrad_update(
+    parameter: te.Tensor,
+    square_sum: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    *scale: te.Tensor,
+    epsilon: float,
+    weight_decay: float,
+    maximize: bool,
+) -> list[te.Tensor]:
+    """s = s + g^2; p = p - lr * g / (sqrt(s) + epsilon)."""
+    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    new_sum = te.compute(
+        parameter.shape, lambda *i: square_sum(*i) + step(*i) * step(*i), name="new_sum"
+    )
+
+    def new_parameter(*i: Var) -> Expr:
+        scaled = step(*i) / (te.sqrt(new_sum(*i)) + epsilon)
+        return parameter(*i) - rate_of(lr, parameter) * scaled
+
+    return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_sum]
+
+
+@writes_over((0, 0), (1, 1))
+def lion_update(
+    parameter: te.Tensor,
+    first_moment: te.Tensor,
+    gradient: te.Tensor,
+    lr: te.Tensor,
+    *scale: te.Tensor,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+) -> list[te.Tensor]:
+    """p = p * (1 - lr * decay) - lr * sign(beta1 * m + (1 - beta1) * g); then m follows g by beta2.
+
+    The stage of the parameter comes first and writes nothing that the other one reads.
+    """
+    step = decayed(parameter, gradient, scale, 0.0, maximize=False)
+    kept = _kept(parameter, lr, weight_decay)
+    zero, one = tvm.tirx.const(0, parameter.dtype), tvm.tirx.const(1, parameter.dtype)
+
+    def new_parameter(*i: Var) -> Expr:
+        mixed = first_moment(*i) * beta1 + step(*i) * (1 - beta1)
+        sign = tvm.tirx.Select(mixed > zero, one, tvm.tirx.Select(mixed < zero, -one, zero))
+        return kept(*i) - rate_of(lr, parameter) * sign
+
+    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
+    return [updated, _average(first_moment, step, beta2, "new_first_moment")]
+
+
+def _moments(
+    first_moment: te.Tensor,
+    second_moment: te.Tensor,
+    direction: Element,
+    beta1: float,
+    beta2: float,
+) -> tuple[te.Tensor, te.Tensor]:
+    return (
+        _average(first_moment, direction, beta1, "new_first_moment"),
+        _average(
+            second_moment, lambda *i: direction(*i) * direction(*i), beta2, "new_second_moment"
+        ),
+    )
+
+
+def _average(old: te.Tensor, value: Element, keep: float, name: str) -> te.Tensor:
+    """keep * old + (1 - keep) * value."""
+    return te.compute(old.shape, lambda *i: old(*i) * keep + value(*i) * (1 - keep), name=name)
+
+
+def _kept(parameter: te.Tensor, lr: te.Tensor, weight_decay: float) -> Element:
+    """What decoupled weight decay leaves of a parameter."""
+    one = tvm.tirx.const(1, parameter.dtype)
+
+    def value(*i: Var) -> Expr:
+        if not weight_decay:
+            return parameter(*i)
+        return parameter(*i) * (one - rate_of(lr, parameter) * weight_decay)
+
+    return value

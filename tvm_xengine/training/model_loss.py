@@ -1,0 +1,31 @@
+"""A loss that the model computes itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.training.emitter import Emitter, dtype_of
+from tvm_xengine.training.losses import EmittedLoss
+
+
+@dataclass(frozen=True)
+class ModelLoss:
+    """The model's output is the loss; what it is compared with is among the model's inputs."""
+
+    def labels_type(self, prediction: relax.TensorType) -> None:
+        if prediction.ndim:
+            raise UnsupportedModelError(
+                f"a model that brings its own loss returns one scalar, found {prediction}"
+            )
+
+    def labels_range(self, prediction: relax.TensorType) -> None:
+        return None
+
+    def emit(
+        self, emitter: Emitter, prediction: relax.Expr, labels: relax.Expr | None
+    ) -> EmittedLoss:
+        one = relax.const(1.0, dtype_of(prediction))
+        return EmittedLoss({"loss": prediction}, lambda: one)
