@@ -4,6 +4,7 @@ XEngineError
 ├── UnsupportedModelError    a model file cannot be read, or is outside what we train
 │   └── MissingGradientError   ops of the model have no gradient
 ├── UnsupportedModuleError   an IRModule is outside what we can schedule
+├── InvalidStateError        a state dict or checkpoint does not fit the model
 ├── InvalidDataError         training data cannot be read, or does not fit the model
 ├── MissingPackageError      an optional package is needed that is not installed
 ├── InvalidPlatformError     a platform file or description is wrong
@@ -43,6 +44,10 @@ class UnsupportedModuleError(XEngineError):
 
 class InvalidDataError(XEngineError):
     """Training data cannot be read, or does not fit the model."""
+
+
+class InvalidStateError(XEngineError):
+    """A state dict or checkpoint cannot be read, or does not fit the model."""
 
 
 class MissingPackageError(XEngineError):

@@ -108,7 +108,8 @@ def arena_bytes(training, fuse, monkeypatch, plain=False):
     """Arena of keeping everything on one processor."""
     with monkeypatch.context() as patch:
         patch.setattr(
-            "tvm_xengine.compile.lower.LowerToKernels",
+            lower,
+            "LowerToKernels",
             lambda name: LowerToKernels(name, fuse=fuse),
         )
         if plain:

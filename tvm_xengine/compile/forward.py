@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 
 from tvm_xengine.compile.build import build_step
@@ -17,17 +19,23 @@ from tvm_xengine.scheduling.problem import OpCost
 
 
 def build_forward(
-    mod: tvm.IRModule, num_inputs: int, platform: Platform, *, store: KernelStore | None = None
+    mod: tvm.IRModule,
+    num_inputs: int,
+    platform: Platform,
+    *,
+    results: Sequence[str] = ("output",),
+    store: KernelStore | None = None,
 ) -> StepExecutable:
     """An executable of the function ``main``, which reads `num_inputs` inputs and then parameters.
 
-    It runs on the platform's home device (or the first that computes) and keeps all tensors; its
-    result is called ``output``.
+    It runs on the platform's home device (or the first that computes) and keeps all tensors;
+    `results` names what it returns.
     """
     main = mod["main"]
     parameters = (Role.PARAMETER,) * (len(main.params) - num_inputs)
     mod = mod.clone()
-    mod["main"] = StepSignature((Role.BATCH,) * num_inputs + parameters, 1, ("output",)).write(main)
+    signature = StepSignature((Role.BATCH,) * num_inputs + parameters, len(results), tuple(results))
+    mod["main"] = signature.write(main)
     names = [device.name for device in platform.computing]
     device = platform.device(platform.home if platform.home in names else names[0])
     alone = Platform((device,), alignment_bytes=platform.alignment_bytes)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 UNLIMITED_BYTES = 2**53 - 1
 """The largest budget; beyond it a float64 no longer counts single bytes."""
@@ -181,6 +182,19 @@ class Platform:
     def computing(self) -> tuple[Device, ...]:
         """The devices that have a target."""
         return tuple(device for device in self.devices if device.can_compute)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Platform:
+        """The platform that a TOML file describes; see `platform_file.read_platform`."""
+        from tvm_xengine.scheduling.platform_file import platform_path, read_platform
+
+        return read_platform(platform_path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the TOML file that `load` reads."""
+        from tvm_xengine.scheduling.platform_file import write_platform
+
+        write_platform(self, path)
 
     def with_budgets(self, budgets: Mapping[str, int]) -> Platform:
         """The same platform with other budgets for the devices that `budgets` names."""

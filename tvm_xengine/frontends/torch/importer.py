@@ -203,9 +203,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             if first is not None:  # tied, as the head of GPT-2 is to its embedding
                 variables[spec.arg.name] = variables[first]
                 self.param_names[spec.arg.name] = self.param_names[first]
-                self._share(
-                    self.param_names[first], self._named(spec.target), state[spec.target]
-                )
+                self._share(self.param_names[first], self._named(spec.target), state[spec.target])
                 continue
             name = names.fresh(plain)
             dtype = self._convert_data_type(value.dtype)

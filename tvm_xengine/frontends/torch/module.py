@@ -148,7 +148,7 @@ def trace_loss(
     return model.main
 
 
-class _Wrapped(nn.Module):
+class _Wrapped(nn.Module):  # type: ignore[misc]
     """A module called by the names of its arguments, with a loss behind it."""
 
     def __init__(
@@ -170,7 +170,7 @@ class _Wrapped(nn.Module):
         return outputs if self.loss is None else self.loss(outputs, *targets)
 
 
-class _Loss(nn.Module):
+class _Loss(nn.Module):  # type: ignore[misc]
     def __init__(self, loss: Callable[..., torch.Tensor]) -> None:
         super().__init__()
         self.loss = loss

@@ -1,0 +1,107 @@
+"""One call from a module to a step that trains as PyTorch does."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import tvm_xengine as xe
+from tests.api.conftest import Compile
+from tests.api.networks import Convolutional, TwoBranches, perceptron
+from tvm_xengine.errors import NoScheduleError, UnsupportedModelError
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(1)
+    return [(torch.randn(6, 1, 6, 6), torch.randint(0, 5, (6,))) for _ in range(count)]
+
+
+def test_a_module_trains_predicts_and_returns_its_state(compile_step: Compile) -> None:
+    torch.manual_seed(0)
+    module = Convolutional()
+    reference = Convolutional()
+    reference.load_state_dict(module.state_dict())
+    step = compile_step(
+        module, torch.randn(6, 1, 6, 6), loss="cross_entropy", optimizer=xe.SGD(0.05, momentum=0.9)
+    )
+    optimizer = torch.optim.SGD(reference.parameters(), 0.05, momentum=0.9)
+    for images, labels in batches(4):
+        loss = step(images, labels)
+        expected = functional.cross_entropy(reference(images), labels)
+        optimizer.zero_grad()
+        expected.backward()
+        optimizer.step()
+        assert loss == pytest.approx(expected.item(), rel=1e-5)
+    state = step.state_dict()
+    assert list(state) == list(reference.state_dict())
+    for name, value in reference.state_dict().items():
+        torch.testing.assert_close(state[name], value, rtol=1e-4, atol=1e-6)
+    images, _ = batches(1)[0]
+    torch.testing.assert_close(step.eval()(images), reference.eval()(images), rtol=1e-4, atol=1e-5)
+    step.load_into(module)
+    torch.testing.assert_close(module.eval()(images), step(images), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_written_in_pytorch_sees_all_inputs_and_outputs(compile_step: Compile) -> None:
+    torch.manual_seed(0)
+    module = TwoBranches()
+
+    def loss(outputs: dict[str, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+        main = functional.cross_entropy(outputs["main"], targets, label_smoothing=0.1)
+        return main + 0.3 * functional.cross_entropy(outputs["aux"], targets)
+
+    left, right, targets = torch.randn(4, 4), torch.randn(4, 3), torch.randint(0, 2, (4,))
+    step = compile_step(module, (left, right), loss=loss, example_targets=targets, optimizer="adam")
+    optimizer = torch.optim.Adam(module.parameters())
+    for _ in range(3):
+        found = step(left=left, right=right, targets=targets)
+        expected = loss(module(left, right), targets)
+        optimizer.zero_grad()
+        expected.backward()
+        optimizer.step()
+        assert found == pytest.approx(expected.item(), rel=1e-5)
+    outputs = step.predict(left, right)
+    assert set(outputs) == {"main", "aux"}
+    torch.testing.assert_close(outputs["aux"], module(left, right)["aux"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_budget_holds_and_one_that_cannot_is_refused(compile_step: Compile) -> None:
+    step = compile_step("lenet", loss="cross_entropy", batch_size=4, budget=1.0)
+    peak = step.executable.measured_peak_bytes["cpu"]
+    assert peak <= step.plan.plan.problem.platform.devices[0].budget_bytes
+    with pytest.raises(NoScheduleError, match="infeasible"):
+        compile_step("lenet", loss="cross_entropy", batch_size=4, budget="600KiB")
+
+
+@pytest.mark.parametrize("outputs", [1, 6])
+def test_no_loss_is_guessed_for_numbers_or_autoencoders(outputs: int) -> None:
+    module = nn.Linear(6, outputs)
+    with pytest.raises(UnsupportedModelError, match="mse"):
+        xe.training_step(module, torch.randn(4, 6))
+
+
+def test_cross_entropy_over_one_class_is_refused_with_advice() -> None:
+    with pytest.raises(UnsupportedModelError, match="bce_with_logits"):
+        xe.training_step(nn.Linear(6, 1), torch.randn(4, 6), loss="cross_entropy")
+
+
+def test_the_report_says_what_is_trained_and_what_is_frozen() -> None:
+    training = xe.training_step(perceptron(), torch.randn(4, 6))
+    text = training.report()
+    assert "loss: CrossEntropy" in text
+    assert "frozen: 0.weight (requires_grad is False), 0.bias (requires_grad is False)" in text
+    assert "trained: 2.weight, 2.bias, 4.weight, 4.bias" in text
+
+
+def test_a_plan_is_saved_and_built_again_for_its_own_model_only(
+    compile_step: Compile, cache, tmp_path
+) -> None:
+    step = compile_step("lenet", loss="cross_entropy", batch_size=4, budget=1.0)
+    step.plan.save(tmp_path / "plan.json")
+    lowered = xe.lower(xe.training_step("lenet", batch_size=4), cache=cache)
+    plan = xe.StepPlan.load(tmp_path / "plan.json", lowered)
+    assert plan.plan.schedule == step.plan.plan.schedule
+    assert plan.plan.arenas.arena_bytes == step.plan.plan.arenas.arena_bytes
+    other = xe.lower(xe.training_step("lenet", batch_size=5), cache=cache)
+    with pytest.raises(xe.XEngineError, match="plan of another step"):
+        xe.StepPlan.load(tmp_path / "plan.json", other)

@@ -1,0 +1,421 @@
+"""The public functions: from a model to a training step in one call, or stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm_xengine.compile.links import with_measured_links
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.options import CompileOptions, CostChoice
+from tvm_xengine.compile.plan import cost_step, plan_costed
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compile.stores import Stores
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.scheduling.default_platform import default_platform
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.session.losses import (
+    LossLike,
+    as_kernel_loss,
+    check_loss_fits,
+    inferred_loss,
+    is_kernel_loss,
+    resolved,
+)
+from tvm_xengine.session.source import ModelLike, Source, load_source, module_source
+from tvm_xengine.session.stages import (
+    BudgetLike,
+    Lowered,
+    StepPlan,
+    StepProblem,
+    Training,
+    budgets_of,
+)
+from tvm_xengine.session.step import Schedule, Step
+from tvm_xengine.solvers.result import Limits, Objective
+from tvm_xengine.training.build import build_step_by_recipe
+from tvm_xengine.training.model_loss import ModelLoss
+from tvm_xengine.training.optimizers import SGD, Optimizer, optimizer_called
+from tvm_xengine.training.precision import MixedPrecision
+from tvm_xengine.training.recipe import ParameterGroup, Recipe
+
+if TYPE_CHECKING:
+    import torch
+
+OptimizerLike = "str | Optimizer | torch.optim.Optimizer | None"
+"""A name, an optimizer of ours, or one of PyTorch's over the module's parameters."""
+
+Progress = Callable[[str, float | None], None]
+"""Called with what is done now, and the share that is done where that is known."""
+
+
+def compile(
+    model: Any,
+    example_inputs: object = None,
+    *,
+    loss: LossLike = None,
+    optimizer: Any = None,
+    budget: BudgetLike = None,
+    platform: Platform | str | Path | None = None,
+    costs: str = "active",
+    time_limit_s: float = 60.0,
+    lr_schedule: Schedule | None = None,
+    progress: Progress | Reporter | None = None,
+    cache: str | Path | None = None,
+    **options: Any,
+) -> Step:
+    """Compile a training step that fits a memory budget.
+
+    Parameters
+    ----------
+    model
+        A PyTorch module, an exported program, a path (``.onnx``, ``.pt2``), a zoo name, or a
+        forward model.
+    example_inputs
+        What a PyTorch module is called with: a tensor, a sequence, or a mapping of keywords. Shapes
+        and types are those of every batch.
+    loss
+        A name, an object such as ``CrossEntropy``, or a PyTorch function of outputs and targets;
+        None takes the loss that the model returns, or the only one that its output can mean.
+    optimizer
+        A name, an object such as ``SGD(0.01)``, or an optimizer of PyTorch; None is
+        ``SGD(0.01, momentum=0.9)``.
+    budget
+        Bytes of the device (``"512MiB"``), or a mapping by device; a float is a ratio of what
+        keeping all tensors takes beyond the state. None does not limit.
+    platform
+        Devices and links, or a platform file; None is this machine's processor.
+    costs
+        ``active``, ``measured``, ``predicted`` or ``roofline``.
+    time_limit_s
+        Of the solver.
+    lr_schedule
+        Learning rate by the number of steps taken.
+    progress
+        Called while compiling.
+    cache
+        File of measurements, beside which compiled kernels are kept; None is the user's.
+    options
+        Of `training_step`.
+
+    Raises
+    ------
+    XEngineError
+        When any stage refuses its input.
+    """
+    training = training_step(model, example_inputs, loss=loss, optimizer=optimizer, **options)
+    lowered = lower(training, platform, progress=progress, cache=cache)
+    budgets_of(budget, lowered.platform)
+    problem = make_problem(lowered, costs=costs).with_budget(budget)
+    return build(lowered, plan(problem, time_limit_s=time_limit_s), lr_schedule=lr_schedule)
+
+
+def load_model(
+    model: ModelLike,
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> Source:
+    """A model from a path, a zoo name or an exported program, without its final softmax.
+
+    Parameters
+    ----------
+    seed
+        Of the weights that are drawn.
+    options
+        ``batch_size``, ``size``, ``num_classes`` and ``draw_weights`` of a path or zoo name.
+    """
+    return load_source(model, seed=seed, **options)
+
+
+def training_step(
+    model: Any,
+    example_inputs: object = None,
+    *,
+    loss: LossLike = None,
+    optimizer: Any = None,
+    example_targets: object = None,
+    train: Sequence[str] | None = None,
+    freeze: Sequence[str] = (),
+    groups: Mapping[str, Optimizer] | None = None,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    micro_batches: int = 1,
+    precision: MixedPrecision | str | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Training:
+    """The training step of a model: loss, gradients and updates in one function.
+
+    Parameters
+    ----------
+    model, example_inputs, loss, optimizer
+        As in `compile`; also what `load_model` returns.
+    example_targets
+        What the loss compares the outputs with, where it is written in PyTorch: a tensor, or a
+        sequence of them. None takes a tensor like the module's output.
+    train, freeze
+        Patterns of parameters to train, and not to train, by the model's own names.
+    groups
+        Optimizers of parameters that match a pattern, the first match counts.
+    clip_norm, clip_value
+        Limits for the norm of all gradients together, and for each element (taken first).
+    micro_batches
+        Batches of the example's size that one step takes; their gradients are averaged.
+    precision
+        ``float16`` or ``bfloat16`` for heavy ops.
+    seed
+        Of dropout, and of weights that are drawn.
+    options
+        Of `load_model`.
+    """
+    wanted = resolved(loss)
+    if _is_module(model):
+        source, wanted = _module_source(model, example_inputs, wanted, example_targets)
+    else:
+        source = model if isinstance(model, Source) else load_source(model, seed=seed, **options)
+        wanted = inferred_loss(source.training) if wanted is None else wanted
+        wanted = as_kernel_loss(wanted, source.training, example_targets)
+    check_loss_fits(wanted, source.training)
+    forward = source.training.with_trained(train, freeze)
+    chosen, torch_groups = _optimizer(optimizer, model, forward)
+    recipe = Recipe(
+        loss=wanted,
+        optimizer=chosen,
+        groups=(*_groups(groups or {}, forward), *torch_groups),
+        max_gradient_value=clip_value,
+        max_gradient_norm=clip_norm,
+        micro_batches=micro_batches,
+        precision=MixedPrecision(precision) if isinstance(precision, str) else precision,
+    )
+    step = build_step_by_recipe(forward, recipe, seed=seed)
+    return Training(replace(source, training=forward), recipe, step)
+
+
+def lower(
+    training: Training,
+    platform: Platform | str | Path | None = None,
+    *,
+    progress: Progress | Reporter | None = None,
+    cache: str | Path | None = None,
+) -> Lowered:
+    """The training step as kernel calls, each prepared for each device of a platform."""
+    stores = Stores.open(CompileOptions(measurements=None if cache is None else Path(cache)))
+    reporter = _reporter(progress)
+    devices = with_measured_links(_platform(platform), stores.measurements)
+    on_progress = reporter.stage("lowering kernels")
+    step = lower_step(training.step.mod, devices, on_progress, tuned=stores.tuned)
+    return Lowered(training, step, stores, reporter)
+
+
+def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
+    """The scheduling problem: ``costs`` says where those of kernels come from."""
+    try:
+        choice = CostChoice(costs)
+    except ValueError:
+        names = ", ".join(one.value for one in CostChoice)
+        raise ValueError(f"unknown costs {costs!r}, expected one of {names}") from None
+    costed = cost_step(lowered.step, choice, lowered.stores, lowered.reporter)
+    return StepProblem(lowered, costed)
+
+
+def plan(
+    problem: StepProblem,
+    *,
+    time_limit_s: float = 60.0,
+    gap_ratio: float = 0.01,
+    objective: str = "cost",
+    solver: str = "auto",
+    seed: int = 0,
+) -> StepPlan:
+    """The best schedule that is found for a problem, with addresses within its budgets.
+
+    Parameters
+    ----------
+    time_limit_s, gap_ratio
+        The solver stops after that time, or when the optimum is at most that far.
+    objective
+        ``cost``, ``makespan`` or ``energy``.
+
+    Raises
+    ------
+    NoScheduleError
+        If none fits the budgets; the message says which ones work.
+    """
+    limits = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio)
+    options = PlanOptions(solver, Objective(objective), limits, seed)
+    lowered = problem.lowered
+    return StepPlan(lowered, plan_costed(problem.costed, options, lowered.stores, lowered.reporter))
+
+
+def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: Schedule | None = None) -> Step:
+    """The step that executes a plan: kernels compiled, arenas allocated.
+
+    Raises
+    ------
+    InvalidScheduleError
+        If the plan is of another step.
+    """
+    if plan.lowered is not lowered and plan.lowered.fingerprint != lowered.fingerprint:
+        from tvm_xengine.errors import InvalidScheduleError
+
+        raise InvalidScheduleError("the plan was made for another step; plan this one")
+    return Step(replace(plan, lowered=lowered), lr_schedule=lr_schedule)
+
+
+def export_c(
+    training: Training,
+    directory: str | Path,
+    *,
+    target: str = "host",
+    regions: Mapping[str, str | int],
+    force: bool = False,
+    time_limit_s: float = 60.0,
+) -> Any:
+    """Write the training step as C, planned for the memory regions of a target.
+
+    Parameters
+    ----------
+    regions
+        Bytes by name of region, fastest first.
+    """
+    from tvm_xengine.aot.export import ExportOptions, export_step
+    from tvm_xengine.aot.plan.regions import Region
+    from tvm_xengine.scheduling.sizes import parse_bytes
+
+    options = ExportOptions(
+        target=target,
+        regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
+        plan=PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
+        learning_rate=training.recipe.optimizer.lr,
+    )
+    model = training.source.training
+    return export_step(model, training.step, options, Path(directory), force=force)
+
+
+def processor() -> Platform:
+    """This machine's processor with all its cores, as the only device."""
+    return Platform(devices=default_platform().devices[:1])
+
+
+def _platform(platform: Platform | str | Path | None) -> Platform:
+    if platform is None:
+        return processor()
+    return platform if isinstance(platform, Platform) else Platform.load(platform)
+
+
+def _is_module(model: object) -> bool:
+    """Whether a model is a PyTorch module; PyTorch is not loaded to find out."""
+    return any(
+        kind.__module__ == "torch.nn.modules.module" and kind.__name__ == "Module"
+        for kind in type(model).__mro__
+    )
+
+
+def _module_source(
+    module: torch.nn.Module, inputs: object, loss: Any, targets: object
+) -> tuple[Source, Any]:
+    """The source of a module, and the loss of its training function."""
+    if inputs is None:
+        raise ValueError("a PyTorch module needs example_inputs: what it is called with")
+    if loss is not None and is_kernel_loss(loss):
+        return module_source(module, inputs, None, (), loss_inside=False), loss
+    if loss is None:
+        plain = module_source(module, inputs, None, (), loss_inside=False)
+        if not _returns_loss(plain):
+            return plain, inferred_loss(plain.training)
+        return module_source(module, inputs, None, (), loss_inside=True), ModelLoss()
+    given = _example_targets(module, inputs, targets)
+    return module_source(module, inputs, loss, given, loss_inside=True), ModelLoss()
+
+
+def _returns_loss(source: Source) -> bool:
+    """Whether the first tensor that a model returns is a scalar."""
+    from tvm_xengine.relax_ir.dataflow import returned_fields
+
+    return not returned_fields(source.training.main)[0].ty.ndim
+
+
+def _example_targets(module: torch.nn.Module, inputs: object, targets: object) -> Sequence[object]:
+    import torch
+
+    if targets is not None:
+        return targets if isinstance(targets, list | tuple) else (targets,)
+    from tvm_xengine.frontends.torch.module import call_of
+
+    call = call_of(module, inputs)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        output = call.apply(_copied(module), call.tensors)
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(
+            "the module returns several tensors; give example_targets, what the loss compares with"
+        )
+    return (torch.zeros_like(output),)
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy, whose running statistics may change."""
+    from copy import deepcopy
+
+    return deepcopy(module)
+
+
+def _optimizer(
+    optimizer: Any, model: Any, forward: Any
+) -> tuple[Optimizer, tuple[ParameterGroup, ...]]:
+    if optimizer is None:
+        return SGD(0.01, momentum=0.9), ()
+    if isinstance(optimizer, str):
+        return optimizer_called(optimizer), ()
+    if hasattr(optimizer, "param_groups"):
+        from tvm_xengine.session.optimizer_state import from_torch_optimizer
+
+        if not _is_module(model):
+            raise ValueError("an optimizer of PyTorch needs the module whose parameters it holds")
+        return from_torch_optimizer(optimizer, model, forward)
+    return optimizer, ()
+
+
+def _groups(groups: Mapping[str, Optimizer], forward: Any) -> tuple[ParameterGroup, ...]:
+    """Groups of parameters by pattern; a pattern without match is refused."""
+    from tvm_xengine.errors import UnsupportedModelError
+    from tvm_xengine.frontends.roles import matches, some
+
+    made = []
+    for pattern, optimizer in groups.items():
+        found = [r.variable for r in forward.roles if r.is_parameter and matches(r, pattern)]
+        if not found:
+            names = some(role.name for role in forward.roles if role.is_parameter)
+            raise UnsupportedModelError(
+                f"the group {pattern!r} matches no parameter; the parameters are {names}"
+            )
+        made.append(ParameterGroup(frozenset(found), optimizer))
+    return tuple(made)
+
+
+class _Callback(Reporter):
+    """Hands progress to a function."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def stage(self, title: str) -> Callable[[int, int, str], None]:
+        def advance(done: int, total: int, item: str) -> None:
+            self._progress(f"{title}: {item}", done / total if total else None)
+
+        return advance
+
+    def status(self, text: str) -> None:
+        if text:
+            self._progress(text, None)
+
+    def note(self, text: str) -> None:
+        self._progress(text, None)
+
+
+def _reporter(progress: Progress | Reporter | None) -> Reporter:
+    if progress is None:
+        return Reporter()
+    return progress if isinstance(progress, Reporter) else _Callback(progress)

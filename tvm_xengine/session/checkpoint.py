@@ -1,0 +1,109 @@
+"""Checkpoints: one safetensors file with the state, and with the position of the run as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.relax_ir.types import Array
+
+if TYPE_CHECKING:
+    from tvm_xengine.session.step import Step
+
+_SCHEMA = "tvm_xengine.checkpoint/1"
+_METADATA = "tvm_xengine"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands.
+
+    Attributes
+    ----------
+    steps_taken
+        Training steps so far.
+    lr
+        Learning rate before a schedule changes it.
+    epoch, batch
+        The next batch of the next step.
+    random
+        State of the generators that order the data, as the loop wrote it.
+    """
+
+    steps_taken: int
+    lr: float
+    epoch: int = 0
+    batch: int = 0
+    random: Mapping[str, Any] = field(default_factory=dict)
+
+
+def save_step(step: Step, path: Path, position: Position | None = None) -> None:
+    """Write a checkpoint, complete or not at all."""
+    from safetensors.numpy import save
+
+    position = position or Position(step.steps_taken, step.lr)
+    header = {"schema": _SCHEMA, **asdict(position)}
+    tensors = {name: _compact(array) for name, array in step.saved_state().items()}
+    write_bytes_atomically(path, save(tensors, {_METADATA: json.dumps(header)}))
+
+
+def load_step(step: Step, path: Path) -> Position:
+    """Take over the state in a checkpoint; returns where its run stood.
+
+    Raises
+    ------
+    InvalidStateError
+        If it cannot be read, or is of another model or optimizer; the step is unchanged then.
+    """
+    tensors, position = read_checkpoint(path)
+    expected = step.saved_state()
+    missing = sorted(set(expected) - set(tensors))
+    unknown = sorted(set(tensors) - set(expected))
+    if missing or unknown:
+        raise InvalidStateError(
+            f"{path} is of another model or optimizer: it lacks {missing[:4] or 'nothing'} and has"
+            f" {unknown[:4] or 'nothing'} besides"
+        )
+    for name, array in expected.items():
+        if tensors[name].shape != array.shape:
+            raise InvalidStateError(
+                f"{path}: {name} has shape {tensors[name].shape}, the step's has {array.shape}"
+            )
+    step.restore(tensors, position.steps_taken)
+    step.lr = position.lr
+    return position
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
+    """The tensors of a checkpoint by name, and where its run stood.
+
+    Raises
+    ------
+    InvalidStateError
+        If it is no checkpoint.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = json.loads((file.metadata() or {}).get(_METADATA, "null"))
+            tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise InvalidStateError(f"there is no checkpoint {path}") from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InvalidStateError(f"{path} is no checkpoint: {error}") from error
+    if not isinstance(header, dict) or header.pop("schema", None) != _SCHEMA:
+        raise InvalidStateError(f"{path} is no checkpoint of schema {_SCHEMA}")
+    try:
+        return tensors, Position(**header)
+    except TypeError as error:
+        raise InvalidStateError(f"{path} is damaged: {error}") from error
+
+
+def _compact(array: Array) -> Array:
+    return array if array.flags["C_CONTIGUOUS"] else array.copy()

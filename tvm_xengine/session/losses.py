@@ -1,0 +1,217 @@
+"""Losses by name, as objects of ours, or written in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.training.losses import (
+    BINARY_CROSS_ENTROPY,
+    MEAN_ABSOLUTE_ERROR,
+    MEAN_SQUARED_ERROR,
+    CrossEntropy,
+    Dice,
+    FunctionLoss,
+    Loss,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+LossFunction = Callable[..., "torch.Tensor"]
+"""A loss written in PyTorch: ``loss(outputs, *targets) -> scalar``."""
+
+LossLike = str | Loss | LossFunction | None
+"""What stands for a loss: a name, an object of ours, a PyTorch function or module, or nothing."""
+
+_KERNELS: dict[str, Callable[..., Loss]] = {
+    "cross_entropy": lambda label_smoothing=0.0, ignore_index=-100, weight=None: CrossEntropy(
+        label_smoothing=label_smoothing,
+        ignore_index=ignore_index,
+        class_weights=None if weight is None else tuple(float(w) for w in weight),
+    ),
+    "mse": lambda: MEAN_SQUARED_ERROR,
+    "l1": lambda: MEAN_ABSOLUTE_ERROR,
+    "bce_with_logits": lambda: BINARY_CROSS_ENTROPY,
+    "dice": lambda smooth=1.0: Dice(smooth),
+}
+"""Losses that have kernels of their own."""
+
+_FUNCTIONS = {
+    "mse": "mse_loss",
+    "l1": "l1_loss",
+    "smooth_l1": "smooth_l1_loss",
+    "huber": "huber_loss",
+    "bce": "binary_cross_entropy",
+    "bce_with_logits": "binary_cross_entropy_with_logits",
+    "nll": "nll_loss",
+    "kl_div": "kl_div",
+    "poisson_nll": "poisson_nll_loss",
+    "soft_margin": "soft_margin_loss",
+    "multilabel_soft_margin": "multilabel_soft_margin_loss",
+    "multi_margin": "multi_margin_loss",
+    "cross_entropy": "cross_entropy",
+}
+"""Names of losses in ``torch.nn.functional``."""
+
+LOSS_NAMES = tuple(sorted({*_KERNELS, *_FUNCTIONS}))
+"""The names that `named_loss` knows."""
+
+_CLASS_TARGETS = ("nll", "multi_margin", "cross_entropy")
+"""Losses whose targets are class numbers."""
+
+_TYPICAL = "cross_entropy (classes), mse or huber (numbers), bce_with_logits (yes or no)"
+
+
+def named_loss(name: str, **options: Any) -> Loss | LossFunction:
+    """The loss of that name, with PyTorch's options for it.
+
+    Parameters
+    ----------
+    options
+        Such as ``label_smoothing``, ``ignore_index`` and ``weight`` of ``cross_entropy``, ``beta``
+        of ``smooth_l1``, ``delta`` of ``huber``, ``reduction``.
+
+    Raises
+    ------
+    ValueError
+        If the name or an option is unknown.
+    """
+    key = name.replace("-", "_").removesuffix("_loss")
+    if key not in LOSS_NAMES:
+        raise ValueError(f"unknown loss {name!r}, expected one of {', '.join(LOSS_NAMES)}")
+    if key in _KERNELS:
+        try:
+            return _KERNELS[key](**options)
+        except TypeError:
+            if key not in _FUNCTIONS:
+                raise ValueError(f"the loss {name} has no options {sorted(options)}") from None
+    return _torch_loss(key, options)
+
+
+def _torch_loss(name: str, options: dict[str, Any]) -> LossFunction:
+    import inspect
+
+    from torch.nn import functional
+
+    function = getattr(functional, _FUNCTIONS[name])
+    known = inspect.signature(function).parameters
+    if unknown := [option for option in options if option not in known]:
+        raise ValueError(f"the loss {name} has no options {unknown}; it has {', '.join(known)}")
+
+    def loss(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = function(prediction, target, **options)
+        return made
+
+    loss.__name__ = name
+    return loss
+
+
+def resolved(loss: LossLike) -> Loss | LossFunction | None:
+    """The loss that an argument stands for; PyTorch's modules of losses with kernels become those."""
+    if isinstance(loss, str):
+        return named_loss(loss)
+    if type(loss).__module__.startswith("torch.nn.modules.loss"):
+        return _from_torch_module(loss)
+    return loss
+
+
+def _from_torch_module(loss: Any) -> Loss | LossFunction:
+    kind = type(loss).__name__
+    if getattr(loss, "reduction", "mean") != "mean":
+        return cast(LossFunction, loss)
+    if kind == "CrossEntropyLoss":
+        weight = None if loss.weight is None else loss.weight.tolist()
+        return named_loss(
+            "cross_entropy",
+            label_smoothing=loss.label_smoothing,
+            ignore_index=loss.ignore_index,
+            weight=weight,
+        )
+    plain: dict[str, Loss | LossFunction] = {
+        "MSELoss": MEAN_SQUARED_ERROR,
+        "L1Loss": MEAN_ABSOLUTE_ERROR,
+    }
+    return plain[kind] if kind in plain else cast(LossFunction, loss)
+
+
+def is_kernel_loss(loss: object) -> bool:
+    """Whether a loss is an object of ours, which needs no PyTorch."""
+    return hasattr(loss, "labels_type")
+
+
+def as_kernel_loss(loss: Loss | LossFunction, model: ForwardModel, target: object = None) -> Loss:
+    """A loss for a model that is no PyTorch module; functions are exported for its output.
+
+    Parameters
+    ----------
+    target
+        Example of the targets; None takes class numbers for losses over classes, and else
+        a tensor like the output.
+    """
+    if is_kernel_loss(loss):
+        return loss  # type: ignore[return-value]
+    import torch
+
+    from tvm_xengine.frontends.torch.module import trace_loss
+
+    output = model.main.ret_ty
+    shape, dtype = static_shape(output), str(output.dtype)
+    prediction = torch.zeros(shape, dtype=getattr(torch, dtype))
+    if target is not None:
+        given = torch.as_tensor(np.asarray(target))
+    elif getattr(loss, "__name__", "") in _CLASS_TARGETS:
+        given = torch.zeros((shape[0], *shape[2:]), dtype=torch.int64)
+    else:
+        given = torch.zeros_like(prediction)
+    return FunctionLoss(trace_loss(loss, prediction, given))  # type: ignore[arg-type]
+
+
+def inferred_loss(model: ForwardModel) -> Loss:
+    """Cross-entropy, where the output can hardly be meant otherwise.
+
+    That is one tensor (batch, classes) of at least two classes, unlike the inputs in shape.
+
+    Raises
+    ------
+    UnsupportedModelError
+        For all other outputs, with advice.
+    """
+    outputs = returned_fields(model.main)
+    if len(outputs) != 1:
+        raise UnsupportedModelError(
+            f"{model.name} returns {len(outputs)} tensors; give the loss as a function of them"
+        )
+    shape = static_shape(outputs[0].ty)
+    alike = shape in model.input_shapes
+    if len(shape) == 2 and shape[1] > 1 and not alike:
+        return CrossEntropy()
+    like = " like an input" if alike else ""
+    raise UnsupportedModelError(
+        f"{model.name} returns a tensor of shape {shape}{like}, for which no loss is plain; say which"
+        f" one is meant, such as {_TYPICAL}"
+    )
+
+
+def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
+    """Refuse cross-entropy over a single class, which is 0 whatever the model returns.
+
+    Raises
+    ------
+    UnsupportedModelError
+        With advice.
+    """
+    shape = static_shape(model.main.ret_ty)
+    if isinstance(loss, CrossEntropy) and len(shape) > 1:
+        classes = shape[(1 if loss.axis is None else loss.axis) % len(shape)]
+        if classes == 1:
+            raise UnsupportedModelError(
+                f"{model.name} returns {shape}: cross-entropy over one class is always 0; use mse or"
+                " huber for numbers, bce_with_logits for yes or no"
+            )

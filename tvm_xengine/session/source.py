@@ -1,0 +1,177 @@
+"""What a step was made from: the model, its evaluation, and names that only the module knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from tvm_xengine.frontends.assemble import without_final_softmax
+from tvm_xengine.frontends.load import load_model
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.roles import Use
+from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.relax_ir.types import Array
+
+if TYPE_CHECKING:
+    import torch
+
+Restore = Callable[[Sequence[Any]], Any]
+
+ModelLike = Union[str, Path, ForwardModel, "torch.nn.Module", "torch.export.ExportedProgram"]
+"""A path or zoo name, a loaded model, a PyTorch module or an exported program."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A forward model with what is known of it beyond its function.
+
+    Attributes
+    ----------
+    training, evaluation
+        The forward function in training and in evaluation mode; the same where the model comes
+        from a file.
+    outputs
+        Number of tensors that the evaluation returns.
+    restore
+        Puts them into the structure that the model returns.
+    order
+        Names of a state dict, in order; empty takes those of the tensors.
+    unused
+        Values of state that the step does not read, such as counters, by name.
+    counters
+        Those of them that count batches.
+    is_torch
+        Whether tensors are given back as PyTorch's.
+    """
+
+    training: ForwardModel
+    evaluation: ForwardModel
+    outputs: int
+    restore: Restore
+    order: tuple[str, ...] = ()
+    unused: Mapping[str, Array] = field(default_factory=dict)
+    counters: frozenset[str] = frozenset()
+    is_torch: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs of the evaluation, which are the model's own."""
+        return self.evaluation.input_names
+
+
+def load_source(model: ModelLike, *, seed: int = 0, **options: Any) -> Source:
+    """The source of a model that is no PyTorch module; its final softmax goes.
+
+    Parameters
+    ----------
+    options
+        Of `load_model`, for paths and zoo names.
+    """
+    if isinstance(model, str | Path):
+        model = load_model(str(model), seed=seed, **options)
+    elif not isinstance(model, ForwardModel):
+        from tvm_xengine.frontends.torch.read import from_torch_export
+
+        model = from_torch_export(model)
+    model = without_final_softmax(model)
+    count = len(returned_fields(model.main))
+    restore: Restore = (lambda values: values[0]) if count == 1 else tuple
+    return Source(model, model, count, restore)
+
+
+def module_source(
+    module: torch.nn.Module,
+    inputs: object,
+    loss: Callable[..., torch.Tensor] | None,
+    targets: Sequence[object],
+    *,
+    loss_inside: bool,
+) -> Source:
+    """The source of a PyTorch module.
+
+    Parameters
+    ----------
+    loss, targets
+        A loss that is exported with the module, and examples of what it compares with.
+    loss_inside
+        Whether the training function returns the loss, and not the module's outputs.
+    """
+    from tvm_xengine.frontends.torch.module import trace_module, trace_with_loss
+
+    evaluation = trace_module(module, _model_inputs(inputs), training=False)
+    if loss_inside:
+        training = trace_with_loss(module, inputs, loss, targets)
+    else:
+        training = trace_module(module, inputs, training=True).model
+    known = {name for role in training.roles for name in role.names}
+    state = module.state_dict(keep_vars=True)
+    unused = {
+        name: value.detach().cpu().numpy().copy()
+        for name, value in state.items()
+        if name not in known
+    }
+    return Source(
+        training,
+        evaluation.model,
+        evaluation.outputs,
+        evaluation.restore,
+        tuple(state),
+        unused,
+        _counters(module, training),
+        is_torch=True,
+    )
+
+
+def _model_inputs(inputs: object) -> object:
+    """What the module is given where no loss is wanted: Hugging Face's models take labels, too."""
+    if isinstance(inputs, Mapping) and "labels" in inputs:
+        return {name: value for name, value in inputs.items() if name != "labels"}
+    return inputs
+
+
+def _counters(module: torch.nn.Module, model: ForwardModel) -> frozenset[str]:
+    """Counters of batches, of the batch norms whose statistics the step updates."""
+    updated = {
+        name.rpartition(".")[0]
+        for role in model.roles
+        for name in role.names
+        if role.use is Use.STATISTIC
+    }
+    return frozenset(
+        name
+        for name, _ in module.named_buffers()
+        if name.endswith("num_batches_tracked") and name.rpartition(".")[0] in updated
+    )
+
+
+def as_array(value: Any) -> Array:
+    """A tensor of any library as an array, without a copy where its memory allows it."""
+    if hasattr(value, "detach"):  # PyTorch's
+        value = value.detach()
+        if value.device.type != "cpu":
+            value = value.cpu()
+        if str(value.dtype) == "torch.bfloat16":  # numpy has no such type
+            value = value.float()
+        return np.asarray(value.numpy())
+    if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def leaves(value: object) -> list[object]:
+    """The tensors in nested sequences and mappings, in order; None counts as nothing."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [leaf for one in value.values() for leaf in leaves(one)]
+    if isinstance(value, list | tuple) and any(_is_structure(one) for one in value):
+        return [leaf for one in value for leaf in leaves(one)]
+    return [value]
+
+
+def _is_structure(value: object) -> bool:
+    return value is None or isinstance(value, list | tuple | Mapping) or hasattr(value, "shape")

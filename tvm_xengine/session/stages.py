@@ -1,0 +1,318 @@
+"""The stages from a model to a plan, each a value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tvm_xengine.compile.costs import KernelCosts
+from tvm_xengine.compile.kernel_choice import with_fastest_kernels
+from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compile.options import Budgets
+from tvm_xengine.compile.plan import CostedStep, PlannedStep
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compile.stores import Stores
+from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError
+from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.frontends.roles import TensorRole, Use
+from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.report.summary import PlanSummary, summarize_plan
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem, problem_from_json, problem_to_json
+from tvm_xengine.scheduling.schedule import schedule_from_json, schedule_to_json
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
+from tvm_xengine.session.source import Source
+from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
+from tvm_xengine.training.recipe import Recipe
+from tvm_xengine.training.step import TrainingStep
+
+BudgetLike = str | int | float | Mapping[str, str | int] | None
+"""Bytes (``"512MiB"``) of the home device, or by device; a float is a ratio, None no limit."""
+
+_PLAN_SCHEMA = "tvm_xengine.plan/1"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training step before it is lowered.
+
+    Attributes
+    ----------
+    source
+        What it was made from.
+    step
+        The Relax function and its initial state.
+    """
+
+    source: Source
+    recipe: Recipe
+    step: TrainingStep
+
+    @property
+    def roles(self) -> tuple[TensorRole, ...]:
+        """Which tensors are trained, frozen, statistics and constants, and their names."""
+        return self.source.training.roles
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its user must know of the model."""
+        return self.source.training.notes
+
+    def report(self) -> str:
+        """What is trained, frozen and shared, in lines."""
+        lines = [f"loss: {_name_of(self.recipe.loss)}"]
+        for use in Use:
+            found = [role for role in self.roles if role.use is use]
+            if found:
+                lines.append(f"{use.value}: {', '.join(_described(role) for role in found)}")
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A training step as kernel calls for the devices of a platform."""
+
+    training: Training
+    step: LoweredStep
+    stores: Stores = field(repr=False)
+    reporter: Reporter = field(repr=False)
+
+    @property
+    def platform(self) -> Platform:
+        """The devices it was lowered for."""
+        return self.step.platform
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the graph, its kernels and the devices; equal steps have equal fingerprints."""
+        step = self.step
+        problem = Problem(step.extraction.graph, _unlimited(self.platform), _no_costs(step))
+        hashes = {
+            name: kernel_hash(step.mod[name])
+            for name in sorted(set(step.extraction.kernels.values()))
+        }
+        return _fingerprint(problem, hashes)
+
+
+@dataclass(frozen=True)
+class StepProblem:
+    """The scheduling problem of a lowered step, with the costs of its kernels."""
+
+    lowered: Lowered
+    costed: CostedStep
+
+    @property
+    def problem(self) -> Problem:
+        """Plain numbers: ops, tensors, costs, budgets."""
+        return self.costed.problem
+
+    def with_budget(self, budget: BudgetLike) -> StepProblem:
+        """The same problem under a budget."""
+        budgets = budgets_of(budget, self.lowered.platform)
+        return replace(self, costed=self.costed.with_budgets(budgets))
+
+    def with_budget_ratio(self, ratio: float) -> StepProblem:
+        """The same problem with every device at the state plus `ratio` of the rest of keep-all."""
+        return self.with_budget(float(ratio))
+
+    def save(self, path: str | Path) -> None:
+        """Write the numbers as JSON, which can be solved without a compiler."""
+        write_atomically(Path(path), problem_to_json(self.problem))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A planned step: schedule, addresses, and how good they are."""
+
+    lowered: Lowered
+    planned: PlannedStep
+
+    @property
+    def plan(self) -> Plan:
+        """The schedule, its simulation and its arenas."""
+        return self.planned.plan
+
+    @property
+    def summary(self) -> PlanSummary:
+        """Everything that is known before the step runs, in numbers."""
+        planned = self.planned
+        model = self.lowered.training.source.training
+        return summarize_plan(
+            model.name,
+            model.batch_size,
+            planned.plan,
+            measured_kernels=planned.measured_kernels,
+            all_kernels=len(planned.lowered.distinct),
+            source_of=lambda op, device: planned.lowered.kernel(op, device).source,
+        )
+
+    def report(self) -> str:
+        """Memory, time and proof of the plan, and what it trains, in lines."""
+        summary = self.summary
+        gap = "" if summary.gap is None else f", at most {100 * summary.gap:.2f} % from the optimum"
+        lines = [f"{summary.model}: {summary.status} ({summary.solver}){gap}"]
+        lines.append(
+            f"step: {summary.step_us_predicted / 1000:.3g} ms predicted,"
+            f" {summary.recomputed_ops} ops recomputed, {summary.transfers} transfers"
+        )
+        lines += [
+            f"{device.name}: {format_bytes(device.planned_arena_bytes)} of"
+            f" {format_bytes(device.budget_bytes)}"
+            for device in summary.devices
+        ]
+        return "\n".join([*lines, self.lowered.training.report()])
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON, complete or not at all."""
+        plan, planned = self.plan, self.planned
+        document = {
+            "schema": _PLAN_SCHEMA,
+            "fingerprint": self.lowered.fingerprint,
+            "problem": json.loads(problem_to_json(plan.problem)),
+            "schedule": json.loads(schedule_to_json(plan.schedule)),
+            "kernels": {
+                f"{name}@{device}": kernel.source
+                for (name, device), kernel in planned.lowered.kernels.items()
+            },
+            "measured_kernels": planned.measured_kernels,
+            "result": {
+                "status": plan.result.status.value,
+                "objective": plan.result.objective.value,
+                "value": plan.result.value,
+                "bound": plan.result.bound,
+                "solver": plan.result.solver,
+                "scope": plan.result.scope.value,
+                "solve_s": plan.result.solve_s,
+                "message": plan.result.message,
+            },
+        }
+        write_atomically(Path(path), json.dumps(document))
+
+    @classmethod
+    def load(cls, path: str | Path, lowered: Lowered) -> StepPlan:
+        """The plan in a file, for the step that it was made for.
+
+        Raises
+        ------
+        InvalidScheduleError
+            If the file is no plan, or of another model, batch size, optimizer or platform.
+        """
+        document = _read_plan(Path(path))
+        if document["fingerprint"] != lowered.fingerprint:
+            raise InvalidScheduleError(
+                f"{path} is the plan of another step: its model, batch size, loss, optimizer or"
+                " platform differ from those given; plan anew"
+            )
+        try:
+            problem = problem_from_json(json.dumps(document["problem"]))
+            schedule = schedule_from_json(json.dumps(document["schedule"]))
+            result = document["result"]
+            simulation = simulate(problem, schedule)
+            solved = SolveResult(
+                status=Status(result["status"]),
+                schedule=schedule,
+                objective=Objective(result["objective"]),
+                value=result["value"],
+                bound=result["bound"],
+                solve_s=result["solve_s"],
+                solver=result["solver"],
+                scope=Scope(result["scope"]),
+                message=result["message"],
+            )
+            kernels, measured = dict(document["kernels"]), int(document["measured_kernels"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidScheduleError(f"{path} is damaged: {error}") from error
+        arenas = plan_arenas(problem, schedule)
+        step = with_fastest_kernels(
+            lowered.step, _preferring(lowered.step, kernels), lowered.stores.tuned
+        )
+        plan = Plan(problem, solved, schedule, simulation, arenas)
+        return cls(lowered, PlannedStep(step, plan, measured))
+
+
+def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
+    """The budgets that an argument stands for.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If a single size is given for several devices, or a device is unknown.
+    """
+    if budget is None:
+        return Budgets()
+    if isinstance(budget, float):
+        return Budgets(ratio=budget)
+    if isinstance(budget, Mapping):
+        budgets = Budgets(device_bytes={name: parse_bytes(size) for name, size in budget.items()})
+    elif len(platform.computing) > 1:
+        names = ", ".join(device.name for device in platform.computing)
+        raise InvalidPlatformError(
+            f"the platform has several devices that compute ({names}); say whose budget"
+            f" {budget!r} is, such as {{{platform.home!r}: {budget!r}}}"
+        )
+    else:
+        budgets = Budgets(device_bytes={platform.computing[0].name: parse_bytes(budget)})
+    budgets.check(platform)
+    return budgets
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidScheduleError(f"cannot read the plan {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidScheduleError(f"{path} is no plan: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != _PLAN_SCHEMA:
+        raise InvalidScheduleError(f"{path} is no plan of schema {_PLAN_SCHEMA}")
+    return document
+
+
+def _preferring(step: LoweredStep, sources: Mapping[str, str]) -> KernelCosts:
+    """Costs by which every kernel of the source that a plan chose is the fastest."""
+    wanted = {
+        (kernel.name, source)
+        for (name, device), kernel in step.kernels.items()
+        if (source := sources.get(f"{name}@{device}")) is not None
+    }
+
+    def costs(kernels: Sequence[DeviceKernel], /) -> Mapping[str, OpCost]:
+        return {k.symbol: OpCost(1.0 if (k.name, k.source) in wanted else 2.0) for k in kernels}
+
+    return costs
+
+
+def _fingerprint(problem: Problem, kernels: Mapping[str, str]) -> str:
+    document = {**json.loads(problem_to_json(problem)), "kernels": kernels}
+    del document["costs"], document["links"]
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _unlimited(platform: Platform) -> Platform:
+    links = tuple(replace(link, latency_us=0.0, bandwidth_gb_s=1.0) for link in platform.links)
+    budgets = {device.name: UNLIMITED_BYTES for device in platform.devices}
+    return replace(platform.with_budgets(budgets), links=links)
+
+
+def _no_costs(step: LoweredStep) -> dict[str, dict[str, OpCost]]:
+    devices = [device.name for device in step.platform.computing]
+    return {op.name: dict.fromkeys(devices, OpCost(1.0)) for op in step.extraction.graph.ops}
+
+
+def _described(role: TensorRole) -> str:
+    shared = f" (shared with {', '.join(role.also)})" if role.also else ""
+    reason = f" ({role.reason})" if role.reason else ""
+    return f"{role.name}{shared}{reason}"
+
+
+def _name_of(value: object) -> str:
+    return getattr(value, "__name__", type(value).__name__)

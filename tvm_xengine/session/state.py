@@ -1,0 +1,103 @@
+"""The state of a model by the names that its author gave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.roles import some
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.session.source import Source
+
+
+class ModelState:
+    """Reads and writes the tensors of a model in the arenas of its step.
+
+    Parameters
+    ----------
+    source
+        Where the names come from.
+    executable
+        Where the tensors are.
+    """
+
+    def __init__(self, source: Source, executable: StepExecutable) -> None:
+        self._source = source
+        self._executable = executable
+        self._unused = {name: np.array(value) for name, value in source.unused.items()}
+        self._counted = 0
+        present = set(executable.interface.inputs)
+        self._variables = {
+            name: role.variable
+            for role in source.training.roles
+            if role.variable in present
+            for name in role.names
+        }
+        unread = {
+            name: source.training.state[role.variable]
+            for role in source.training.roles
+            if role.variable not in present
+            for name in role.names
+        }
+        self._unused |= {name: np.array(value) for name, value in unread.items()}
+        self._order = source.order or (*self._variables, *unread)
+
+    def read(self, batches_seen: int) -> dict[str, Array]:
+        """Every tensor by name; counters of batches have advanced by what was trained."""
+        state = self._executable.read_state()
+        more = batches_seen - self._counted
+        return {
+            name: np.asarray(state[self._variables[name]])
+            if name in self._variables
+            else self._unused[name] + (more if name in self._source.counters else 0)
+            for name in self._order
+        }
+
+    def start_counting_at(self, batches_seen: int) -> None:
+        """The counters that were written are those after so many batches."""
+        self._counted = batches_seen
+
+    def write(self, state: Mapping[str, Array]) -> None:
+        """Take over every tensor, or change nothing.
+
+        Raises
+        ------
+        InvalidStateError
+            If a name is missing or unknown, or a shape differs.
+        """
+        missing = [name for name in self._order if name not in state]
+        unknown = [name for name in state if name not in self._order]
+        if missing or unknown:
+            raise InvalidStateError(
+                "the state does not fit the model:"
+                + (f" it lacks {some(missing)}" if missing else "")
+                + (" and" if missing and unknown else "")
+                + (f" it has {some(unknown)}, which the model has not" if unknown else "")
+            )
+        for name in self._order:
+            expected = self._shape(name)
+            if state[name].shape != expected:
+                raise InvalidStateError(
+                    f"{name} must have shape {expected}, the state has {state[name].shape}"
+                )
+        self._executable.write({self._variables[n]: state[n] for n in self._variables})
+        self._unused |= {name: np.array(state[name]) for name in self._unused}
+
+    def for_model(self, model: ForwardModel, wanted: Collection[str]) -> dict[str, Array]:
+        """The values of the parameters of another function of the same model."""
+        state = self.read(self._counted)
+        values = dict(model.state)
+        for role in model.roles:
+            found = next((state[name] for name in role.names if name in state), None)
+            if found is not None:
+                values[role.variable] = found
+        return {name: values[name] for name in wanted}
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name in self._variables:
+            return tuple(self._executable.interface.inputs[self._variables[name]].shape)
+        return self._unused[name].shape

@@ -1,0 +1,302 @@
+"""A compiled training step that a user calls with batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvm_xengine.compile.build import build_step
+from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.session.optimizer_state import (
+    as_torch_optimizer,
+    read_torch_optimizer,
+    slots_by_name,
+)
+from tvm_xengine.session.source import as_array, leaves
+from tvm_xengine.session.stages import Lowered, StepPlan, Training
+from tvm_xengine.session.state import ModelState
+from tvm_xengine.training.assembly import STEP, learning_rate_name
+from tvm_xengine.training.evaluation import evaluation_module
+
+if TYPE_CHECKING:
+    import torch
+
+Schedule = Callable[[int], float]
+"""The learning rate of a step, by the number of steps taken before it."""
+
+
+class Step:
+    """A training step: called with a batch it trains, in evaluation mode it predicts.
+
+    Parameters
+    ----------
+    plan
+        What to run.
+    lr_schedule
+        The learning rate of each step; None keeps the optimizer's. Groups of parameters keep the
+        ratio of their rates.
+    """
+
+    def __init__(self, plan: StepPlan, *, lr_schedule: Schedule | None = None) -> None:
+        self.plan = plan
+        lowered = plan.lowered
+        self._executable = build_step(
+            plan.planned.lowered,
+            plan.plan,
+            store=lowered.stores.kernels,
+            on_compiled=lowered.reporter.stage("compiling kernels"),
+        )
+        self._executable.write(lowered.training.step.initial_state)
+        self._state = ModelState(lowered.training.source, self._executable)
+        self._forward: StepExecutable | None = None
+        self._forward_is_current = False
+        self._is_training = True
+        self.lr_schedule = lr_schedule
+        self.lr = lowered.training.recipe.optimizer.lr
+        self.steps_taken = 0
+        self.results: Mapping[str, Array] = {}
+
+    @property
+    def training(self) -> Training:
+        """What the step was made from."""
+        return self.plan.lowered.training
+
+    @property
+    def lowered(self) -> Lowered:
+        """The step as kernel calls."""
+        return self.plan.lowered
+
+    @property
+    def executable(self) -> StepExecutable:
+        """The program and its arenas."""
+        return self._executable
+
+    @property
+    def batch_names(self) -> tuple[str, ...]:
+        """Names of the inputs and targets, in the order in which a call takes them."""
+        return self._executable.names(Role.BATCH)
+
+    def __call__(self, *batch: object, **named: object) -> Any:
+        """Train on a batch and return its loss; in evaluation mode, return predictions.
+
+        Parameters
+        ----------
+        batch, named
+            Inputs and then targets, as tensors of any library with DLPack or as arrays; nested
+            sequences count in order. A single mapping names them.
+        """
+        return self.step(*batch, **named) if self._is_training else self.predict(*batch, **named)
+
+    def step(self, *batch: object, **named: object) -> np.float32:
+        """Train on a batch, whatever the mode; the loss before the update."""
+        arrays = _by_name(self.batch_names, batch, named)
+        self.results = self._executable.step({**arrays, **self._learning_rates()})
+        self.steps_taken += 1
+        self._forward_is_current = False
+        return np.float32(self.results["loss"])
+
+    def predict(self, *inputs: object, **named: object) -> Any:
+        """What the model returns in evaluation mode, in its own structure.
+
+        The evaluation keeps an arena and a copy of the parameters of its own.
+        """
+        source = self.training.source
+        forward = self._current_forward()
+        made = forward.step(_by_name(source.inputs, inputs, named))
+        outputs: list[Any] = [made[name] for name in _result_names(source.outputs)]
+        if source.is_torch:
+            import torch
+
+            outputs = [torch.from_numpy(np.array(output)) for output in outputs]
+        return source.restore(outputs)
+
+    def train(self, mode: bool = True) -> Step:
+        """Calls train from now on; returns the step itself."""
+        self._is_training = mode
+        return self
+
+    def eval(self) -> Step:
+        """Calls predict from now on; returns the step itself."""
+        return self.train(False)
+
+    def report(self) -> str:
+        """Memory, time and proof of the plan, and what it trains, in lines."""
+        return self.plan.report()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All tensors of the model by its own names, as PyTorch's where it was a module."""
+        return self._as_given(self._state.read(self._batches_seen))
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Take over the tensors of a state dict.
+
+        Raises
+        ------
+        InvalidStateError
+            If a name is missing or unknown, or a shape differs; nothing is changed then.
+        """
+        self._state.write({name: as_array(value) for name, value in state.items()})
+        self._forward_is_current = False
+
+    def optimizer_state_dict(self) -> dict[str, Any]:
+        """The state of the optimizer as ``torch.optim`` keeps it, for all parameters in order."""
+        return as_torch_optimizer(
+            self.training,
+            self._executable.read_state(),
+            self._parameter_order(),
+            self.steps_taken,
+            self._current_rates(),
+        )
+
+    def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of the same optimizer in PyTorch."""
+        arrays, steps = read_torch_optimizer(self.training, state, self._parameter_order())
+        if STEP in self._executable.names(Role.OPTIMIZER_STATE):
+            arrays[STEP] = np.array(steps, "int32")
+        self._executable.write(arrays)
+        self.steps_taken = steps
+        self._state.start_counting_at(steps)
+
+    def load_into(
+        self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        """Give a PyTorch module, and its optimizer, the state of the step."""
+        module.load_state_dict(self.state_dict())
+        if optimizer is not None:
+            optimizer.load_state_dict(self.optimizer_state_dict())
+
+    def load_from(
+        self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        """Take over the state of a PyTorch module, and of its optimizer."""
+        self.load_state_dict(module.state_dict())
+        if optimizer is not None:
+            self.load_optimizer_state_dict(optimizer.state_dict())
+
+    def save(self, path: str | Path) -> None:
+        """Write the state of model and optimizer to a checkpoint, complete or not at all."""
+        from tvm_xengine.session.checkpoint import save_step
+
+        save_step(self, Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """Go on from a checkpoint, of this plan or of another one of the same model."""
+        from tvm_xengine.session.checkpoint import load_step
+
+        load_step(self, Path(path))
+
+    def saved_state(self) -> dict[str, Array]:
+        """Everything that outlives a step: by names that do not depend on the plan."""
+        state = self._executable.read_state()
+        names = slots_by_name(self.training)
+        others = {name: f"step/{name}" for name in ("seed", STEP) if name in state}
+        tensors = {
+            f"model/{name}": np.asarray(value)
+            for name, value in self._state.read(self._batches_seen).items()
+        }
+        keys = {**names, **others}
+        return {**tensors, **{key: np.asarray(state[variable]) for variable, key in keys.items()}}
+
+    def restore(self, tensors: Mapping[str, Array], steps_taken: int) -> None:
+        """Take over what `saved_state` returned."""
+        names = {**slots_by_name(self.training), "seed": "step/seed", STEP: f"step/{STEP}"}
+        state = self._executable.names(Role.OPTIMIZER_STATE)
+        self._state.write(
+            {
+                name.removeprefix("model/"): value
+                for name, value in tensors.items()
+                if name.startswith("model/")
+            }
+        )
+        self._state.start_counting_at(steps_taken * self.training.recipe.micro_batches)
+        self._executable.write({name: tensors[names[name]] for name in state})
+        self.steps_taken = steps_taken
+        self._forward_is_current = False
+
+    @property
+    def _batches_seen(self) -> int:
+        return self.steps_taken * self.training.recipe.micro_batches
+
+    def _current_rates(self) -> list[float]:
+        """The learning rate of every group of parameters for the next step."""
+        recipe = self.training.recipe
+        base = self.lr if self.lr_schedule is None else float(self.lr_schedule(self.steps_taken))
+        own = recipe.optimizer.lr
+        factor = base / own if own else 1.0
+        return [base, *(group.optimizer.lr * factor for group in recipe.groups)]
+
+    def _learning_rates(self) -> dict[str, Array]:
+        rates = self._current_rates()
+        given = {learning_rate_name(k): np.asarray(rate, "float32") for k, rate in enumerate(rates)}
+        return {name: given[name] for name in self._executable.names(Role.HYPER)}
+
+    def _parameter_order(self) -> list[str]:
+        """Names of all parameters in the order of the module."""
+        source = self.training.source
+        first = {role.name: role for role in self.training.roles if role.is_parameter}
+        order = source.order or tuple(first)
+        return [name for name in order if name in first]
+
+    def _as_given(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
+        if not self.training.source.is_torch:
+            return dict(arrays)
+        import torch
+
+        return {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+
+    def _current_forward(self) -> StepExecutable:
+        source = self.training.source
+        if self._forward is None:
+            self._forward = build_forward(
+                evaluation_module(source.evaluation),
+                len(source.inputs),
+                self.lowered.platform,
+                results=_result_names(source.outputs),
+                store=self.lowered.stores.kernels,
+            )
+        if not self._forward_is_current:
+            self._forward.write(
+                self._state.for_model(source.evaluation, self._forward.names(Role.PARAMETER))
+            )
+            self._forward_is_current = True
+        return self._forward
+
+
+def _result_names(count: int) -> tuple[str, ...]:
+    return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))
+
+
+def _by_name(
+    names: Sequence[str], given: Sequence[object], named: Mapping[str, object]
+) -> dict[str, Array]:
+    """The tensors of a call by the names of the step's inputs.
+
+    Raises
+    ------
+    InvalidDataError
+        If too many or too few are given; what is missing or unknown is named.
+    """
+    from tvm_xengine.errors import InvalidDataError
+
+    if len(given) == 1 and isinstance(given[0], Mapping) and not named:
+        return _by_name(names, (), given[0])
+    flat = [leaf for value in given for leaf in leaves(value)]
+    if len(flat) > len(names):
+        raise InvalidDataError(
+            f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}"
+        )
+    values = dict(zip(names, flat, strict=False))
+    if unknown := [name for name in named if name not in names]:
+        raise InvalidDataError(f"expected the inputs {', '.join(names)}, got {unknown}")
+    if double := [name for name in named if name in values]:
+        raise InvalidDataError(f"{double} are given by position and by name")
+    values = {**values, **named}
+    if missing := [name for name in names if name not in values]:
+        raise InvalidDataError(f"expected the inputs {', '.join(names)}; {missing} are missing")
+    return {name: as_array(value) for name, value in values.items()}
