@@ -7,6 +7,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tvm_xengine.compile import lower
 from tvm_xengine.compile.lower import lower_step
 from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.compile.problem import make_problem
