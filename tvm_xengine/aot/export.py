@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import tvm
 
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.check.batches import batch_inputs
-from tvm_xengine.aot.check.measure_code import CodeSize, measure_code
 from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.check.selftest import selftest_source
 from tvm_xengine.aot.emit_c.driver import driver_source
@@ -18,8 +18,14 @@ from tvm_xengine.aot.emit_c.expressions import Names
 from tvm_xengine.aot.emit_c.header import header_source
 from tvm_xengine.aot.emit_c.kernel import c_kernel
 from tvm_xengine.aot.emit_c.llvm_object import object_prototype, write_object
-from tvm_xengine.aot.emit_c.names_in_c import c_identifier
+from tvm_xengine.aot.emit_c.project_files import (
+    cmake_lists,
+    library_sources,
+    make_fragment,
+    readme,
+)
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
+from tvm_xengine.aot.package.code_size import CodeSize, measure_code
 from tvm_xengine.aot.package.contents import (
     KernelCode,
     Package,
@@ -29,12 +35,6 @@ from tvm_xengine.aot.package.contents import (
 )
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.package.plan_document import as_json, plan_document
-from tvm_xengine.aot.package.project_files import (
-    cmake_lists,
-    library_sources,
-    make_fragment,
-    readme,
-)
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
 from tvm_xengine.aot.plan.plan_step import (
     PlannedFunction,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.aot.emit_c.names_in_c import c_identifier
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.emit_c.types_in_c import is_float, stored_type
 from tvm_xengine.program.step_program import Operand
 

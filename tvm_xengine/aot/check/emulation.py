@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_xengine.aot.check.measure_code import compile_flags
+from tvm_xengine.aot.emit_c.project_files import library_sources
+from tvm_xengine.aot.package.code_size import compile_flags
 from tvm_xengine.aot.package.contents import Package
-from tvm_xengine.aot.package.project_files import library_sources
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.errors import CompilationError, InvalidPlatformError
 

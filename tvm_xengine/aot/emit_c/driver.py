@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.emit_c.guards import input_guard, loss_guard, range_guard
-from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.emit_c.types_in_c import float_literal, stored_type
 from tvm_xengine.aot.package.checkpoint import checkpoint_functions
 from tvm_xengine.aot.package.contents import Package, arguments_of, inputs_of

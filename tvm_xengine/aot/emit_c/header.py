@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.check.measure_code import CodeSize
 from tvm_xengine.aot.emit_c.driver import (
     eval_prototype,
     guard_protects_state,
@@ -10,6 +9,7 @@ from tvm_xengine.aot.emit_c.driver import (
     train_prototype,
 )
 from tvm_xengine.aot.emit_c.guards import guard_macros
+from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import Package
 
 

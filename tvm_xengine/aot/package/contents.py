@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.aot.emit_c.names_in_c import c_identifier
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.kernels.device_kernel import DeviceKernel

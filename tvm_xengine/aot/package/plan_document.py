@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from tvm_xengine.aot.check.measure_code import CodeSize
+from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import SCHEMA, Package, inputs_of
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.planning.planner import Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import tvm
 
-from tvm_xengine.aot.emit_c.names_in_c import c_identifier
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.plan.static_cost import static_costs
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.compile.lower import LoweredStep

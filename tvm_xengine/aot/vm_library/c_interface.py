@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tvm
 
-from tvm_xengine.aot.emit_c.names_in_c import c_identifier
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.vm_library.layout import Library
 from tvm_xengine.program.step_program import ArenaView
 

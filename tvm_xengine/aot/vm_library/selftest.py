@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.check.batches import draw_functions, fill_loop, seed_literal
 from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.check.reference import Expected, Trial
-from tvm_xengine.aot.emit_c.names_in_c import c_identifier
 from tvm_xengine.aot.emit_c.types_in_c import float_literal, stored_type
 from tvm_xengine.aot.vm_library.layout import Library
 

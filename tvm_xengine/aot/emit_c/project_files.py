@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.check.measure_code import CodeSize, compile_flags
 from tvm_xengine.aot.emit_c.driver import (
     eval_prototype,
     guard_protects_state,
     init_prototype,
     train_prototype,
 )
+from tvm_xengine.aot.package.code_size import CodeSize, compile_flags
 from tvm_xengine.aot.package.contents import Package
 
 
