@@ -93,7 +93,7 @@ def test_resnet8_in_half_the_memory(tmp_path: Path) -> None:
     model = zoo.build("resnet8", batch_size=1)
     ample = export(model, tmp_path / "ample", target="cortex-m7", optimize="size")
     kept = ample.package.kept_bytes["sram"]
-    half = kept + (ample.keep_everything_bytes - kept) // 2
+    half = kept + (ample.keep_all_bytes - kept) // 2
     report = export(
         model,
         tmp_path / "half",
@@ -106,7 +106,7 @@ def test_resnet8_in_half_the_memory(tmp_path: Path) -> None:
     added = plan.simulation.cost_us / ample.training.function.plan.simulation.cost_us - 1
     print(
         f"resnet8: arena beside the state {report.package.regions['sram'] - kept} of"
-        f" {ample.keep_everything_bytes - kept} bytes, {plan.schedule.recomputed_ops} ops recomputed,"
+        f" {ample.keep_all_bytes - kept} bytes, {plan.schedule.recomputed_ops} ops recomputed,"
         f" +{added:.0%} estimated time, {instructions(report, tmp_path)} instructions"
         f" against {instructions(ample, tmp_path)}"
     )

@@ -74,7 +74,7 @@ def test_the_plan_of_least_energy_is_another_one() -> None:
     model = attention(4)
     ample = planned(model, 2**20, Objective.COST)
     kept = sum(np.prod(p.shape, dtype=int) * 4 for p in model.parameters.values())
-    budget = int(kept + 0.75 * (ample.keep_everything_bytes - kept))
+    budget = int(kept + 0.75 * (ample.keep_all_bytes - kept))
     fast, frugal = (planned(model, budget, o) for o in (Objective.COST, Objective.ENERGY))
     times = [p.function.plan.simulation.cost_us for p in (fast, frugal)]
     energies = [p.function.plan.simulation.energy_uj for p in (fast, frugal)]

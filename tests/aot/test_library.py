@@ -57,7 +57,7 @@ def losses_of(done: subprocess.CompletedProcess[str]) -> list[float]:
 def test_c_loader_on_this_machine(tmp_path: Path) -> None:
     need_tools("host")
     whole = export(attention(), tmp_path / "whole", "host")
-    tight = whole.keep_everything_bytes - 2048
+    tight = whole.keep_all_bytes - 2048
     report = export(attention(), tmp_path / "out", "host", tight)
     assert report.library.arena_bytes <= tight
     packages = [Path(tvm.__file__).parent, Path(tvm_ffi.__file__).parent]

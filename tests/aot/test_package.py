@@ -293,7 +293,7 @@ def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
     need_tools("host")
     ample = export(attention(), tmp_path / "ample")
     state = ample.package.kept_bytes["sram"]
-    rest = ample.keep_everything_bytes - state
+    rest = ample.keep_all_bytes - state
     tight = export(
         attention(), tmp_path / "tight", regions=f"sram={state + int(0.75 * rest)}", time_limit_s=3
     )

@@ -97,7 +97,7 @@ class ExportReport:
 
     Attributes
     ----------
-    keep_everything_bytes
+    keep_all_bytes
         Size of the first region's arena if all tensors were kept there.
     code
         None when the target's compiler is not installed.
@@ -107,7 +107,7 @@ class ExportReport:
     package: Package
     training: PlannedTraining
     evaluation: PlannedFunction
-    keep_everything_bytes: int
+    keep_all_bytes: int
     code: CodeSize | None
     expected: Expected
 
@@ -168,7 +168,7 @@ def export_step(
         measured = measure_code(folder, library_sources(package)[:2], target, options.optimize)
         report.append(measured)
         (folder / f"{package.name}.h").write_text(header_source(package, measured))
-        keep = train.keep_everything_bytes
+        keep = train.keep_all_bytes
         document = plan_document(package, train.function, evaluate, keep, measured)
         (folder / f"{package.name}_plan.json").write_text(as_json(document))
         (folder / "README.md").write_text(readme(package, keep, measured))
@@ -177,7 +177,7 @@ def export_step(
 
     write_directory(directory, write, force=force)
     return ExportReport(
-        directory, package, train, evaluate, train.keep_everything_bytes, report[0], expected
+        directory, package, train, evaluate, train.keep_all_bytes, report[0], expected
     )
 
 

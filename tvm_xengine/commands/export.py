@@ -123,7 +123,7 @@ def _run_export_library(request: Request, wanted: ExportRequest, console: Consol
     console.print(
         f"{library.name} for TVM's virtual machine on {library.target}: arena {library.arena_bytes}"
         f" bytes, of these state {library.state_bytes}; keeping everything takes"
-        f" {report.keep_everything_bytes}; written to {report.directory}"
+        f" {report.keep_all_bytes}; written to {report.directory}"
     )
 
 
@@ -187,7 +187,7 @@ def _print(report: ExportReport, console: Console) -> None:
         f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated"
         f" {_MEANING[plan.result.objective]};"
         f" {schedule.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
-        f" keeping everything takes {report.keep_everything_bytes} bytes"
+        f" keeping everything takes {report.keep_all_bytes} bytes"
     )
     if package.storage_error is not None:
         console.print(

@@ -1,4 +1,4 @@
-"""Which source's kernel a device takes where several have one."""
+"""The choice between kernels of several sources by their costs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tvm_xengine.kernels.store.tuned import TunedSchedules, prepare_tuned
 def with_fastest_kernels(
     step: LoweredStep, costs: KernelCosts, tuned: TunedSchedules | None = None
 ) -> LoweredStep:
-    """The step with the kernel that costs less wherever a device may take what is best.
+    """The step with the faster kernel on each device that leaves the choice (``auto``).
 
-    A device that names its sources one by one keeps the first that has the kernel.
+    A device that lists its sources keeps the first one that has the kernel.
 
     Parameters
     ----------
     costs
-        Of kernels from the library and generated ones, so they must be comparable: measured.
+        Of library and generated kernels; they must be comparable, so measured.
     tuned
-        Schedules for the generated ones.
+        Schedules for generated kernels.
     """
     generated = {
         key: prepare_tuned(step.mod[key[0]], kernel.target, key[0], tuned)

@@ -18,7 +18,7 @@ from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.relax_ir.extract import Extraction, extract_graph
-from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature, lifted_constants
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.value_range import ValueRange
@@ -62,10 +62,7 @@ class LoweredStep:
     @property
     def constants(self) -> Mapping[str, Array]:
         """Values of the constants that lowering has made parameters of, by name."""
-        func = self.mod[self.func_name]
-        values = list(func.attrs.get(CONSTANTS_ATTR, ()))
-        names = [param.name for param in func.params[len(func.params) - len(values) :]]
-        return {name: value.numpy() for name, value in zip(names, values, strict=True)}
+        return lifted_constants(self.mod[self.func_name])
 
     def kernel(self, op: str, device: str) -> DeviceKernel:
         """The kernel of an op on a device."""

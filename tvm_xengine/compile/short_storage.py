@@ -1,4 +1,4 @@
-"""Training steps whose kept tensors, and on demand parameters, are stored as float16."""
+"""Training steps that store kept tensors, and optionally parameters, as float16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import tvm
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.store_short import StoreShort
-from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR, TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.signature import (
+    CONSTANTS_ATTR,
+    TRAIN_STEP,
+    StepSignature,
+    lifted_constants,
+)
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.evaluation import evaluation_module
@@ -20,15 +25,15 @@ from tvm_xengine.training.step import TrainingStep
 
 @dataclass(frozen=True)
 class ShortStorage:
-    """What is stored as float16. Kernels compute in float32 all the same.
+    """What is stored as float16; kernels compute in float32.
 
     Attributes
     ----------
     parameters
-        Whether trained parameters are, too. An update below half a float16 step of a parameter is
-        then lost.
+        Whether trained parameters are stored as float16, too. Updates smaller than half a float16
+        step are then lost.
     least_bytes
-        Size in float32 from which a tensor is worth rounding.
+        Smallest size in float32 of a tensor that is stored as float16.
     """
 
     parameters: bool = False
@@ -93,10 +98,8 @@ def _in_short_storage(
         least_bytes=storage.least_bytes,
     )
     mod = tvm.transform.Sequential([LowerToKernels(func_name), short])(mod)
-    func = mod[func_name]
-    values = list(func.attrs.get(CONSTANTS_ATTR, ()))
-    names = [param.name for param in func.params[len(func.params) - len(values) :]]
-    if values:
+    constants = lifted_constants(mod[func_name])
+    if constants:
         mod = mod.clone()
-        mod[func_name] = func.without_attr(CONSTANTS_ATTR)
-    return mod, {name: v.numpy() for name, v in zip(names, values, strict=True)}
+        mod[func_name] = mod[func_name].without_attr(CONSTANTS_ATTR)
+    return mod, constants

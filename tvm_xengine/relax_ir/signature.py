@@ -9,6 +9,7 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.value_range import ValueRange
 
@@ -96,3 +97,10 @@ class StepSignature:
                 for name, allowed in self.ranges.items()
             }
         return func.with_attrs(attrs)
+
+
+def lifted_constants(func: relax.Function) -> dict[str, Array]:
+    """Values of the constants that were made parameters of `func`, by name."""
+    values = list(func.attrs.get(CONSTANTS_ATTR, ())) if func.attrs else []
+    names = [param.name for param in func.params[len(func.params) - len(values) :]]
+    return {name: value.numpy() for name, value in zip(names, values, strict=True)}

@@ -57,7 +57,7 @@ $({macro}_DIR){name}_selftest: $({macro}_DIR){name}_selftest.c $({macro}_OBJECTS
 """
 
 
-def readme(package: Package, keep_everything_bytes: int, code: CodeSize | None) -> str:
+def readme(package: Package, keep_all_bytes: int, code: CodeSize | None) -> str:
     """The text of the package's README.md."""
     name, macro = package.name, package.macro
     rows = "\n".join(
@@ -100,7 +100,7 @@ functions of `math.h`: no runtime, no heap, no files, no operating system.
 {rows}
 
 Constants and initial state: {package.flash_bytes + package.state_bytes} bytes of flash at most. Keeping every
-tensor would take {keep_everything_bytes} bytes. {built}
+tensor would take {keep_all_bytes} bytes. {built}
 {rounding}
 ```c
 #include "{name}.h"

@@ -18,14 +18,14 @@ def plan_document(
     package: Package,
     train: PlannedFunction,
     evaluate: PlannedFunction,
-    keep_everything_bytes: int,
+    keep_all_bytes: int,
     code: CodeSize | None,
 ) -> dict[str, object]:
     """All planning decisions, as plain numbers.
 
     Parameters
     ----------
-    keep_everything_bytes
+    keep_all_bytes
         What the first region would need if nothing were recomputed or moved.
     code
         None when the target's compiler is not installed.
@@ -48,7 +48,7 @@ def plan_document(
             }
             for name, size in package.regions.items()
         },
-        "keep_everything_bytes": keep_everything_bytes,
+        "keep_everything_bytes": keep_all_bytes,
         "state_bytes": package.state_bytes,
         "flash_bytes": package.flash_bytes,
         "code": None

@@ -62,14 +62,14 @@ class PlannedTraining:
         Place of each state tensor, in order.
     state_end_bytes
         For each region, the end of the state in it: what must be kept between steps.
-    keep_everything_bytes
+    keep_all_bytes
         Size of the first region's arena if all tensors were kept there.
     """
 
     function: PlannedFunction
     state: Mapping[str, ArenaView]
     state_end_bytes: Mapping[str, int]
-    keep_everything_bytes: int
+    keep_all_bytes: int
 
     def is_short(self, name: str) -> bool:
         """Whether a state tensor is kept as float16."""

@@ -81,7 +81,7 @@ class LibraryReport:
     directory: Path
     library: Library
     plan: Plan
-    keep_everything_bytes: int
+    keep_all_bytes: int
     expected: Expected
 
 

@@ -75,7 +75,7 @@ class Step:
 '''
 
 
-def readme(library: Library, keep_everything_bytes: int) -> str:
+def readme(library: Library, keep_all_bytes: int) -> str:
     """The text of the directory's README.md."""
     name = library.name
     return f"""\
@@ -83,7 +83,7 @@ def readme(library: Library, keep_everything_bytes: int) -> str:
 
 A training step as a library for the virtual machine of TVM {tvm.__version__} on {library.target}, made by
 tvm-xengine. It runs in one arena of {library.arena_bytes} bytes, of which the first {library.state_bytes} are
-the state; keeping every tensor would take {keep_everything_bytes}. Nothing else is allocated during a step.
+the state; keeping every tensor would take {keep_all_bytes}. Nothing else is allocated during a step.
 
 - `{name}.so`: machine code and virtual-machine code of `train_step` and `eval`
 - `{name}.h`, `{name}.c`: open it from C; `{name}_step.py`: from Python
