@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.aot.examples import need_tools
+from tvm_xengine.files.write_directory import MANIFEST
 
 MLP = ("export", "mlp", "--batch", "1", "--time-limit", "5")
 
@@ -69,7 +70,7 @@ def test_a_library_for_the_virtual_machine_is_written(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "arena" in done.stdout
     files = "mlp.so mlp.h mlp.c mlp.json mlp_state.bin mlp_selftest.c mlp_step.py README.md"
-    assert {path.name for path in out.iterdir()} == set(files.split())
+    assert {path.name for path in out.iterdir()} == {*files.split(), MANIFEST}
 
 
 @pytest.mark.parametrize(
