@@ -15,12 +15,12 @@ import pytest
 
 from tests.solvers.networks import residual, single, transformer, unet
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.local_search.arrays import arrays_of
-from tvm_xengine.solvers.local_search.decisions import keep_everything
-from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.local_search.compiled.decisions import keep_all_decisions
+from tvm_xengine.solvers.local_search.compiled.decode import decode
+from tvm_xengine.solvers.local_search.compiled.scratch import scratch_of
+from tvm_xengine.solvers.local_search.compiled.view import view_of
 from tvm_xengine.solvers.local_search.driver import search
-from tvm_xengine.solvers.local_search.static import static_of
-from tvm_xengine.solvers.local_search.work import workspace_of
 from tvm_xengine.solvers.result import Limits, Objective
 
 pytestmark = pytest.mark.slow
@@ -36,17 +36,17 @@ def report(*columns: object) -> None:
     [("unet4", unet(4)), ("residual8", residual(8)), ("transformer24", transformer(24))],
 )
 def test_decodes_per_second(name, graph):
-    arrays = arrays_of(single(graph, 1.0))
-    static, work = static_of(arrays, Objective.COST), workspace_of(arrays)
-    x = keep_everything(arrays, np.zeros(arrays.n_ops))
+    indexed = index_problem(single(graph, 1.0), Objective.COST)
+    static, work = view_of(indexed), scratch_of(indexed)
+    x = keep_all_decisions(indexed, np.zeros(indexed.op_count, np.int64))
     decode(static, x, work)
     times = []
     for _ in range(50):
         started = time.process_time()
         decode(static, x, work)
         times.append(time.process_time() - started)
-    per_op_us = 1e6 * float(np.median(times)) / arrays.n_ops
-    report(name, arrays.n_ops, "ops", f"{per_op_us:.2f} us of CPU per op and decode")
+    per_op_us = 1e6 * float(np.median(times)) / indexed.op_count
+    report(name, indexed.op_count, "ops", f"{per_op_us:.2f} us of CPU per op and decode")
     assert per_op_us < 5.0
 
 

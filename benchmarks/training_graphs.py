@@ -18,7 +18,9 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.published.baselines.placed import run_once
+from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
 
 FOLDER = Path(__file__).parent / "graphs"
@@ -114,7 +116,8 @@ def problem_of(network: str, platform: str, ratio: float | None) -> Problem:
         others have three times that need.
     """
     problem = _without_budgets(network, platform)
-    everything = run_once(problem, dict.fromkeys(problem.graph.op, MAIN))
+    indexed = index_problem(problem, Objective.COST)
+    everything = run_once(indexed, [problem.platform.index[MAIN]] * indexed.op_count)
     if everything is None:
         raise ValueError(f"{MAIN} must be able to run everything")
     peak = simulate(problem, everything).peak_bytes[MAIN]

@@ -19,7 +19,7 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.result import Objective
 
 

@@ -15,8 +15,8 @@ from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.local_search.arrays import arrays_of
-from tvm_xengine.solvers.local_search.guide import Guide, decisions_of_moments
+from tvm_xengine.solvers.local_search.guide import Guide
+from tvm_xengine.solvers.local_search.relaxed_decisions import decisions_of_moments
 from tvm_xengine.solvers.relaxation.periods import (
     ancestor_bits,
     periods_in_every_order,
@@ -91,7 +91,6 @@ def test_whatever_a_relaxation_suggests_ops_run_after_their_prerequisites(
     problem: Problem, seed: int
 ) -> None:
     # The moves of the search rely on it: in another order they would index out of bounds.
-    arrays = arrays_of(problem)
     indexed = index_problem(problem, Objective.COST)
     ancestors = ancestor_bits(indexed)
     deepest = max(range(indexed.op_count), key=lambda i: ancestors[i].bit_count())
@@ -105,10 +104,10 @@ def test_whatever_a_relaxation_suggests_ops_run_after_their_prerequisites(
     rng = np.random.default_rng(seed)
     x = rng.random(model.program.column_count)
     within = rng.permutation(indexed.op_count).tolist()
-    order = decisions_of_moments(arrays, model, x, order=within).order.tolist()
-    assert sorted(order) == arrays.needed_ops.tolist()
+    order = decisions_of_moments(model, x, order=within).order.tolist()
+    assert sorted(order) == list(range(indexed.op_count))
     for place, i in enumerate(order):
-        assert not set(arrays.prerequisites[i]) & set(order[place:])
+        assert not set(indexed.predecessors[i]) & set(order[place:])
 
 
 def test_within_a_period_ops_keep_the_order_of_the_best_schedule_and_of_the_graph_in_turn() -> None:

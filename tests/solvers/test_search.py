@@ -12,42 +12,50 @@ from tests.solvers.networks import chain, keep_all, pair, residual, single, tran
 from tests.strategies import problems
 from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.greedy.walk import greedy_schedule
-from tvm_xengine.solvers.local_search.anneal import EXCESS, VALUE, anneal
-from tvm_xengine.solvers.local_search.arrays import arrays_of
+from tvm_xengine.solvers.greedy.lean_order import in_lean_order
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.indexed import index_problem, summed
 from tvm_xengine.solvers.local_search.blocks import surroundings_of
-from tvm_xengine.solvers.local_search.chance import chance
-from tvm_xengine.solvers.local_search.decisions import EVERYWHERE, WAYS, copied, keep_everything
-from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.local_search.compiled.anneal import STATUS, anneal
+from tvm_xengine.solvers.local_search.compiled.decisions import (
+    EVERYWHERE,
+    WAYS,
+    copied,
+    keep_all_decisions,
+)
+from tvm_xengine.solvers.local_search.compiled.decode import decode
+from tvm_xengine.solvers.local_search.compiled.random_source import random_source
+from tvm_xengine.solvers.local_search.compiled.scratch import schedule_left_in, scratch_of
+from tvm_xengine.solvers.local_search.compiled.view import view_of
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.local_search.encode import decisions_of
-from tvm_xengine.solvers.local_search.lean import in_lean_order
-from tvm_xengine.solvers.local_search.static import static_of
-from tvm_xengine.solvers.local_search.work import schedule_left_in, workspace_of
 from tvm_xengine.solvers.result import Objective
 
 
 @pytest.mark.parametrize("objective", Objective)
 @settings(max_examples=80, deadline=None)
 @given(problem=problems(max_ops=6, max_devices=3), seed=st.integers(0, 1000))
-def test_the_decoder_counts_as_the_referee_does(objective, problem, seed):
+def test_the_decoder_counts_as_the_validator_does(objective, problem, seed):
     # State that does not fit where it is when the step begins is refused before any decoding.
     assume(all(problem.home_bytes[d.name] <= d.budget_bytes for d in problem.platform.devices))
-    arrays = arrays_of(problem)
+    indexed = index_problem(problem, summed(objective))
     rng = np.random.default_rng(seed)
-    device = [rng.choice(np.flatnonzero(np.isfinite(row))) for row in arrays.compute_us]
-    x = keep_everything(arrays, np.array(device))
+    device = [rng.choice(np.flatnonzero(np.isfinite(row))) for row in indexed.compute_value]
+    x = keep_all_decisions(indexed, np.array(device))
     changed = rng.random(len(x.keep)) < 0.4
     x.keep[changed] = rng.integers(0, 8, changed.sum())
-    x.push[changed] = rng.integers(0, 1 << arrays.n_devices, changed.sum()) & x.keep[changed]
+    x.push[changed] = rng.integers(0, 1 << indexed.device_count, changed.sum()) & x.keep[changed]
     x.level[:] = rng.integers(1, 4, len(x.level))
-    ahead = rng.random(arrays.n_ops) < 0.3
-    x.ahead[ahead] = rng.integers(0, WAYS * arrays.n_tensors * arrays.n_devices, ahead.sum())
-    work = workspace_of(arrays)
-    value, excess = decode(static_of(arrays, objective), x, work)
+    ahead = rng.random(indexed.op_count) < 0.3
+    x.ahead[ahead] = rng.integers(
+        0, WAYS * indexed.tensor_count * indexed.device_count, ahead.sum()
+    )
+    work = scratch_of(indexed)
+    view = view_of(indexed, by_makespan=objective is Objective.MAKESPAN)
+    value, excess = decode(view, x, work)
     if not np.isfinite(value):
         return
-    schedule = schedule_left_in(arrays, work)
+    schedule = schedule_left_in(indexed, work)
     simulation = simulate(problem, schedule, enforce_budgets=False)
     fits = all(
         simulation.peak_bytes[device.name] <= device.budget_bytes
@@ -63,9 +71,9 @@ def test_a_greedy_schedule_survives_the_way_through_decisions(make):
     problem = single(make(6), 0.6)
     schedule = greedy_schedule(problem)
     assert schedule is not None
-    arrays = arrays_of(problem)
-    static = static_of(arrays, Objective.COST)
-    value, excess = decode(static, decisions_of(arrays, schedule), workspace_of(arrays))
+    indexed = index_problem(problem, Objective.COST)
+    static = view_of(indexed)
+    value, excess = decode(static, decisions_of(indexed, schedule), scratch_of(indexed))
     assert excess == 0.0
     assert value == pytest.approx(simulate(problem, schedule).cost_us)
 
@@ -76,19 +84,19 @@ def test_a_greedy_schedule_survives_the_way_through_decisions(make):
 def test_moves_stay_inside_the_order_even_where_it_breaks_dependences(make):
     # So it may come from a schedule in which another device still reads a state after its update.
     problem = make()
-    arrays = arrays_of(problem)
-    static, work = static_of(arrays, Objective.COST), workspace_of(arrays)
+    indexed = index_problem(problem, Objective.COST)
+    static, work = view_of(indexed), scratch_of(indexed)
     for seed in range(8):
-        x = keep_everything(arrays, np.zeros(arrays.n_ops, dtype=np.int64))
+        x = keep_all_decisions(indexed, np.zeros(indexed.op_count, dtype=np.int64))
         x.order[:] = np.random.default_rng(seed).permutation(x.order)
         x.position[x.order] = np.arange(len(x.order))
-        randomness = chance(seed, 8 * len(arrays.touch_tensor) + 64)
+        randomness = random_source(seed, 8 * len(indexed.touches.item) + 64)
         decode(static, x, work)
-        status = np.array([0.0, 1.0, np.inf, np.inf, np.inf, 0.0, 1.0, 0.5, np.inf])
+        status = np.array([(0.0, 1.0, np.inf, np.inf, np.inf, 0.0, 1.0, 0.5, np.inf)], dtype=STATUS)
         for _ in range(50):
             anneal(
                 static,
-                surroundings_of(arrays),
+                surroundings_of(indexed),
                 x,
                 copied(x),
                 work,
@@ -96,24 +104,33 @@ def test_moves_stay_inside_the_order_even_where_it_breaks_dependences(make):
                 status,
                 1.0,
                 200,
-                arrays.n_devices > 1,
+                indexed.device_count > 1,
             )
-            assert sorted(x.order.tolist()) == arrays.needed_ops.tolist()
+            assert sorted(x.order.tolist()) == list(range(indexed.op_count))
             assert (x.position[x.order] == np.arange(len(x.order))).all()
 
 
 def test_decisions_that_are_taken_back_leave_no_trace():
     problem = pair(residual(3), 0.4, slow=2.0, link_gb_s=5.0)
-    arrays = arrays_of(problem)
-    static, work = static_of(arrays, Objective.COST), workspace_of(arrays)
-    x = keep_everything(arrays, np.zeros(arrays.n_ops))
-    status = np.zeros(9)
-    status[:] = (*decode(static, x, work), np.inf, np.inf, 1000.0, 1.0, 1e4, 0.5, 1e-3)
+    indexed = index_problem(problem, Objective.COST)
+    static, work = view_of(indexed), scratch_of(indexed)
+    x = keep_all_decisions(indexed, np.zeros(indexed.op_count))
+    reached = decode(static, x, work)
+    status = np.array([(*reached, np.inf, np.inf, 1000.0, 1.0, 1e4, 0.5, 1e-3)], dtype=STATUS)
     best = copied(x)
     anneal(
-        static, surroundings_of(arrays), x, best, work, chance(1, 500), status, 0.999, 2000, True
+        static,
+        surroundings_of(indexed),
+        x,
+        best,
+        work,
+        random_source(1, 500),
+        status,
+        0.999,
+        2000,
+        True,
     )
-    assert decode(static, x, work) == (status[VALUE], status[EXCESS])
+    assert decode(static, x, work) == (status["value"][0], status["excess"][0])
     assert (x.order[x.position[x.order]] == x.order).all()
     assert (x.keep != EVERYWHERE).any()
 
@@ -195,7 +212,7 @@ def test_the_makespan_found_is_shorter_than_that_of_the_cheapest_schedule():
 def test_ops_that_nobody_needs_do_not_run():
     problem = single(chain(2), 1.0)
     graph = problem.graph
-    needed = arrays_of(problem).needed_ops
+    needed = index_problem(problem, Objective.COST).op_names
     assert len(needed) == len(graph.ops)  # all of them end in an update or the loss
     schedule = search(problem, evaluations=10)
     assert schedule == keep_all(problem)
@@ -203,8 +220,8 @@ def test_ops_that_nobody_needs_do_not_run():
 
 def test_a_lean_order_needs_no_more_memory():
     problem = single(chain(10), 1.0)
-    lean = in_lean_order(arrays_of(problem))
-    steps = [Compute(op.name, "d0") for op in lean.graph.ops]
+    lean = in_lean_order(index_problem(problem, Objective.COST))
+    steps = [Compute(op, "d0") for op in lean.op_names]
     given, better = (
         simulate(problem, schedule, enforce_budgets=False).peak_bytes["d0"]
         for schedule in (keep_all(problem), with_frees(problem, steps))
@@ -213,7 +230,7 @@ def test_a_lean_order_needs_no_more_memory():
 
 
 def test_layers_of_a_network_are_recognised_as_alike():
-    arrays = arrays_of(single(transformer(6), 1.0))
-    classes = surroundings_of(arrays)
-    members = np.diff(classes.kin_at)
+    indexed = index_problem(single(transformer(6), 1.0), Objective.COST)
+    classes = surroundings_of(indexed)
+    members = np.diff(classes.op_members_at)
     assert (members == 4).sum() > 10  # all but the first and the last layer

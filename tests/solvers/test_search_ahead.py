@@ -12,12 +12,12 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.local_search.arrays import arrays_of
-from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.local_search.compiled.decode import decode
+from tvm_xengine.solvers.local_search.compiled.scratch import scratch_of
+from tvm_xengine.solvers.local_search.compiled.view import view_of
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.local_search.encode import decisions_of
-from tvm_xengine.solvers.local_search.static import static_of
-from tvm_xengine.solvers.local_search.work import workspace_of
 from tvm_xengine.solvers.result import Objective
 
 
@@ -144,9 +144,9 @@ def test_the_optimum_survives_the_way_through_decisions(make: Callable[[], Probl
     problem = make()
     exact = solve_exhaustively(problem)
     assert exact.schedule is not None
-    arrays = arrays_of(problem)
-    x = decisions_of(arrays, exact.schedule)
-    value, excess = decode(static_of(arrays, Objective.COST), x, workspace_of(arrays))
+    indexed = index_problem(problem, Objective.COST)
+    x = decisions_of(indexed, exact.schedule)
+    value, excess = decode(view_of(indexed), x, scratch_of(indexed))
     assert (value, excess) == (exact.value, 0.0)
 
 

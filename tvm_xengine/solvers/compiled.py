@@ -57,14 +57,15 @@ def _has_place_for_a_cache() -> bool:
 
 
 def _watching_every_source(dispatcher: Any, function: Callable[..., object]) -> Any:
-    """`dispatcher` with a cache that is void once any module of the function's folder has changed.
+    """`dispatcher` with a cache that is void once a module that it may use has changed.
 
-    By itself numba only watches the file of the function, not of those it calls.
+    These are the modules of the function's folder, and those here with the constants that they
+    import. By itself numba only watches the file of the function, not of those it calls.
     """
     folder = Path(function.__code__.co_filename).parent
     stamp = tuple(
         (path.name, path.stat().st_mtime_ns, path.stat().st_size)
-        for path in sorted(folder.glob("*.py"))
+        for path in (*sorted(folder.glob("*.py")), *sorted(Path(__file__).parent.glob("*.py")))
     )
     dispatcher._cache._cache_file._source_stamp = stamp
     return dispatcher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.reach import cut_off
 from tvm_xengine.solvers.request import Request

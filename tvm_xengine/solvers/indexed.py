@@ -7,7 +7,8 @@ touches and that may be freed at once. Bytes are divided by their greatest commo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,30 +16,54 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Step, Transfer
+from tvm_xengine.solvers.ragged import Ragged, ragged
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import fits, required_ops
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+NONE = -1
+"""Stands for an op, a tensor or a device where there is none."""
+NOWHERE = NONE
+"""`must_end_on` of a tensor that need not exist when the step ends."""
 ANYWHERE = -2
 """`must_end_on` of an output that may be on any device when the step ends."""
-NOWHERE = -1
-"""`must_end_on` of a tensor that need not exist when the step ends."""
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The cheapest chain of copies of tensor j from device a to b, each of shape (D, D, J).
+
+    Attributes
+    ----------
+    value
+        Sum over the copies of the chain; infinite where there is none.
+    next_hop
+        The device that the first copy goes to; `NONE` where there is no chain.
+    """
+
+    value: Floats
+    next_hop: Ints
 
 
 @dataclass(frozen=True)
 class IndexedProblem:
     """What a solver reads; ops ``i``, tensors ``j`` and devices ``d`` are positions.
 
+    A *value* is an amount of the objective: microseconds for the cost, microjoules for the energy.
+
     Attributes
     ----------
     op_names, tensor_names, device_names
         Names by position. Ops are in the order of the graph.
-    run_weight
-        Objective of one run of op i on device d, shape (n, D); infinite where it cannot run, or
-        where what it touches exceeds the budget.
+    compute_value
+        Of running op i on device d, shape (n, D); infinite where it cannot run, or where what
+        it touches exceeds the budget.
+    transfer_value
+        Of copying tensor j from device a to b, shape (D, D, J); infinite without link.
     workspace
         Units of scratch memory, shape (n, D).
-    copy_weight
-        Objective of copying tensor j from device a to b, shape (D, D, J); infinite without link.
     size, budget
         Units of memory, shapes (J,) and (D,); budgets are rounded down.
     unit_bytes
@@ -46,16 +71,16 @@ class IndexedProblem:
     reads, makes
         For each op, the tensors it reads and makes.
     producer
-        For each tensor the op that makes it, -1 for resident state, shape (J,).
+        For each tensor the op that makes it, `NONE` for resident state, shape (J,).
     home
-        For each resident tensor its home device, -1 for others, shape (J,).
+        For each resident tensor its home device, else `NONE`, shape (J,).
     must_end_on
         For each tensor the device on which it must be when the step ends, or `ANYWHERE`,
         or `NOWHERE`, shape (J,).
     update_of
-        For each update result the state it overwrites, else -1, shape (J,).
+        For each update result the state it overwrites, else `NONE`, shape (J,).
     updated_by
-        For each updated state the op that overwrites it, else -1, shape (J,).
+        For each updated state the op that overwrites it, else `NONE`, shape (J,).
     recomputable
         Shape (n,).
     """
@@ -64,19 +89,19 @@ class IndexedProblem:
     op_names: tuple[str, ...]
     tensor_names: tuple[str, ...]
     device_names: tuple[str, ...]
-    run_weight: NDArray[np.float64]
-    workspace: NDArray[np.int64]
-    copy_weight: NDArray[np.float64]
-    size: NDArray[np.int64]
-    budget: NDArray[np.int64]
+    compute_value: Floats
+    transfer_value: Floats
+    workspace: Ints
+    size: Ints
+    budget: Ints
     unit_bytes: int
     reads: tuple[tuple[int, ...], ...]
     makes: tuple[tuple[int, ...], ...]
-    producer: NDArray[np.int64]
-    home: NDArray[np.int64]
-    must_end_on: NDArray[np.int64]
-    update_of: NDArray[np.int64]
-    updated_by: NDArray[np.int64]
+    producer: Ints
+    home: Ints
+    must_end_on: Ints
+    update_of: Ints
+    updated_by: Ints
     recomputable: NDArray[np.bool_]
 
     @property
@@ -107,7 +132,7 @@ class IndexedProblem:
     @cached_property
     def can_run(self) -> NDArray[np.bool_]:
         """Whether op i can run on device d, shape (n, D)."""
-        return np.isfinite(self.run_weight)
+        return np.isfinite(self.compute_value)
 
     @cached_property
     def at_home(self) -> NDArray[np.bool_]:
@@ -128,6 +153,39 @@ class IndexedProblem:
             for j in tensors:
                 consumers[j].append(i)
         return tuple(tuple(ops) for ops in consumers)
+
+    @cached_property
+    def touches(self) -> Ragged:
+        """The tensors that each op reads and then those that it makes."""
+        return ragged((*r, *m) for r, m in zip(self.reads, self.makes, strict=True))
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """For each op the ops whose first run comes before its own, in order.
+
+        Producers of what it reads and, where it updates a state, the readers of the old value.
+        """
+        result: list[tuple[int, ...]] = []
+        for i, (reads, makes) in enumerate(zip(self.reads, self.makes, strict=True)):
+            before = {int(self.producer[j]) for j in reads} - {NONE}
+            states = [int(self.update_of[j]) for j in makes if self.update_of[j] != NONE]
+            before |= {reader for j in states for reader in self.consumers[j]} - {i}
+            result.append(tuple(sorted(before)))
+        return tuple(result)
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each op the ops that have it among their `predecessors`, in order."""
+        result: list[list[int]] = [[] for _ in self.op_names]
+        for i, before in enumerate(self.predecessors):
+            for earlier in before:
+                result[earlier].append(i)
+        return tuple(map(tuple, result))
+
+    @cached_property
+    def routes(self) -> Routes:
+        """The cheapest chains of copies between devices."""
+        return _cheapest_routes(self.transfer_value)
 
     @cached_property
     def last_read(self) -> tuple[int, ...]:
@@ -162,8 +220,8 @@ class IndexedProblem:
 
     @cached_property
     def cheapest(self) -> float:
-        """Sum of every op's smallest weight: no schedule has a smaller objective."""
-        return float(self.run_weight.min(axis=1).sum())
+        """Sum of every op's smallest value: no schedule has a smaller one."""
+        return float(self.compute_value.min(axis=1).sum())
 
     def first_runs(self, schedule: Schedule) -> tuple[int, ...]:
         """The ops in the order in which `schedule` first runs them."""
@@ -179,8 +237,13 @@ class IndexedProblem:
         return Transfer(self.tensor_names[j], self.device_names[a], self.device_names[b])
 
 
+def summed(objective: Objective) -> Objective:
+    """The objective whose values are added up: the cost in place of the makespan."""
+    return Objective.COST if objective is Objective.MAKESPAN else objective
+
+
 def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
-    """The arrays of `problem`, weighted by `objective`.
+    """The arrays of `problem`, with the values of `objective`.
 
     Raises
     ------
@@ -198,14 +261,14 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
     tensors = [tensor for tensor in graph.bases if tensor.name in touched]
     index = {tensor.name: j for j, tensor in enumerate(tensors)}
     op_index = {op.name: i for i, op in enumerate(ops)}
-    run_weight = np.full((len(ops), len(platform.devices)), np.inf)
-    workspace_bytes = np.zeros(run_weight.shape, np.int64)
+    compute_value = np.full((len(ops), len(platform.devices)), np.inf)
+    workspace_bytes = np.zeros(compute_value.shape, np.int64)
     for i, op in enumerate(ops):
         for name, cost in problem.costs[op.name].items():
             d = platform.index[name]
-            run_weight[i, d] = cost.compute_us if objective is Objective.COST else cost.energy_uj
+            compute_value[i, d] = cost.compute_us if objective is Objective.COST else cost.energy_uj
             workspace_bytes[i, d] = cost.workspace_bytes
-    run_weight = np.where(fits(problem, tuple(op_index)), run_weight, np.inf)
+    compute_value = np.where(fits(problem, tuple(op_index)), compute_value, np.inf)
     size_bytes = np.array([tensor.size_bytes for tensor in tensors], np.int64)
     unit_bytes = math.gcd(*size_bytes.tolist(), *workspace_bytes.ravel().tolist()) or 1
     return IndexedProblem(
@@ -213,30 +276,36 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
         op_names=tuple(op_index),
         tensor_names=tuple(index),
         device_names=tuple(platform.index),
-        run_weight=run_weight,
+        compute_value=compute_value,
         workspace=workspace_bytes // unit_bytes,
-        copy_weight=_copy_weight(problem, size_bytes, objective),
+        transfer_value=_transfer_value(problem, size_bytes, objective),
         size=size_bytes // unit_bytes,
         budget=np.array([d.budget_bytes // unit_bytes for d in platform.devices], np.int64),
         unit_bytes=unit_bytes,
         reads=tuple(tuple(index[name] for name in graph.reads[op.name]) for op in ops),
         makes=tuple(tuple(index[name] for name in op.outputs) for op in ops),
         producer=np.array(
-            [op_index[graph.producer[t.name]] if t.name in graph.producer else -1 for t in tensors],
+            [
+                op_index[graph.producer[t.name]] if t.name in graph.producer else NONE
+                for t in tensors
+            ],
             np.int64,
         ),
         home=np.array(
-            [platform.index[problem.home[t.name]] if t.role.is_resident else -1 for t in tensors],
+            [platform.index[problem.home[t.name]] if t.role.is_resident else NONE for t in tensors],
             np.int64,
         ),
         must_end_on=_must_end_on(problem, index),
         update_of=np.array(
-            [index[graph.update_of[t.name]] if t.name in graph.update_of else -1 for t in tensors],
+            [
+                index[graph.update_of[t.name]] if t.name in graph.update_of else NONE
+                for t in tensors
+            ],
             np.int64,
         ),
         updated_by=np.array(
             [
-                op_index[graph.updated_by[t.name][0]] if t.name in graph.updated_by else -1
+                op_index[graph.updated_by[t.name][0]] if t.name in graph.updated_by else NONE
                 for t in tensors
             ],
             np.int64,
@@ -245,20 +314,51 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
     )
 
 
-def _copy_weight(
-    problem: Problem, size_bytes: NDArray[np.int64], objective: Objective
-) -> NDArray[np.float64]:
+def in_order(indexed: IndexedProblem, order: Sequence[int]) -> IndexedProblem:
+    """The same problem with its ops in another order."""
+    place = np.empty(indexed.op_count + 1, np.int64)
+    place[list(order)] = np.arange(indexed.op_count)
+    place[NONE] = NONE
+    at = list(order)
+    return replace(
+        indexed,
+        op_names=tuple(indexed.op_names[i] for i in order),
+        compute_value=indexed.compute_value[at],
+        workspace=indexed.workspace[at],
+        reads=tuple(indexed.reads[i] for i in order),
+        makes=tuple(indexed.makes[i] for i in order),
+        producer=place[indexed.producer],
+        updated_by=place[indexed.updated_by],
+        recomputable=indexed.recomputable[at],
+    )
+
+
+def _cheapest_routes(transfer_value: Floats) -> Routes:
+    """Floyd and Warshall's algorithm, for all tensors at once."""
+    value = transfer_value.copy()
+    count = len(value)
+    value[np.arange(count), np.arange(count)] = 0.0
+    next_hop = np.where(np.isfinite(value), np.arange(count)[None, :, None], NONE)
+    for via in range(count):
+        detour = value[:, via, None] + value[None, via]
+        is_shorter = detour < value
+        value = np.where(is_shorter, detour, value)
+        next_hop = np.where(is_shorter, next_hop[:, via, None], next_hop)
+    return Routes(value, next_hop)
+
+
+def _transfer_value(problem: Problem, size_bytes: Ints, objective: Objective) -> Floats:
     platform = problem.platform
     count = len(platform.devices)
-    weight = np.full((count, count, len(size_bytes)), np.inf)
+    value = np.full((count, count, len(size_bytes)), np.inf)
     for link in platform.links:
         of = link.transfer_us if objective is Objective.COST else link.transfer_uj
         pair = platform.index[link.src], platform.index[link.dst]
-        weight[pair] = [of(size) for size in size_bytes.tolist()]
-    return weight
+        value[pair] = [of(size) for size in size_bytes.tolist()]
+    return value
 
 
-def _must_end_on(problem: Problem, index: dict[str, int]) -> NDArray[np.int64]:
+def _must_end_on(problem: Problem, index: dict[str, int]) -> Ints:
     graph = problem.graph
     ends = np.full(len(index), NOWHERE, np.int64)
     for name in graph.outputs:

@@ -60,9 +60,9 @@ def without_matched_runs(indexed: IndexedProblem) -> IndexedProblem:
         touched = {j for i in runs for j in (*indexed.reads[i], *indexed.makes[i])}
         others = np.flatnonzero(roomy_devices(indexed)).tolist() if runs else []
         if any(_matches(indexed, other, r, touched) for other in others):
-            weight = indexed.run_weight.copy()
+            weight = indexed.compute_value.copy()
             weight[:, r] = np.inf
-            indexed = replace(indexed, run_weight=weight)
+            indexed = replace(indexed, compute_value=weight)
     return indexed
 
 
@@ -91,9 +91,9 @@ def _matches(indexed: IndexedProblem, other: int, r: int, tensors: Iterable[int]
     if other == r or (p.home == r).any() or (p.must_end_on == r).any():
         return False
     rest = [d for d in range(p.device_count) if d not in (r, other)]
-    as_near = (p.copy_weight[rest, other] <= p.copy_weight[rest, r]).all()
-    as_near &= (p.copy_weight[other, rest] <= p.copy_weight[r, rest]).all()
-    as_fast = (p.run_weight[:, other] <= p.run_weight[:, r]).all()
+    as_near = (p.transfer_value[rest, other] <= p.transfer_value[rest, r]).all()
+    as_near &= (p.transfer_value[other, rest] <= p.transfer_value[r, rest]).all()
+    as_fast = (p.compute_value[:, other] <= p.compute_value[:, r]).all()
     return bool(as_near and as_fast) and not any(_may_differ(p, j, other) for j in tensors)
 
 

@@ -10,7 +10,7 @@ from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.relaxation.encode import encode_moments

@@ -23,11 +23,11 @@ def without_costly_runs(indexed: IndexedProblem, cut: float) -> IndexedProblem:
         return indexed
     for _ in range(_TIMES):
         rest = Rest(indexed)
-        weight = indexed.run_weight.copy()
+        weight = indexed.compute_value.copy()
         for i, d in np.argwhere(indexed.can_run).tolist():
             if indexed.can_run[i].sum() > 1 and rest.least_with(d, i) >= cut:
                 weight[i, d] = np.inf
-        if np.array_equal(weight, indexed.run_weight):
+        if np.array_equal(weight, indexed.compute_value):
             break
-        indexed = replace(indexed, run_weight=weight)
+        indexed = replace(indexed, compute_value=weight)
     return indexed

@@ -92,7 +92,7 @@ def is_within_reach(indexed: IndexedProblem) -> bool:
     """Whether `lay_out` may be used: few ops, and no way between devices beats the direct link."""
     if indexed.op_count > MAX_OPS or int((indexed.update_of >= 0).sum()) > WORD:
         return False
-    weight = indexed.copy_weight
+    weight = indexed.transfer_value
     others = ~np.eye(indexed.device_count, dtype=np.bool_)
     if not np.isfinite(weight[others]).all():
         return False
@@ -114,9 +114,9 @@ def lay_out(indexed: IndexedProblem) -> Layout:
     return Layout(
         reads=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.reads]),
         makes=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.makes]),
-        run=indexed.run_weight,
+        run=indexed.compute_value,
         workspace=indexed.workspace,
-        copy=indexed.copy_weight,
+        copy=indexed.transfer_value,
         size=indexed.size,
         budget=indexed.budget,
         is_tight=~is_roomy,
@@ -179,7 +179,7 @@ def _may_save(indexed: IndexedProblem, is_roomy: NDArray[np.bool_]) -> NDArray[n
 
 def _replaces(indexed: IndexedProblem, j: int, other: int, r: int) -> bool:
     """Whether tensor j need not be on r since nothing there uses it and `other` is as near."""
-    copy, devices = indexed.copy_weight[:, :, j], np.arange(indexed.device_count)
+    copy, devices = indexed.transfer_value[:, :, j], np.arange(indexed.device_count)
     updater = int(indexed.updated_by[j])
     users = [*indexed.consumers[j], *([updater] if updater >= 0 else [])]
     if indexed.must_end_on[j] == r or indexed.can_run[users, r].any():
@@ -194,9 +194,9 @@ def _replaces(indexed: IndexedProblem, j: int, other: int, r: int) -> bool:
 
 def _run_and_return(indexed: IndexedProblem, i: int, d: int) -> float:
     """Weight of running op i on d and of bringing its update results home."""
-    weight = float(indexed.run_weight[i, d])
+    weight = float(indexed.compute_value[i, d])
     for j in indexed.makes[i]:
         end = int(indexed.must_end_on[j])
         if indexed.update_of[j] >= 0 and end not in (NOWHERE, d):
-            weight += float(indexed.copy_weight[d, end, j])
+            weight += float(indexed.transfer_value[d, end, j])
     return weight

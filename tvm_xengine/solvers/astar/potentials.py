@@ -71,8 +71,8 @@ class Rest:
         self._lower: list[float] = []
         self._there: list[tuple[int, int, int]] = []
         self._write()
-        weights = [p.run_weight[i, d] for d, i in self.run]
-        self.weights = np.array(weights + [p.copy_weight[key] for key in self.copy])
+        weights = [p.compute_value[i, d] for d, i in self.run]
+        self.weights = np.array(weights + [p.transfer_value[key] for key in self.copy])
         rows, columns, values = (np.array(axis) for axis in zip(*self._entries, strict=True))
         size = (len(self._lower), len(self.weights))
         self.matrix = coo_matrix((values, (rows, columns)), size).tocsr()

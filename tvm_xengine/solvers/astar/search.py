@@ -192,7 +192,7 @@ def _steps(indexed: IndexedProblem, before: Words, after: Words, code: int) -> l
     for j in fetched:
         sources = [a for a in range(indexed.device_count) if a != d and (a, j) in was]
         steps.append(
-            indexed.transfer(j, min(sources, key=lambda a: indexed.copy_weight[a, d, j]), d)
+            indexed.transfer(j, min(sources, key=lambda a: indexed.transfer_value[a, d, j]), d)
         )
     return [*steps, indexed.compute(which, d)] if is_run else steps
 

@@ -190,7 +190,9 @@ class _Draft:
         self.legs = legs_of(p)
         copy = np.zeros((len(self.legs), n + 1, count), np.bool_)
         for e, (a, b, hop) in enumerate(self.legs):
-            copy[e] = (source.any(axis=0) if hop else source[a]) & np.isfinite(p.copy_weight[a, b])
+            copy[e] = (source.any(axis=0) if hop else source[a]) & np.isfinite(
+                p.transfer_value[a, b]
+            )
         copy[:, n] &= p.must_end_on != NOWHERE
         self.copy = self._columns(copy, is_integer=True)
         self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -409,10 +411,10 @@ def _weigh(draft: _Draft) -> None:
     p = draft.p
     for d in range(p.device_count):
         t, i = np.nonzero(draft.compute[d] >= 0)
-        draft.builder.minimise(draft.compute[d, t, i], p.run_weight[i, d])
+        draft.builder.minimise(draft.compute[d, t, i], p.compute_value[i, d])
     for e, (a, b, _) in enumerate(draft.legs):
         t, j = np.nonzero(draft.copy[e] >= 0)
-        draft.builder.minimise(draft.copy[e, t, j], p.copy_weight[a, b, j])
+        draft.builder.minimise(draft.copy[e, t, j], p.transfer_value[a, b, j])
 
 
 def _is_set(x: NDArray[np.float64], column: int) -> bool:

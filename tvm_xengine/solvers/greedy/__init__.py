@@ -1,1 +1,1 @@
-"""A feasible schedule in milliseconds."""
+"""A feasible schedule in milliseconds, by evicting what is cheapest to bring back."""

@@ -1,4 +1,4 @@
-"""Finds ops and gaps that play the same part in repeated blocks, such as the layers of a network."""
+"""Finds ops and use intervals that play the same part in repeated blocks, such as the layers of a network."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvm_xengine.solvers.local_search.arrays import Arrays, Ints
+from tvm_xengine.solvers.indexed import NONE, IndexedProblem, Ints
+from tvm_xengine.solvers.ragged import ragged
 
 _ROUNDS = 3
+"""So far away neighbours are told apart: enough for the layers of one block."""
 
 
 class Surroundings(NamedTuple):
-    """What the moves need to know beside the problem itself; lists are packed as in `Arrays`.
+    """What the moves need to know beside the problem itself; lists are packed as in `Ragged`.
 
     Attributes
     ----------
@@ -21,12 +23,12 @@ class Surroundings(NamedTuple):
         The touches of each tensor.
     before_at, before, after_at, after
         Ops that must run before and after each op.
-    twin_at, twin
-        Members of each class of gaps, in order.
-    gap_class, op_class
-        Class of each gap and op.
-    kin_at, kin
+    interval_members_at, interval_members
+        Members of each class of use intervals, in order.
+    op_members_at, op_members
         Members of each class of ops, in order.
+    interval_class, op_class
+        Class of each use interval and op.
     """
 
     touch_at: Ints
@@ -35,76 +37,58 @@ class Surroundings(NamedTuple):
     before: Ints
     after_at: Ints
     after: Ints
-    twin_at: Ints
-    twin: Ints
-    gap_class: Ints
+    interval_members_at: Ints
+    interval_members: Ints
+    op_members_at: Ints
+    op_members: Ints
+    interval_class: Ints
     op_class: Ints
-    kin_at: Ints
-    kin: Ints
 
 
-def surroundings_of(arrays: Arrays) -> Surroundings:
-    """Touches of the needed ops, their precedence, and the classes of ops and gaps."""
-    needed = set(arrays.needed_ops.tolist())
-    touches: list[list[int]] = [[] for _ in range(arrays.n_tensors)]
-    for i in arrays.needed_ops.tolist():
-        for k in range(arrays.touch_ptr[i], arrays.touch_ptr[i + 1]):
-            touches[arrays.touch_tensor[k]].append(k)
-    before = [
-        [j for j in earlier if j in needed] if i in needed else []
-        for i, earlier in enumerate(arrays.prerequisites)
-    ]
-    after = [
-        [j for j in later if j in needed] if i in needed else []
-        for i, later in enumerate(arrays.dependents)
-    ]
-    op_class = _classes(arrays, before, after)
-    gap_class = _gap_classes(arrays, op_class)
-    touch_at, touch = _packed(touches)
-    before_at, before_flat = _packed(before)
-    after_at, after_flat = _packed(after)
-    twin_at, twin = _packed(_members(gap_class))
-    kin_at, kin = _packed(_members(op_class))
+def surroundings_of(indexed: IndexedProblem) -> Surroundings:
+    """Touches of the tensors, precedence of the ops, and the classes of ops and use intervals."""
+    touches: list[list[int]] = [[] for _ in indexed.tensor_names]
+    for k, j in enumerate(indexed.touches.item.tolist()):
+        touches[j].append(k)
+    op_class = _op_classes(indexed)
+    interval_class = _interval_classes(indexed, op_class)
     return Surroundings(
-        touch_at,
-        touch,
-        before_at,
-        before_flat,
-        after_at,
-        after_flat,
-        twin_at,
-        twin,
-        gap_class,
-        op_class,
-        kin_at,
-        kin,
+        *ragged(touches),
+        *ragged(indexed.predecessors),
+        *ragged(indexed.successors),
+        *ragged(_members(interval_class)),
+        *ragged(_members(op_class)),
+        interval_class=interval_class,
+        op_class=op_class,
     )
 
 
-def _classes(arrays: Arrays, before: list[list[int]], after: list[list[int]]) -> Ints:
+def _op_classes(indexed: IndexedProblem) -> Ints:
     """Class of each op: equal kernel, and equal classes of its neighbours (Weisfeiler-Leman)."""
-    colour = _numbered([op.kernel for op in arrays.problem.graph.ops])
+    graph = indexed.problem.graph
+    colour = _numbered([graph.op[name].kernel for name in indexed.op_names])
     for _ in range(_ROUNDS):
         colour = _numbered(
             [
                 (
                     own,
-                    tuple(sorted(colour[j] for j in earlier)),
-                    tuple(sorted(colour[j] for j in later)),
+                    tuple(sorted(colour[i] for i in before)),
+                    tuple(sorted(colour[i] for i in after)),
                 )
-                for own, earlier, later in zip(colour, before, after, strict=True)
+                for own, before, after in zip(
+                    colour, indexed.predecessors, indexed.successors, strict=True
+                )
             ]
         )
     return np.array(colour, dtype=np.int64)
 
 
-def _gap_classes(arrays: Arrays, op_class: Ints) -> Ints:
-    """Class of each gap: same operand of ops of one class; gaps before the first touch are alone."""
+def _interval_classes(indexed: IndexedProblem, op_class: Ints) -> Ints:
+    """Same operand of ops of one class; each interval before a first touch is a class of its own."""
     keys: list[tuple[int, int]] = []
-    for i in range(arrays.n_ops):
-        width = int(arrays.touch_ptr[i + 1] - arrays.touch_ptr[i])
-        keys.extend((int(op_class[i]), slot) for slot in range(width))
-    keys.extend((-1, t) for t in range(arrays.n_tensors))
+    for i, (reads, makes) in enumerate(zip(indexed.reads, indexed.makes, strict=True)):
+        keys.extend((int(op_class[i]), slot) for slot in range(len(reads) + len(makes)))
+    keys.extend((NONE, j) for j in range(indexed.tensor_count))
     return np.array(_numbered(keys), dtype=np.int64)
 
 
@@ -118,10 +102,3 @@ def _members(classes: Ints) -> list[list[int]]:
     for k, c in enumerate(classes.tolist()):
         members[c].append(k)
     return members
-
-
-def _packed(lists: list[list[int]]) -> tuple[Ints, Ints]:
-    pointers = np.concatenate([[0], np.cumsum([len(items) for items in lists])])
-    return pointers.astype(np.int64), np.array(
-        [item for items in lists for item in items], dtype=np.int64
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.greedy.walk import greedy_schedule
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.local_search.guide import Guide
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent

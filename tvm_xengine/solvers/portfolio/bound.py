@@ -213,7 +213,7 @@ def worthwhile_gap(
 
 def critical_path(indexed: IndexedProblem) -> float:
     """Time of the longest chain of ops, each on its fastest device and copies for free."""
-    fastest = indexed.run_weight.min(axis=1)
+    fastest = indexed.compute_value.min(axis=1)
     ends = np.zeros(indexed.op_count)
     for i, tensors in enumerate(indexed.reads):
         producers = [int(indexed.producer[j]) for j in tensors if indexed.producer[j] >= 0]

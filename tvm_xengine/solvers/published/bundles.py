@@ -65,16 +65,16 @@ class Bundles:
         """The tensors that op u makes and op v reads."""
         return [j for j in self.indexed.reads[v] if self.indexed.producer[j] == u]
 
-    def copy_weight(self, u: int, v: int, d: int, e: int) -> float:
+    def transfer_value(self, u: int, v: int, d: int, e: int) -> float:
         """Weight of copying from device d to e what v reads of u; infinite without a link."""
         a, b = self.devices[d], self.devices[e]
-        return float(sum(self.indexed.copy_weight[a, b, j] for j in self.passed(u, v)))
+        return float(sum(self.indexed.transfer_value[a, b, j] for j in self.passed(u, v)))
 
 
 def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:
     """The bundles of `indexed` on some of its devices."""
     n = indexed.op_count
-    weight = indexed.run_weight[:, devices].copy()
+    weight = indexed.compute_value[:, devices].copy()
     workspace = indexed.workspace[:, devices].astype(np.float64)
     size = np.zeros(n)
     last_run = np.where(indexed.recomputable, n - 1, np.arange(n))
@@ -83,7 +83,7 @@ def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:
         for j in indexed.reads[i]:
             if indexed.home[j] >= 0:
                 weight[i] += [
-                    0.0 if d == indexed.home[j] else indexed.copy_weight[indexed.home[j], d, j]
+                    0.0 if d == indexed.home[j] else indexed.transfer_value[indexed.home[j], d, j]
                     for d in devices
                 ]
                 workspace[i] += [0 if d == indexed.home[j] else indexed.size[j] for d in devices]
@@ -119,9 +119,9 @@ def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:
 
 def best_single_device(indexed: IndexedProblem) -> int | None:
     """The device on which running every op once weighs least; None when none runs them all."""
-    total = indexed.run_weight.sum(axis=0)
+    total = indexed.compute_value.sum(axis=0)
     for d in range(indexed.device_count):
         homes = np.unique(indexed.home[(indexed.home >= 0) & (indexed.update_of < 0)])
-        if any(h != d and not np.isfinite(indexed.copy_weight[h, d]).all() for h in homes):
+        if any(h != d and not np.isfinite(indexed.transfer_value[h, d]).all() for h in homes):
             total[d] = np.inf
     return int(total.argmin()) if np.isfinite(total.min()) else None

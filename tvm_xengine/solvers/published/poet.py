@@ -105,8 +105,8 @@ def _page(draft: StageDraft, store: int) -> tuple[Grid, Grid]:
     for i in range(n):
         if any(p.update_of[j] >= 0 for j in p.makes[i]):
             continue
-        weight_out = sum(float(p.copy_weight[device, store, j]) for j in p.makes[i])
-        weight_back = sum(float(p.copy_weight[store, device, j]) for j in p.makes[i])
+        weight_out = sum(float(p.transfer_value[device, store, j]) for j in p.makes[i])
+        weight_back = sum(float(p.transfer_value[store, device, j]) for j in p.makes[i])
         stored_before = ABSENT
         for t in range(i + 1, n):
             out[t, i], back[t, i], stored = builder.binaries(3).tolist()

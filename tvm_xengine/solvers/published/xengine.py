@@ -1,7 +1,7 @@
 """XEngine (Schuler, Membarth and Slusallek, ACM TACO 2022): placement with rematerialization.
 
     min sum weight[i,d] compute[d,t,i]
-        + sum copy_weight(u, v, d -> e) compute[e,t,v] present[d,t,u]       for d != e
+        + sum transfer_value(u, v, d -> e) compute[e,t,v] present[d,t,u]       for d != e
     present = keep or compute;   compute[e,t,v] <= sum_d present[d,t,u]     for edges (u, v)
 
 over the rows of `stages`, which are written for each device (the released code adds them up
@@ -73,7 +73,7 @@ class XEngineModel:
         ]
         if e in holders or not holders:
             return []
-        d = min(holders, key=lambda d: bundles.copy_weight(u, v, d, e))
+        d = min(holders, key=lambda d: bundles.transfer_value(u, v, d, e))
         return [
             bundles.indexed.transfer(j, bundles.devices[d], bundles.devices[e])
             for j in bundles.passed(u, v)
@@ -101,7 +101,7 @@ def _linked(draft: StageDraft, u: int, v: int, e: int) -> list[int]:
     return [
         d
         for d in range(len(draft.bundles.devices))
-        if d == e or np.isfinite(draft.bundles.copy_weight(u, v, d, e))
+        if d == e or np.isfinite(draft.bundles.transfer_value(u, v, d, e))
     ]
 
 
@@ -120,13 +120,13 @@ def _read_from_anywhere(draft: StageDraft) -> None:
 
 
 def _weigh_products(draft: StageDraft) -> None:
-    """copy_weight * compute[e,t,v] * present[d,t,u]"""
+    """transfer_value * compute[e,t,v] * present[d,t,u]"""
     for u, v in draft.bundles.edges:
         for e in range(len(draft.bundles.devices)):
             for d in _linked(draft, u, v, e):
                 if d == e:
                     continue
-                weight = draft.bundles.copy_weight(u, v, d, e)
+                weight = draft.bundles.transfer_value(u, v, d, e)
                 for t in range(v, draft.bundles.op_count):
                     if draft.compute[e, t, v] >= 0:
                         present = _present(draft, d, t, u)
@@ -159,7 +159,7 @@ def _read_by_flows(draft: StageDraft) -> None:
                     if d == e:
                         continue
                     moved = int(builder.fractions(1)[0])
-                    builder.minimise(moved, draft.bundles.copy_weight(u, v, d, e))
+                    builder.minimise(moved, draft.bundles.transfer_value(u, v, d, e))
                     holds = there(draft, d, t, u)
                     builder.row([(moved, 1.0), *((c, -w) for c, w in holds)], upper=0.0)
                     sources.append((moved, 1.0))

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.schedule import Step
 from tvm_xengine.solvers.relaxation.time_points import MomentModel, values_of
+from tvm_xengine.solvers.state import ScheduleState
 
 _Flags = NDArray[np.bool_]
 
@@ -42,6 +44,8 @@ def decode_moments(
         return _Walk(model, x).steps(order)
     except RecursionError as error:
         raise CannotCarryOutError("too long a chain of repeated runs") from error
+    except InvalidScheduleError as error:
+        raise CannotCarryOutError(str(error)) from error
 
 
 class _Walk:
@@ -54,9 +58,10 @@ class _Walk:
         is_home = self.p.home[self.p.update_of] == np.arange(self.p.device_count)[:, None]
         self.told = np.asarray((model.keep >= 0).any(axis=(0, 1)), np.bool_)
         self.remains = ~self.told | ((self.p.update_of >= 0) & is_home)
-        self.there = self.p.at_home.copy()
-        self.has_run = np.zeros(self.p.op_count, np.bool_)
-        self.written: list[tuple[Step, int]] = []
+        self.state = ScheduleState(self.p)
+        self.there = self.state.on
+        self.has_run = self.state.has_run
+        self.serves: list[int] = []
         self.serving = 0
         self.period = 0
 
@@ -79,10 +84,11 @@ class _Walk:
                     self._bring(j, d)
             if is_last:
                 break
-            self.there &= self.keep[self.period] | self.remains
+            for d, j in np.argwhere(self.there & ~(self.keep[self.period] | self.remains)).tolist():
+                self.state.free(j, d)
             for d in np.flatnonzero(self.at[self.period, :, self.serving]).tolist():
                 self._compute(self.serving, d)
-        return self.written
+        return list(zip(self.state.steps, self.serves, strict=True))
 
     def _first_periods(self) -> NDArray[np.int64]:
         periods = self.model.periods
@@ -111,7 +117,7 @@ class _Walk:
                     self.copy[k, e, j] = False
                     self._copy(j, d, b)
             if is_made or self.there[:, j].sum() > 1:
-                self.there[d, j] = False
+                self.state.free(j, d)
 
     def _device(self, i: int) -> int:
         devices = np.flatnonzero(self.run[self.period, :, i])
@@ -140,14 +146,12 @@ class _Walk:
             self._bring(j, d)
         for _, state in updates:
             self._bring(state, int(p.home[state]))
-        self.written.append((p.compute(i, d), self.serving))
+        self.state.compute(i, d)
+        self.serves.append(self.serving)
         self.run[self.period, d, i] = False
-        self.has_run[i] = True
-        self.there[d, list(p.makes[i])] = True
         for j, state in updates:
             home = int(p.home[state])
-            self.there[d, state] = False
-            if d != home and np.isfinite(p.copy_weight[d, home, j]):
+            if d != home and np.isfinite(p.transfer_value[d, home, j]):
                 self._copy(j, d, home)
 
     def _bring(self, j: int, d: int) -> None:
@@ -172,19 +176,16 @@ class _Walk:
             raise CannotCarryOutError(p.tensor_names[j])
 
     def _copy(self, j: int, a: int, b: int) -> None:
-        self.written.append((self.p.transfer(j, a, b), self.serving))
-        self.there[b, j] = True
-        state = int(self.p.update_of[j])
-        if state >= 0 and self.p.home[state] == b:
-            self.there[b, state] = False
+        self.state.transfer(j, a, b)
+        self.serves.append(self.serving)
 
     def _source(self, j: int, d: int) -> int:
         """The nearest device that holds tensor j."""
         sources: Iterable[int] = np.flatnonzero(self.there[:, j]).tolist()
-        linked = [a for a in sources if np.isfinite(self.p.copy_weight[a, d, j])]
+        linked = [a for a in sources if np.isfinite(self.p.transfer_value[a, d, j])]
         if not linked:
             raise CannotCarryOutError(self.p.tensor_names[j])
-        return min(linked, key=lambda a: float(self.p.copy_weight[a, d, j]))
+        return min(linked, key=lambda a: float(self.p.transfer_value[a, d, j]))
 
 
 def _is_one(columns: NDArray[np.int64], x: NDArray[np.float64]) -> _Flags:

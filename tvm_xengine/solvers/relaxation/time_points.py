@@ -132,7 +132,7 @@ class _Draft:
         self.p = p = indexed
         self.periods = periods
         self.counts = ~neglected
-        self.run_weight = _with_copies_of_neglected_state(p, neglected)
+        self.compute_value = _with_copies_of_neglected_state(p, neglected)
         self.is_roomy = roomy_devices(p)
         self.builder = ProgramBuilder()
         self.moment_count = periods.moment_count
@@ -234,12 +234,12 @@ def _with_copies_of_neglected_state(
     That is at least the cheapest copy into each of both devices, which serves no other op's
     charge.
     """
-    weight = p.run_weight.copy()
+    weight = p.compute_value.copy()
     for o in np.flatnonzero((p.update_of >= 0) & neglected).tolist():
         u, w = int(p.producer[o]), int(p.update_of[o])
-        back = p.copy_weight[:, p.home[w], o].min()
+        back = p.transfer_value[:, p.home[w], o].min()
         for d in np.flatnonzero(p.can_run[u]).tolist():
-            there = p.copy_weight[:, d, w].min()
+            there = p.transfer_value[:, d, w].min()
             if d != p.home[w] and np.isfinite(there + back):
                 weight[u, d] += there + back
     return weight
@@ -450,7 +450,7 @@ def _runs(draft: _Draft, d: int) -> tuple[_Grid, NDArray[np.float64]]:
     k, i = np.nonzero(draft.run[:, d] >= 0)
     m, first = np.nonzero(draft.at[:, d] >= 0)
     columns = np.concatenate([draft.run[k, d, i], draft.at[m, d, first]])
-    weights = np.concatenate([draft.run_weight[i, d], draft.run_weight[first, d]])
+    weights = np.concatenate([draft.compute_value[i, d], draft.compute_value[first, d]])
     return columns, weights
 
 
@@ -458,4 +458,4 @@ def _copies(draft: _Draft, e: int) -> tuple[_Grid, NDArray[np.float64]]:
     """The columns of what is copied over link e, and their weights."""
     a, b = draft.p.links[e]
     k, j = np.nonzero(draft.copy[:, e] >= 0)
-    return draft.copy[k, e, j], draft.p.copy_weight[a, b, j]
+    return draft.copy[k, e, j], draft.p.transfer_value[a, b, j]

@@ -29,7 +29,10 @@ def roomy_devices(indexed: IndexedProblem) -> NDArray[np.bool_]:
     others = ~np.eye(indexed.device_count, dtype=np.bool_)
     is_even = [
         bool(
-            (indexed.copy_weight[others[:, d], d] == indexed.copy_weight[others[:, d], d][:1]).all()
+            (
+                indexed.transfer_value[others[:, d], d]
+                == indexed.transfer_value[others[:, d], d][:1]
+            ).all()
         )
         for d in range(indexed.device_count)
     ]

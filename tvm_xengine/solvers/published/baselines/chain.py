@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
-from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.indexed import ANYWHERE, NONE, NOWHERE, IndexedProblem
 from tvm_xengine.solvers.published.bundles import best_single_device
+from tvm_xengine.solvers.state import ScheduleState
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Chain:
     forward, backward
         For each block its ops, in order; the last block holds the turn from forward to
         backward.
-    forward_weight, backward_weight
+    forward_value, backward_value
         Of running each once.
     passed_units
         What each block passes to the next.
@@ -37,8 +39,8 @@ class Chain:
     device: int
     forward: tuple[tuple[int, ...], ...]
     backward: tuple[tuple[int, ...], ...]
-    forward_weight: tuple[float, ...]
-    backward_weight: tuple[float, ...]
+    forward_value: tuple[float, ...]
+    backward_value: tuple[float, ...]
     passed_units: tuple[int, ...]
     saved_units: tuple[int, ...]
     peak_units: tuple[int, ...]
@@ -81,7 +83,7 @@ def chain_of(indexed: IndexedProblem, *, most_blocks: int = 64) -> Chain | None:
         ]
         block = min([block, *read])
         backward[block].append(i)
-    weight = indexed.run_weight[:, device]
+    value = indexed.compute_value[:, device]
     passed = [int(crossing[cut]) for cut in cuts] + [0]
     saved = [_saved_units(indexed, ops, turn) for ops in forward]
     return Chain(
@@ -89,8 +91,8 @@ def chain_of(indexed: IndexedProblem, *, most_blocks: int = 64) -> Chain | None:
         device=device,
         forward=tuple(map(tuple, forward)),
         backward=tuple(map(tuple, backward)),
-        forward_weight=tuple(float(weight[ops].sum()) for ops in forward),
-        backward_weight=tuple(float(weight[ops].sum()) for ops in backward),
+        forward_value=tuple(float(value[ops].sum()) for ops in forward),
+        backward_value=tuple(float(value[ops].sum()) for ops in backward),
         passed_units=tuple(passed),
         saved_units=tuple(max(s, q) for s, q in zip(saved, passed, strict=True)),
         peak_units=tuple(
@@ -99,32 +101,34 @@ def chain_of(indexed: IndexedProblem, *, most_blocks: int = 64) -> Chain | None:
     )
 
 
-def replay(chain: Chain, sequence: Iterable[tuple[str, int]]) -> Schedule:
+def replay(chain: Chain, sequence: Iterable[tuple[str, int]]) -> Schedule | None:
     """The schedule that runs blocks ``("forward", b)`` and ``("backward", b)`` in sequence.
 
     What a block is run for again need not be held, so it is freed. Ops that must not be
-    repeated, or whose state is overwritten by then, run once, and hold their results.
+    repeated, or whose state is overwritten by then, run once, and hold their results. None where
+    that breaks a rule of the problem.
     """
-    p, device = chain.indexed, chain.device
-    present = {j for j in range(p.tensor_count) if p.home[j] == device}
-    ran: set[int] = set()
-    steps: list[Step] = []
+    state = ScheduleState(chain.indexed)
+    try:
+        for kind, b in sequence:
+            for i in chain.forward[b] if kind == "forward" else chain.backward[b]:
+                _run(state, i, chain.device)
+    except InvalidScheduleError:
+        return None
+    return state.schedule()
 
-    def run(i: int) -> None:
-        is_overwritten = any(int(p.updated_by[j]) in ran for j in p.reads[i])
-        if i in ran and (is_overwritten or not p.recomputable[i]):
-            return
-        for j in p.reads[i]:
-            if p.home[j] >= 0 and j not in present:
-                steps.append(p.transfer(j, int(p.home[j]), device))
-                present.add(j)
-        steps.append(p.compute(i, device))
-        ran.add(i)
 
-    for kind, b in sequence:
-        for i in chain.forward[b] if kind == "forward" else chain.backward[b]:
-            run(i)
-    return with_frees(p.problem, steps)
+def _run(state: ScheduleState, i: int, device: int) -> None:
+    p = state.problem
+    is_overwritten = any(
+        p.updated_by[j] != NONE and state.has_run[p.updated_by[j]] for j in p.reads[i]
+    )
+    if state.has_run[i] and (is_overwritten or not p.recomputable[i]):
+        return
+    for j in state.missing(i, device):
+        if p.home[j] != NONE:
+            state.transfer(j, int(p.home[j]), device)
+    state.compute(i, device)
 
 
 def _turn(indexed: IndexedProblem) -> int:

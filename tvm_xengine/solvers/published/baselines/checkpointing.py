@@ -14,10 +14,9 @@ import numpy as np
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.indexed import index_problem, summed
 from tvm_xengine.solvers.published.baselines.chain import Chain, chain_of, replay
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import Objective
 
 Sequence = list[tuple[str, int]]
 _MEMORY_SLOTS = 64
@@ -65,15 +64,14 @@ def rotor(problem: Problem, request: Request) -> Schedule | None:
 def _best(
     problem: Problem, request: Request, plans: Callable[[Chain], Iterable[Sequence]]
 ) -> Schedule | None:
-    weighed = Objective.COST if request.objective is Objective.MAKESPAN else request.objective
-    chain = chain_of(index_problem(problem, weighed))
+    chain = chain_of(index_problem(problem, summed(request.objective)))
     if chain is None:
         return None
     best: tuple[float, Schedule] | None = None
     for plan in plans(chain):
         schedule = replay(chain, plan)
         value = request.value_of(problem, schedule)
-        if value is not None and (best is None or value < best[0]):
+        if schedule is not None and value is not None and (best is None or value < best[0]):
             best = value, schedule
     return best[1] if best else None
 
@@ -158,7 +156,7 @@ def _plan_chain(chain: Chain, free_units: float) -> Sequence | None:
     saved = [math.ceil(s / unit) for s in chain.saved_units]
     passed = [math.ceil(s / unit) for s in chain.passed_units]
     peak = [math.ceil(s / unit) for s in chain.peak_units]
-    run, back = chain.forward_weight, chain.backward_weight
+    run, back = chain.forward_value, chain.backward_value
     cost = np.full((length, length, _MEMORY_SLOTS + 1), np.inf)
     choice = np.full((length, length, _MEMORY_SLOTS + 1), -1)
 

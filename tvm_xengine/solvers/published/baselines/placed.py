@@ -1,90 +1,68 @@
-"""Keep everything: every op runs once, on a device that is given, and nothing is dropped early."""
+"""Keep all: every op runs once, on a device that is given, and nothing is dropped early."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Compute, Schedule, Step, Transfer, with_frees
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.indexed import NONE, IndexedProblem, index_problem, summed
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.working_set import required_ops
+from tvm_xengine.solvers.state import ScheduleState
 
 
 def keep_all(problem: Problem, request: Request) -> Schedule | None:
     """The best schedule that runs every op once; None when none of those tried fits."""
+    indexed = index_problem(problem, summed(request.objective))
     best: tuple[float, Schedule] | None = None
-    for placement in _placements(problem):
-        schedule = run_once(problem, placement)
+    for placement in _placements(indexed):
+        schedule = run_once(indexed, placement)
         value = request.value_of(problem, schedule)
         if schedule is not None and value is not None and (best is None or value < best[0]):
             best = value, schedule
     return best[1] if best else None
 
 
-def run_once(problem: Problem, placement: dict[str, str]) -> Schedule | None:
-    """The schedule that runs each op once on its device of `placement`, in the graph's order.
+def run_once(indexed: IndexedProblem, placement: Sequence[int]) -> Schedule | None:
+    """The schedule that runs each op once on its device of `placement`, in the given order.
 
     Tensors are copied along the cheapest links right before they are read; updates go home
     right after. None when a link is missing.
     """
-    graph = problem.graph
-    where: dict[str, set[str]] = {name: {device} for name, device in problem.home.items()}
-    steps: list[Step] = []
-
-    def bring(tensor: str, device: str) -> bool:
-        if device in where[tensor]:
-            return True
-        route = _cheapest_route(problem, tensor, where[tensor], device)
-        steps.extend(Transfer(tensor, src, dst) for src, dst in route)
-        where[tensor].update(dst for _, dst in route)
-        return bool(route)
-
-    for op in graph.ops:
-        if op.name not in placement:
-            continue
-        device = placement[op.name]
-        if not all(bring(tensor, device) for tensor in graph.reads[op.name]):
-            return None
-        steps.append(Compute(op.name, device))
-        for output in op.outputs:
-            where[output] = {device}
-        for output, state in op.updates:
-            if not bring(output, problem.home[state]):
-                return None
-    return with_frees(problem, steps)
+    state = ScheduleState(indexed)
+    try:
+        for i, d in enumerate(placement):
+            for j in state.missing(i, d):
+                _bring(state, j, d)
+            landings = state.landings(i, d)
+            state.compute(i, d)
+            for j, old in landings:
+                _bring(state, j, int(indexed.home[old]))
+    except InvalidScheduleError:
+        return None
+    return state.schedule()
 
 
-def _placements(problem: Problem) -> Iterator[dict[str, str]]:
-    """Everything on one device, for each that can; every op where it is fastest."""
-    required = required_ops(problem.graph)
-    names = [op.name for op in problem.graph.ops if op.name in required]
-    for device in problem.platform.computing:
-        if all(problem.can_run(name, device.name) for name in names):
-            yield dict.fromkeys(names, device.name)
-    if len(problem.platform.computing) > 1:
-        yield {
-            name: min(problem.costs[name], key=lambda d: problem.costs[name][d].compute_us)
-            for name in names
-        }
+def _bring(state: ScheduleState, j: int, d: int) -> None:
+    """Copy tensor j to device d from the nearest device that holds it."""
+    routes = state.problem.routes
+    at = min(state.holders(j), key=lambda e: float(routes.value[e, d, j]), default=NONE)
+    while at != d:
+        to = NONE if at == NONE else int(routes.next_hop[at, d, j])
+        if to == NONE:
+            raise InvalidScheduleError(f"no links bring {state.problem.tensor_names[j]} there")
+        state.transfer(j, at, to)
+        at = to
 
 
-def _cheapest_route(
-    problem: Problem, tensor: str, sources: set[str], device: str
-) -> list[tuple[str, str]]:
-    """The links over which `tensor` reaches `device` soonest; empty when it cannot."""
-    size = problem.graph.tensor[tensor].size_bytes
-    heap: list[tuple[float, str, list[tuple[str, str]]]] = [(0.0, s, []) for s in sorted(sources)]
-    done: set[str] = set()
-    while heap:
-        reached, at, route = heapq.heappop(heap)
-        if at == device:
-            return route
-        if at in done:
-            continue
-        done.add(at)
-        for (src, dst), link in problem.platform.link_between.items():
-            if src == at and dst not in done:
-                total = reached + link.transfer_us(size)
-                heapq.heappush(heap, (total, dst, [*route, (src, dst)]))
-    return []
+def _placements(indexed: IndexedProblem) -> Iterator[Sequence[int]]:
+    """Everything on one device, for each that can; every op where it is cheapest."""
+    computing = np.flatnonzero(indexed.can_run.any(axis=0)).tolist()
+    for d in computing:
+        if indexed.can_run[:, d].all():
+            yield [d] * indexed.op_count
+    if len(computing) > 1:
+        yield indexed.compute_value.argmin(axis=1).tolist()

@@ -12,13 +12,13 @@ from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.greedy.walk import greedy_schedule
-from tvm_xengine.solvers.local_search.arrays import arrays_of
-from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.local_search.compiled.decode import decode
+from tvm_xengine.solvers.local_search.compiled.scratch import schedule_left_in, scratch_of
+from tvm_xengine.solvers.local_search.compiled.view import view_of
 from tvm_xengine.solvers.local_search.encode import decisions_of
-from tvm_xengine.solvers.local_search.mend import mended_decisions_of
-from tvm_xengine.solvers.local_search.static import static_of
-from tvm_xengine.solvers.local_search.work import schedule_left_in, workspace_of
+from tvm_xengine.solvers.local_search.repair import repaired_decisions_of
 from tvm_xengine.solvers.result import Objective
 
 
@@ -52,13 +52,13 @@ def test_what_is_held_until_the_middle_of_a_gap_and_dropped_there_is_kept_so() -
     problem, order = needed_until_the_middle()
     schedule = with_frees(problem, [Compute(op, "d0") for op in order])
     wanted = simulate(problem, schedule).cost_us
-    arrays = arrays_of(problem)
-    static, work = static_of(arrays, Objective.COST), workspace_of(arrays)
-    assert decode(static, decisions_of(arrays, schedule), work) > (wanted, 0.0)
-    x = mended_decisions_of(arrays, schedule, wanted, static, work)
+    indexed = index_problem(problem, Objective.COST)
+    static, work = view_of(indexed), scratch_of(indexed)
+    assert decode(static, decisions_of(indexed, schedule), work) > (wanted, 0.0)
+    x = repaired_decisions_of(indexed, schedule, wanted, static, work)
     assert decode(static, x, work) == (wanted, 0.0)
     assert [
-        step.op for step in schedule_left_in(arrays, work).steps if isinstance(step, Compute)
+        step.op for step in schedule_left_in(indexed, work).steps if isinstance(step, Compute)
     ] == order
 
 
@@ -80,10 +80,10 @@ def _check_not_worse(problem: Problem) -> None:
     if schedule is None:
         return
     wanted = simulate(problem, schedule).cost_us
-    arrays = arrays_of(problem)
-    static, work = static_of(arrays, Objective.COST), workspace_of(arrays)
-    value, excess = decode(static, decisions_of(arrays, schedule), work)
-    x = mended_decisions_of(arrays, schedule, wanted, static, work)
+    indexed = index_problem(problem, Objective.COST)
+    static, work = view_of(indexed), scratch_of(indexed)
+    value, excess = decode(static, decisions_of(indexed, schedule), work)
+    x = repaired_decisions_of(indexed, schedule, wanted, static, work)
     new_value, new_excess = decode(static, x, work)
     assert (new_excess, new_value) <= (excess, value)
-    assert sorted(x.order.tolist()) == arrays.needed_ops.tolist()
+    assert sorted(x.order.tolist()) == list(range(indexed.op_count))

@@ -1,4 +1,4 @@
-"""Compiled: chance, and changes of the decisions that can be taken back."""
+"""Compiled: a random source, and a log with which changes of the decisions are undone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.compiled import inner
-from tvm_xengine.solvers.local_search.arrays import Ints, Records
-from tvm_xengine.solvers.local_search.decisions import Decisions
+from tvm_xengine.solvers.indexed import Ints
+from tvm_xengine.solvers.local_search.compiled.decisions import Decisions
+from tvm_xengine.solvers.local_search.compiled.view import Records
 
 KEEP, PUSH, LEVEL, DEVICE, REDEVICE, ORDER, AHEAD = range(7)
 """Which decision a change is of."""
 _MOST_FOLLOWERS = 12
+"""Ops that are delayed together at most: two layers' worth. More are seldom accepted."""
 
 
-class Chance(NamedTuple):
+class RandomSource(NamedTuple):
     """A random state, a log of what was changed since the last accepted decisions, scratch memory.
 
     Attributes
@@ -31,16 +33,16 @@ class Chance(NamedTuple):
     followers: Ints
 
 
-def chance(seed: int, changes: int) -> Chance:
+def random_source(seed: int, changes: int) -> RandomSource:
     """A fresh random state for `seed` and room to log `changes` changes."""
     state = np.array([(seed * 2 + 1) * 0x9E3779B97F4A7C15 % 2**64], dtype=np.uint64)
     log = np.zeros(changes, dtype=[("what", "i8"), ("index", "i8"), ("old", "i8")])
     followers = np.zeros(_MOST_FOLLOWERS, dtype=np.int64)
-    return Chance(state, log, np.zeros(1, dtype=np.int64), followers)
+    return RandomSource(state, log, np.zeros(1, dtype=np.int64), followers)
 
 
 @inner
-def below(c: Chance, n: int) -> int:
+def below(c: RandomSource, n: int) -> int:
     """A random integer in [0, n) (xorshift64*)."""
     v = c.state[0]
     v ^= v >> np.uint64(12)
@@ -51,7 +53,7 @@ def below(c: Chance, n: int) -> int:
 
 
 @inner
-def change(x: Decisions, c: Chance, what: int, index: int, value: int) -> None:
+def change(x: Decisions, c: RandomSource, what: int, index: int, value: int) -> None:
     """Change one decision and log its old value; does nothing when the log is full."""
     k = c.logged[0]
     if k == len(c.log):
@@ -98,7 +100,7 @@ def _shift(x: Decisions, src: int, dst: int) -> None:
 
 
 @inner
-def take_back(x: Decisions, c: Chance) -> None:
+def undo(x: Decisions, c: RandomSource) -> None:
     """Undo every logged change."""
     while c.logged[0] > 0:
         c.logged[0] -= 1

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inlined
-from tvm_xengine.solvers.local_search.static import Static
-from tvm_xengine.solvers.local_search.work import HOT, STAYS, STEPS, Work
+from tvm_xengine.solvers.local_search.compiled.scratch import COMPUTE, HOT, STAYS, STEPS, Scratch
+from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
 
 @inlined
-def measure_memory(g: Static, w: Work) -> float:
+def measure_memory(g: SearchView, w: Scratch) -> float:
     """Live bytes during every step; returns the excess and leaves the hot steps in `w`."""
     steps = w.counted[STEPS]
     w.live[:, : steps + 2] = 0
     for k in range(w.counted[STAYS]):
         d = w.stay[k].device
-        if not g.device[d].is_ample or g.by_makespan:
+        if not g.device[d].is_uncapacitated or g.by_makespan:
             size = g.tensor[w.stay[k].tensor].size
             w.live[d, w.stay[k].start] += size
             w.live[d, min(w.stay[k].end, steps) + 1] -= size
     excess = 0.0
     hot = 0
     for d in range(len(g.device)):
-        if g.device[d].is_ample and not g.by_makespan:
+        if g.device[d].is_uncapacitated and not g.by_makespan:
             continue
         budget = g.device[d].budget
         running, worst, beyond = 0, 0, 0.0
         for s in range(steps):
             running += w.live[d, s]
             live = running
-            if w.step[s].kind == 0 and w.step[s].src == d:
+            if w.step[s].kind == COMPUTE and w.step[s].src == d:
                 live += g.run[w.step[s].item, d].workspace
             w.live[d, s] = live
             if live > budget:
@@ -47,8 +47,8 @@ def measure_memory(g: Static, w: Work) -> float:
 
 
 @inlined
-def makespan(g: Static, w: Work) -> float:
-    """End of the last step on the overlapped timeline, by the referee's rule."""
+def makespan(g: SearchView, w: Scratch) -> float:
+    """End of the last step on the overlapped timeline, by the validator's rule."""
     steps, devices = w.counted[STEPS], len(g.device)
     for s in range(steps):
         w.step[s].first_ending = -1
@@ -69,22 +69,22 @@ def makespan(g: Static, w: Work) -> float:
     last = 0.0
     for s in range(steps):
         start, allocates = 0.0, True
-        if w.step[s].kind == 0:
+        if w.step[s].kind == COMPUTE:
             i, d = w.step[s].item, w.step[s].src
-            stream, duration = d, g.run[i, d].us
+            stream, duration = d, g.run[i, d].value
             start = w.stream_us[stream]
             for k in range(g.op[i].read_at, g.op[i + 1].read_at):
                 start = max(start, w.stay[w.stay_of[g.read[k], d]].written_us)
             for k in range(g.op[i].made_at, g.op[i + 1].made_at):
-                state = g.tensor[g.made[k]].state_of
+                state = g.tensor[g.made[k]].update_of
                 if state >= 0:
                     start = max(start, w.stay[w.stay_of[state, d]].touched_us)
         else:
             i, src, d = w.step[s].item, w.step[s].src, w.step[s].dst
             stream = devices + src * devices + d
-            duration = g.link[src, d].us + g.link[src, d].us_per_byte * g.tensor[i].size
+            duration = g.transfer[src, d, i].value
             start = max(w.stream_us[stream], w.stay[w.stay_of[i, src]].written_us)
-            state = g.tensor[i].state_of
+            state = g.tensor[i].update_of
             if state >= 0 and g.tensor[state].home == d:
                 allocates = False
                 start = max(start, w.stay[w.stay_of[state, d]].touched_us)
@@ -93,14 +93,14 @@ def makespan(g: Static, w: Work) -> float:
         end = start + duration
         w.stream_us[stream] = end
         last = max(last, end)
-        if w.step[s].kind == 0:
+        if w.step[s].kind == COMPUTE:
             for k in range(g.op[i].read_at, g.op[i + 1].read_at):
                 stay = w.stay_of[g.read[k], d]
                 w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
             for k in range(g.op[i].made_at, g.op[i + 1].made_at):
                 t = g.made[k]
-                if g.tensor[t].state_of >= 0:
-                    w.stay_of[t, d] = w.stay_of[g.tensor[t].state_of, d]
+                if g.tensor[t].update_of >= 0:
+                    w.stay_of[t, d] = w.stay_of[g.tensor[t].update_of, d]
                 else:
                     w.stay_of[t, d] = begun
                     begun += 1
@@ -113,7 +113,7 @@ def makespan(g: Static, w: Work) -> float:
                 w.stay_of[i, d] = begun
                 begun += 1
             else:
-                w.stay_of[i, d] = w.stay_of[g.tensor[i].state_of, d]
+                w.stay_of[i, d] = w.stay_of[g.tensor[i].update_of, d]
             w.stay[w.stay_of[i, d]].written_us = end
             w.stay[w.stay_of[i, d]].touched_us = end
         k = w.step[s].first_ending
@@ -124,24 +124,24 @@ def makespan(g: Static, w: Work) -> float:
 
 
 @inlined
-def _note_freed(w: Work, d: int, finished: float, size: int) -> None:
+def _note_freed(w: Scratch, d: int, finished: float, size: int) -> None:
     """Insert into the frees of device d, which are sorted by time."""
     k = w.freed_count[d]
     while k > 0 and w.freed[d, k - 1].us > finished:
         w.freed[d, k].us = w.freed[d, k - 1].us
-        w.freed[d, k].bytes = w.freed[d, k - 1].bytes
+        w.freed[d, k].size = w.freed[d, k - 1].size
         k -= 1
-    w.freed[d, k].us, w.freed[d, k].bytes = finished, size
+    w.freed[d, k].us, w.freed[d, k].size = finished, size
     w.freed_count[d] += 1
 
 
 @inlined
-def _memory_ready(w: Work, d: int, room: int, after: float) -> float:
+def _memory_ready(w: Scratch, d: int, room: int, after: float) -> float:
     """Time from which the frees that have not finished fit into `room`, if later than `after`."""
     pending = 0
     k = w.freed_count[d] - 1
     while k >= 0 and w.freed[d, k].us > after:
-        pending += w.freed[d, k].bytes
+        pending += w.freed[d, k].size
         if pending > room:
             return float(w.freed[d, k].us)
         k -= 1

@@ -1,18 +1,23 @@
-"""Compiled: random changes of what moves in the middle of a gap."""
+"""Compiled: random changes of what moves in the middle of a interval."""
 
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.local_search.blocks import Surroundings
-from tvm_xengine.solvers.local_search.chance import AHEAD, Chance, below, change
-from tvm_xengine.solvers.local_search.decisions import BRING, Decisions, moved
-from tvm_xengine.solvers.local_search.gaps import any_return, begin_of, gap_at
-from tvm_xengine.solvers.local_search.static import Static
-from tvm_xengine.solvers.local_search.work import Work
+from tvm_xengine.solvers.local_search.compiled.decisions import BRING, Decisions, moved
+from tvm_xengine.solvers.local_search.compiled.intervals import any_return, begin_of, interval_at
+from tvm_xengine.solvers.local_search.compiled.random_source import (
+    AHEAD,
+    RandomSource,
+    below,
+    change,
+)
+from tvm_xengine.solvers.local_search.compiled.scratch import TRANSFER, Scratch
+from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
 
 @inner
-def bring_ahead(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) -> None:
+def bring_ahead(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: RandomSource) -> None:
     """Bring back earlier what the last decode brings back, or only when it is needed again."""
     if below(c, 2) == 0:
         start = below(c, len(x.order))
@@ -24,14 +29,14 @@ def bring_ahead(g: Static, n: Surroundings, x: Decisions, w: Work, c: Chance) ->
     for _ in range(30):
         t, d, place = any_return(g, x, w, c)
         if t >= 0:
-            since = begin_of(g, x, gap_at(g, n, x, t, place))
+            since = begin_of(g, x, interval_at(g, n, x, t, place))
             move_between(g, x, c, t, d, since, place, BRING)
             return
 
 
 @inner
 def move_between(
-    g: Static, x: Decisions, c: Chance, t: int, d: int, since: int, place: int, how: int
+    g: SearchView, x: Decisions, c: RandomSource, t: int, d: int, since: int, place: int, how: int
 ) -> None:
     """Have t on d after one of the ops from `since` on and before the op at `place`."""
     if since < place:
@@ -42,20 +47,20 @@ def move_between(
 
 
 @inner
-def last_chance(g: Static, x: Decisions, t: int, since: int, place: int) -> int:
+def last_chance(g: SearchView, x: Decisions, t: int, since: int, place: int) -> int:
     """Place before something that t is made from is overwritten, from `since` on; -1 if it is not."""
     i = g.tensor[t].producer
     to = place
     if i >= 0:
         for k in range(g.op[i].read_at, g.op[i + 1].read_at):
-            update = g.tensor[g.read[k]].updater
+            update = g.tensor[g.read[k]].updated_by
             if update >= 0 and since < x.position[update] < to:
                 to = x.position[update]
     return to - 1 if to < place else -1
 
 
 @inner
-def make_way_here(x: Decisions, w: Work, c: Chance, step: int, devices: int) -> None:
+def return_earlier(x: Decisions, w: Scratch, c: RandomSource, step: int, devices: int) -> None:
     """What returns to the device of a step for its op returns one op earlier.
 
     So it leaves the device where it waited before something else goes there.
@@ -63,7 +68,7 @@ def make_way_here(x: Decisions, w: Work, c: Chance, step: int, devices: int) -> 
     place, d = w.step[step].place, w.step[step].src
     s = step - 1
     while place > 0 and s >= 0 and w.step[s].place == place:
-        if w.step[s].kind == 1 and w.step[s].dst == d:
+        if w.step[s].kind == TRANSFER and w.step[s].dst == d:
             change(x, c, AHEAD, x.order[place - 1], moved(w.step[s].item, d, devices, BRING))
             return
         s -= 1

@@ -6,41 +6,41 @@ import numpy as np
 
 from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.local_search.blocks import Surroundings
-from tvm_xengine.solvers.local_search.chance import (
+from tvm_xengine.solvers.local_search.compiled.decisions import Decisions
+from tvm_xengine.solvers.local_search.compiled.random_source import (
     DEVICE,
     ORDER,
     REDEVICE,
-    Chance,
+    RandomSource,
     below,
     change,
 )
-from tvm_xengine.solvers.local_search.decisions import Decisions
-from tvm_xengine.solvers.local_search.static import Static
+from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
 
 @inner
-def run_elsewhere(g: Static, n: Surroundings, x: Decisions, c: Chance) -> None:
+def run_elsewhere(g: SearchView, n: Surroundings, x: Decisions, c: RandomSource) -> None:
     """Run an op, a stretch of ops, or ops that play the same part, on another device."""
     d = below(c, len(g.device))
     place = below(c, len(x.order))
     i = x.order[place]
     dice = below(c, 6)
     if dice == 0:
-        change(x, c, REDEVICE, i, d if x.redevice[i] != d and g.run[i, d].price < np.inf else -1)
+        change(x, c, REDEVICE, i, d if x.redevice[i] != d and g.run[i, d].value < np.inf else -1)
     elif dice == 1:
         kind = n.op_class[i]
-        for k in range(n.kin_at[kind], n.kin_at[kind + 1]):
-            if x.position[n.kin[k]] >= 0 and g.run[n.kin[k], d].price < np.inf:
-                change(x, c, DEVICE, n.kin[k], d)
+        for k in range(n.op_members_at[kind], n.op_members_at[kind + 1]):
+            if x.position[n.op_members[k]] >= 0 and g.run[n.op_members[k], d].value < np.inf:
+                change(x, c, DEVICE, n.op_members[k], d)
     else:
         length = 1 if dice < 4 else 1 + below(c, 1 << (1 + below(c, 8)))
         for at in range(place, min(place + length, len(x.order))):
-            if g.run[x.order[at], d].price < np.inf:
+            if g.run[x.order[at], d].value < np.inf:
                 change(x, c, DEVICE, x.order[at], d)
 
 
 @inner
-def reorder(n: Surroundings, x: Decisions, c: Chance) -> None:
+def reorder(n: Surroundings, x: Decisions, c: RandomSource) -> None:
     """Run an op, or all that play the same part, earlier or later, where that is allowed."""
     i = x.order[below(c, len(x.order))]
     dice = below(c, 6)
@@ -48,15 +48,15 @@ def reorder(n: Surroundings, x: Decisions, c: Chance) -> None:
     if dice >= 4:
         _delay(n, x, c, i)
     elif dice < 2 and below(c, 3) == 0:
-        for k in range(n.kin_at[kind], n.kin_at[kind + 1]):
-            if x.position[n.kin[k]] >= 0:
-                _move(n, x, c, n.kin[k], dice)
+        for k in range(n.op_members_at[kind], n.op_members_at[kind + 1]):
+            if x.position[n.op_members[k]] >= 0:
+                _move(n, x, c, n.op_members[k], dice)
     else:
         _move(n, x, c, i, dice)
 
 
 @inner
-def _move(n: Surroundings, x: Decisions, c: Chance, i: int, where: int) -> None:
+def _move(n: Surroundings, x: Decisions, c: RandomSource, i: int, where: int) -> None:
     """Move op i right behind what must come before it (0), before what must come after (1), or between."""
     first, last = 0, len(x.order) - 1
     for k in range(n.before_at[i], n.before_at[i + 1]):
@@ -75,7 +75,7 @@ def _move(n: Surroundings, x: Decisions, c: Chance, i: int, where: int) -> None:
 
 
 @inner
-def _delay(n: Surroundings, x: Decisions, c: Chance, i: int) -> None:
+def _delay(n: Surroundings, x: Decisions, c: RandomSource, i: int) -> None:
     """Move op i some places back, and with it the ops on the way that must come after it."""
     place = x.position[i]
     room = len(x.order) - 1 - place

@@ -7,35 +7,35 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.local_search.arrays import Arrays
-from tvm_xengine.solvers.local_search.decisions import Decisions, copied
-from tvm_xengine.solvers.local_search.decoder import decode
+from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.local_search.compiled.decisions import Decisions, assign, copied
+from tvm_xengine.solvers.local_search.compiled.decode import decode
+from tvm_xengine.solvers.local_search.compiled.scratch import Scratch
+from tvm_xengine.solvers.local_search.compiled.view import SearchView
 from tvm_xengine.solvers.local_search.encode import Doubt, encoded
-from tvm_xengine.solvers.local_search.static import Static
-from tvm_xengine.solvers.local_search.work import Work
 
 _PASSES = 2
+"""What one repair makes possible may make another one useful; a third pass hardly finds any."""
 
 
-def mended_decisions_of(
-    arrays: Arrays, schedule: Schedule, wanted: float, static: Static, work: Work
+def repaired_decisions_of(
+    indexed: IndexedProblem, schedule: Schedule, wanted: float, view: SearchView, scratch: Scratch
 ) -> Decisions:
     """Decisions that exceed the budgets less, or cost less, than those read off `schedule`.
 
     Until they come to no more than `wanted` within the budgets, what `encoded` says is in doubt
     is decided the other way wherever that brings them closer to the budgets, or is cheaper there.
     """
-    x, doubts = encoded(arrays, schedule)
-    value, excess = decode(static, x, work)
+    x, doubts = encoded(indexed, schedule)
+    value, excess = decode(view, x, scratch)
     for _ in range(_PASSES):
         for other in _others(x, doubts):
             if excess == 0.0 and value <= wanted:
                 return x
-            new_value, new_excess = decode(static, other, work)
+            new_value, new_excess = decode(view, other, scratch)
             if (new_excess, new_value) < (excess, value):
                 value, excess = new_value, new_excess
-                for field, new in zip(x, other, strict=True):
-                    field[:] = new
+                assign(x, other)
     return x
 
 
@@ -43,8 +43,12 @@ def _others(x: Decisions, doubts: Sequence[Doubt]) -> Iterator[Decisions]:
     """`x` with one thing decided otherwise, each time as `x` is then."""
     for doubt in doubts:
         other = copied(x)
-        gap = doubt.gap
-        other.keep[gap], other.push[gap], other.level[gap] = doubt.keep, doubt.push, 1
+        interval = doubt.interval
+        other.keep[interval], other.push[interval], other.level[interval] = (
+            doubt.keep,
+            doubt.push,
+            1,
+        )
         if doubt.op >= 0:
             other.ahead[doubt.op] = doubt.ahead
         yield other

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tvm_xengine.solvers.compiled import entry
-from tvm_xengine.solvers.local_search.arrays import END_NOWHERE, Arrays, Ints
+from tvm_xengine.solvers.indexed import NONE, NOWHERE, IndexedProblem, Ints
 
 EVERYWHERE = 255
 """Value of `Decisions.keep` under which a tensor stays wherever it is."""
@@ -24,19 +24,18 @@ class Decisions(NamedTuple):
     Attributes
     ----------
     order, position
-        Op at each place of the order of first computations, and its inverse (-1 for ops
-        that need not run).
+        Op at each place of the order of first computations, and its inverse.
     device, redevice
         Where each op runs first, and where again (-1: where the result is needed).
     keep, push, level
-        For each gap. When it begins the tensor is copied to the devices in the mask `push`
+        For each interval. When it begins the tensor is copied to the devices in the mask `push`
         and dropped from those not in the mask `keep`. What is brought back for the sake of
         another op is dropped again, until it was brought back `level` times.
-        Gap k < touches begins after touch k; gap touches + t before tensor t's first touch.
+        Gap k < touches begins after touch k; interval touches + t before tensor t's first touch.
     ahead
         For each op a tensor that is brought somewhere or dropped right after its first run, as
         `moved` says, or -1. So a tensor can be made once more before what it is made from is
-        overwritten, and can leave in the middle of a gap, where it was needed until then to make
+        overwritten, and can leave in the middle of a interval, where it was needed until then to make
         something else again, or return before the op that needs it.
     """
 
@@ -50,35 +49,39 @@ class Decisions(NamedTuple):
     ahead: Ints
 
 
-def keep_everything(arrays: Arrays, device: Ints) -> Decisions:
-    """Every needed op runs once, in the order of the graph, on its `device`; all is kept."""
-    gaps = len(arrays.touch_tensor) + arrays.n_tensors
-    position = np.full(arrays.n_ops, -1)
-    position[arrays.needed_ops] = np.arange(len(arrays.needed_ops))
+def keep_all_decisions(indexed: IndexedProblem, device: Ints) -> Decisions:
+    """Every op runs once, in the given order, on its `device`; all is kept."""
+    n, intervals = indexed.op_count, len(indexed.touches.item) + indexed.tensor_count
     return Decisions(
-        order=arrays.needed_ops.copy(),
-        position=position,
+        order=np.arange(n),
+        position=np.arange(n),
         device=device.astype(np.int64),
-        redevice=np.full(arrays.n_ops, -1),
-        keep=np.full(gaps, EVERYWHERE),
-        push=np.zeros(gaps, dtype=np.int64),
-        level=np.ones(gaps, dtype=np.int64),
-        ahead=np.full(arrays.n_ops, -1),
+        redevice=np.full(n, NONE),
+        keep=np.full(intervals, EVERYWHERE),
+        push=np.zeros(intervals, dtype=np.int64),
+        level=np.ones(intervals, dtype=np.int64),
+        ahead=np.full(n, NONE),
     )
 
 
-def drop_in_long_gaps(arrays: Arrays, device: Ints, longest: int) -> Decisions:
-    """As `keep_everything`, but nothing that can be made again is held for more than `longest` ops."""
-    x = keep_everything(arrays, device)
-    next_touch = np.full(arrays.n_tensors, 2 * arrays.n_ops)
-    for i in reversed(x.order.tolist()):
-        for k in range(arrays.touch_ptr[i], arrays.touch_ptr[i + 1]):
-            t = arrays.touch_tensor[k]
-            wanted_at_end = arrays.end_device[t] != END_NOWHERE
-            if next_touch[t] - x.position[i] > longest and not wanted_at_end:
+def drop_in_long_intervals(indexed: IndexedProblem, device: Ints, longest: int) -> Decisions:
+    """As `keep_all_decisions`, but what can be made again is held for no more than `longest` ops."""
+    x, touches = keep_all_decisions(indexed, device), indexed.touches
+    next_touch = np.full(indexed.tensor_count, 2 * indexed.op_count)
+    for i in reversed(range(indexed.op_count)):
+        for k in range(touches.start[i], touches.start[i + 1]):
+            t = touches.item[k]
+            is_delivered = indexed.must_end_on[t] != NOWHERE
+            if next_touch[t] - i > longest and not is_delivered:
                 x.keep[k], x.level[k] = 0, NEVER
-            next_touch[t] = x.position[i]
+            next_touch[t] = i
     return x
+
+
+def assign(to: Decisions, x: Decisions) -> None:
+    """Make `to` equal to `x`."""
+    for field, value in zip(to, x, strict=True):
+        field[:] = value
 
 
 def copied(x: Decisions) -> Decisions:

@@ -2,8 +2,8 @@
 
 The decoder walks the ops in the order of first computations. What an op reads is brought to
 its device on demand: it is there, is copied there, or is recomputed from what is there. After
-every touch of a tensor a *gap* begins, which ends with the next op that must touch it; the
-decisions say what is held during each gap, and what moves in the middle of one.
+every touch of a tensor a *interval* begins, which ends with the next op that must touch it; the
+decisions say what is held during each interval, and what moves in the middle of one.
 """
 
 # Compiled code has no generators, so loops stay loops.
@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.compiled import entry, inlined
-from tvm_xengine.solvers.local_search.decisions import (
+from tvm_xengine.solvers.indexed import NONE
+from tvm_xengine.solvers.local_search.compiled.decisions import (
     BRING_ALONE,
     DROP,
     EVERYWHERE,
@@ -22,13 +23,21 @@ from tvm_xengine.solvers.local_search.decisions import (
     WAYS,
     Decisions,
 )
-from tvm_xengine.solvers.local_search.measure import makespan, measure_memory
-from tvm_xengine.solvers.local_search.static import Static
-from tvm_xengine.solvers.local_search.work import PLACE, STAYS, STEPS, TRANSIENTS, Work
+from tvm_xengine.solvers.local_search.compiled.measure import makespan, measure_memory
+from tvm_xengine.solvers.local_search.compiled.scratch import (
+    COMPUTE,
+    PLACE,
+    STAYS,
+    STEPS,
+    TRANSFER,
+    TRANSIENTS,
+    Scratch,
+)
+from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
 
 @entry
-def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
+def decode(g: SearchView, x: Decisions, w: Scratch) -> tuple[float, float]:
     """(objective, excess): what the decisions `x` come to; the steps are left in `w`.
 
     The excess is 0 where every budget holds; otherwise it grows with the largest excess and
@@ -39,12 +48,12 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
     infinite = (np.inf, np.inf)
     n_ops, touches = len(x.order), len(g.touch)
     w.counted[:] = 0
-    w.price[0] = 0.0
+    w.value[0] = 0.0
     w.stay_of[:] = -1
     for t in range(len(g.tensor)):
         w.tensor[t].on = 0
         w.tensor[t].overwritten = 0
-        w.tensor[t].gap = touches + t
+        w.tensor[t].interval = touches + t
         w.tensor[t].returned = 0
         w.tensor[t].made_last_on = -1
         if g.tensor[t].home >= 0:
@@ -53,7 +62,7 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
             w.stay[w.stay_of[t, g.tensor[t].home]].end = -1
     for t in range(len(g.tensor)):
         changed = x.keep[touches + t] != EVERYWHERE or x.push[touches + t] != 0
-        if changed and not _open_gap(g, x, w, t, touches + t):
+        if changed and not _open_interval(g, x, w, t, touches + t):
             return infinite
     for place in range(n_ops):
         w.counted[PLACE] = place
@@ -67,17 +76,17 @@ def decode(g: Static, x: Decisions, w: Work) -> tuple[float, float]:
     excess = measure_memory(g, w)
     if g.by_makespan:
         return makespan(g, w), excess
-    return w.price[0], excess
+    return w.value[0], excess
 
 
 @inlined
-def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
+def _first_run(g: SearchView, x: Decisions, w: Scratch, i: int, d: int) -> bool:
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         there = (w.tensor[g.read[k]].on >> d) & 1
         if not there and not _bring(g, x, w, g.read[k], d):
             return False
     for k in range(g.op[i].made_at, g.op[i + 1].made_at):
-        state = g.tensor[g.made[k]].state_of
+        state = g.tensor[g.made[k]].update_of
         if (
             state >= 0
             and g.tensor[state].home != d
@@ -87,26 +96,26 @@ def _first_run(g: Static, x: Decisions, w: Work, i: int, d: int) -> bool:
     if not _compute(g, w, i, d):
         return False
     for k in range(g.op[i].made_at, g.op[i + 1].made_at):
-        state = g.tensor[g.made[k]].state_of
+        state = g.tensor[g.made[k]].update_of
         if state >= 0 and not _copy_along(g, w, g.made[k], d, g.tensor[state].home):
             return False
     if x.ahead[i] >= 0 and not _bring_ahead(g, x, w, x.ahead[i]):
         return False
     for k in range(w.counted[TRANSIENTS]):
         t = w.transient[k].tensor
-        if w.tensor[t].returned < x.level[w.tensor[t].gap]:
+        if w.tensor[t].returned < x.level[w.tensor[t].interval]:
             w.tensor[t].on &= ~(1 << w.transient[k].device)
     for k in range(g.op[i].touch_at, g.op[i + 1].touch_at):
-        w.tensor[g.touch[k]].gap = k
+        w.tensor[g.touch[k]].interval = k
         w.tensor[g.touch[k]].returned = 0
         changed = x.keep[k] != EVERYWHERE or x.push[k] != 0
-        if changed and not _open_gap(g, x, w, g.touch[k], k):
+        if changed and not _open_interval(g, x, w, g.touch[k], k):
             return False
     return True
 
 
 @inlined
-def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
+def _bring_ahead(g: SearchView, x: Decisions, w: Scratch, what: int) -> bool:
     """Bring a tensor somewhere, unless it is not yet made, lost, or overwritten there; or drop it."""
     t, d = what // WAYS // len(g.device), what // WAYS % len(g.device)
     if what % WAYS == DROP:
@@ -128,9 +137,9 @@ def _bring_ahead(g: Static, x: Decisions, w: Work, what: int) -> bool:
 
 
 @inlined
-def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
-    """Push and drop tensor t as its new gap says."""
-    push = x.push[gap] & ~w.tensor[t].on & ~w.tensor[t].overwritten
+def _open_interval(g: SearchView, x: Decisions, w: Scratch, t: int, interval: int) -> bool:
+    """Push and drop tensor t as its new interval says."""
+    push = x.push[interval] & ~w.tensor[t].on & ~w.tensor[t].overwritten
     if push and w.tensor[t].on:
         for d in range(len(g.device)):
             if (push >> d) & 1 and not (w.tensor[t].on >> d) & 1:
@@ -138,19 +147,19 @@ def _open_gap(g: Static, x: Decisions, w: Work, t: int, gap: int) -> bool:
                 if source >= 0 and not _copy_along(g, w, t, source, d):
                     return False
     w.tensor[t].returned = 0
-    _drop(g, w, t, w.tensor[t].on & x.keep[gap])
+    _drop(g, w, t, w.tensor[t].on & x.keep[interval])
     return True
 
 
 @inlined
-def _drop(g: Static, w: Work, t: int, left: int) -> None:
+def _drop(g: SearchView, w: Scratch, t: int, left: int) -> None:
     """Hold tensor t on the devices `left` only; what cannot be made again is not dropped."""
     if left or (g.tensor[t].producer >= 0 and g.op[g.tensor[t].producer].recomputable):
         w.tensor[t].on = left
 
 
 @inlined
-def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
+def _bring(g: SearchView, x: Decisions, w: Scratch, tensor: int, device: int) -> bool:
     """Have a tensor on a device, by copies or by running its producer (and theirs) again."""
     w.stack[0].tensor, w.stack[0].device, w.stack[0].at = tensor, device, -1
     top = 1
@@ -171,8 +180,8 @@ def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
         can_run = i >= 0 and g.op[i].recomputable
         source = _nearest(g, w, t, d)
         if source >= 0:
-            way = _route_us(g, t, source, d)
-            if not (can_run and g.run[i, d].price < way and _reads_are_on(g, w, i, d)):
+            way = g.transfer[source, d, t].route_value
+            if not (can_run and g.run[i, d].value < way and _reads_are_on(g, w, i, d)):
                 if not _copy_along(g, w, t, source, d):
                     return False
                 top -= 1
@@ -180,7 +189,7 @@ def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
         if not can_run:
             return False
         at = d if source >= 0 or x.redevice[i] < 0 else x.redevice[i]
-        if g.run[i, at].price == np.inf:
+        if g.run[i, at].value == np.inf:
             at = x.device[i]
         w.stack[top - 1].at = at
         for k in range(g.op[i].read_at, g.op[i + 1].read_at):
@@ -194,7 +203,7 @@ def _bring(g: Static, x: Decisions, w: Work, tensor: int, device: int) -> bool:
 
 
 @inlined
-def _reads_are_on(g: Static, w: Work, i: int, d: int) -> bool:
+def _reads_are_on(g: SearchView, w: Scratch, i: int, d: int) -> bool:
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         if not (w.tensor[g.read[k]].on >> d) & 1:
             return False
@@ -202,27 +211,17 @@ def _reads_are_on(g: Static, w: Work, i: int, d: int) -> bool:
 
 
 @inlined
-def _nearest(g: Static, w: Work, t: int, d: int) -> int:
+def _nearest(g: SearchView, w: Scratch, t: int, d: int) -> int:
     """Device that holds t and from which d is reached most cheaply; -1 if there is none."""
-    best, best_price = -1, np.inf
+    best, best_value = NONE, np.inf
     for e in range(len(g.device)):
-        if (w.tensor[t].on >> e) & 1 and g.link[e, d].route_price < best_price:
-            best, best_price = e, g.link[e, d].route_price
+        if (w.tensor[t].on >> e) & 1 and g.transfer[e, d, t].route_value < best_value:
+            best, best_value = e, g.transfer[e, d, t].route_value
     return best
 
 
 @inlined
-def _route_us(g: Static, t: int, src: int, dst: int) -> float:
-    price = 0.0
-    while src != dst:
-        to = g.link[src, dst].hop
-        price += g.link[src, to].fixed + g.link[src, to].per_byte * g.tensor[t].size
-        src = to
-    return price
-
-
-@inlined
-def _begin_stay(w: Work, t: int, d: int, step: int) -> None:
+def _begin_stay(w: Scratch, t: int, d: int, step: int) -> None:
     k = w.counted[STAYS]
     w.stay[k].tensor, w.stay[k].device = t, d
     w.stay[k].start, w.stay[k].end = step, step
@@ -231,8 +230,8 @@ def _begin_stay(w: Work, t: int, d: int, step: int) -> None:
 
 
 @inlined
-def _note_return(w: Work, t: int, d: int) -> None:
-    """t is on d now, for as long as the level of its gap says."""
+def _note_return(w: Scratch, t: int, d: int) -> None:
+    """t is on d now, for as long as the level of its interval says."""
     if not (w.tensor[t].on >> d) & 1:
         w.tensor[t].on |= 1 << d
         w.tensor[t].returned += 1
@@ -243,20 +242,18 @@ def _note_return(w: Work, t: int, d: int) -> None:
 
 
 @inlined
-def _compute(g: Static, w: Work, i: int, d: int) -> bool:
+def _compute(g: SearchView, w: Scratch, i: int, d: int) -> bool:
     step = w.counted[STEPS]
-    if step >= len(w.step) - 2 or g.run[i, d].price == np.inf:
+    if step >= len(w.step) - 2 or g.run[i, d].value == np.inf:
         return False
-    w.step[step].kind, w.step[step].item, w.step[step].src, w.step[step].dst = 0, i, d, 0
-    w.step[step].place = w.counted[PLACE]
-    w.counted[STEPS] = step + 1
-    w.price[0] += g.run[i, d].price
+    _write(w, COMPUTE, i, d, d)
+    w.value[0] += g.run[i, d].value
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
         w.stay[w.stay_of[g.read[k], d]].end = step
     for k in range(g.op[i].made_at, g.op[i + 1].made_at):
         t = g.made[k]
-        if g.tensor[t].state_of >= 0:
-            _take_over(w, t, g.tensor[t].state_of, d)
+        if g.tensor[t].update_of >= 0:
+            _take_over(w, t, g.tensor[t].update_of, d)
         else:
             _begin_stay(w, t, d, step)
             _note_return(w, t, d)
@@ -265,7 +262,16 @@ def _compute(g: Static, w: Work, i: int, d: int) -> bool:
 
 
 @inlined
-def _take_over(w: Work, t: int, state: int, d: int) -> None:
+def _write(w: Scratch, kind: int, item: int, src: int, dst: int) -> None:
+    """Write the next step."""
+    step = w.counted[STEPS]
+    w.step[step].kind, w.step[step].item, w.step[step].src, w.step[step].dst = kind, item, src, dst
+    w.step[step].place = w.counted[PLACE]
+    w.counted[STEPS] = step + 1
+
+
+@inlined
+def _take_over(w: Scratch, t: int, state: int, d: int) -> None:
     """Update result t is now where `state` was on d."""
     w.stay_of[t, d] = w.stay_of[state, d]
     w.stay_of[state, d] = -1
@@ -275,22 +281,20 @@ def _take_over(w: Work, t: int, state: int, d: int) -> None:
 
 
 @inlined
-def _copy_along(g: Static, w: Work, t: int, src: int, dst: int) -> bool:
+def _copy_along(g: SearchView, w: Scratch, t: int, src: int, dst: int) -> bool:
     """Copy t along the cheapest route; an update result lands on its state at home."""
     while src != dst:
-        to = g.link[src, dst].hop
+        to = g.transfer[src, dst, t].hop
         if to < 0:
             return False
         if not (w.tensor[t].on >> to) & 1:
             step = w.counted[STEPS]
             if step >= len(w.step) - 2 or (w.tensor[t].overwritten >> to) & 1:
                 return False
-            w.step[step].kind, w.step[step].item, w.step[step].src, w.step[step].dst = 1, t, src, to
-            w.step[step].place = w.counted[PLACE]
-            w.counted[STEPS] = step + 1
-            w.price[0] += g.link[src, to].fixed + g.link[src, to].per_byte * g.tensor[t].size
+            _write(w, TRANSFER, t, src, to)
+            w.value[0] += g.transfer[src, to, t].value
             w.stay[w.stay_of[t, src]].end = step
-            state = g.tensor[t].state_of
+            state = g.tensor[t].update_of
             if state >= 0 and g.tensor[state].home == to:
                 if w.stay_of[state, to] < 0 or not (w.tensor[state].on >> to) & 1:
                     return False
@@ -305,7 +309,7 @@ def _copy_along(g: Static, w: Work, t: int, src: int, dst: int) -> bool:
 
 
 @inlined
-def _deliver(g: Static, x: Decisions, w: Work) -> bool:
+def _deliver(g: SearchView, x: Decisions, w: Scratch) -> bool:
     """Bring home what must be there at the end, and make sure that results exist."""
     for k in range(len(g.end)):
         t, d = g.end[k].tensor, g.end[k].device
@@ -322,7 +326,7 @@ def _deliver(g: Static, x: Decisions, w: Work) -> bool:
 
 
 @inlined
-def _survivor(g: Static, w: Work, t: int) -> int:
+def _survivor(g: SearchView, w: Scratch, t: int) -> int:
     """Device on which a result stays that may be anywhere: where it was made last, if it is held there."""
     last = w.tensor[t].made_last_on
     if last < 0 or not (w.tensor[t].on >> last) & 1:

@@ -1,0 +1,156 @@
+"""The best of several greedy walks: placements, orders, and ways to choose what is evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import Simulation, simulate
+from tvm_xengine.solvers.greedy.eviction import DeadEndError, Weights
+from tvm_xengine.solvers.greedy.lean_order import in_lean_order
+from tvm_xengine.solvers.greedy.walk import Walk
+from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem, summed
+from tvm_xengine.solvers.result import Objective
+
+_CLOSE_RATIO = 1.005
+"""From this multiple of the cheapest possible on, a leaner order is tried too."""
+_DEAR_RATIO = 1.25
+"""From this multiple of the cheapest possible on, more than one way to weigh is tried."""
+_MOST_OPS = 12_000
+"""Once something is found, so many ops are walked through in all, in search of something better: about
+a second's work."""
+_ELSEWHERE_FACTOR = 1000.0
+"""A placement on one device counts runs elsewhere as so many of the longest runs: a last resort."""
+
+_LAX = (Weights(), Weights(may_move=False))
+_FRUGAL = (
+    Weights(distance=0.0),
+    Weights(price=0.0, distance=0.0),
+    Weights(price=0.5),
+    Weights(price=0.0),
+    Weights(price=0.0, size=0.0),
+    Weights(price=0.5, size=2.0),
+    Weights(size=0.5, distance=2.0),
+)
+"""Ways to weigh, in the order in which they are tried."""
+
+
+def greedy_schedule(
+    problem: Problem,
+    *,
+    objective: Objective = Objective.COST,
+    on_schedule: Callable[[Schedule, float], None] | None = None,
+) -> Schedule | None:
+    """A schedule within the budgets that the validator accepts, or None when none was found.
+
+    Keeps everything where it fits. Otherwise the ops run in the order of the graph, and
+    whatever is in the way is evicted by price of bringing it back / (bytes x distance to the
+    next use), as in DTR (Kirisame et al., ICLR 2021) but with the future known: dropped and
+    recomputed, or moved to another device. Several placements and several ways to weigh are
+    tried, from lax to frugal; the best result under `objective` wins (the makespan is weighed as
+    cost while running).
+
+    Parameters
+    ----------
+    on_schedule
+        Called with each schedule that is better than those before, and its value.
+    """
+    if not problem.state_fits:
+        return None
+    indexed = index_problem(problem, summed(objective))
+    best = _Best(indexed, objective, on_schedule)
+    orders = [indexed]
+    for weights in (*_LAX, *_FRUGAL):
+        for ordered in orders:
+            best.try_placements(ordered, weights)
+        if len(orders) == 1 and best.value > indexed.cheapest * _CLOSE_RATIO:
+            orders.append(in_lean_order(indexed))
+            best.try_placements(orders[1], weights)
+        is_enough = (
+            weights not in _LAX and best.schedule is not None and best.ops_walked > _MOST_OPS
+        )
+        if best.value <= indexed.cheapest * _DEAR_RATIO or is_enough:
+            break
+    return best.schedule
+
+
+class _Best:
+    """The best schedule so far.
+
+    Attributes
+    ----------
+    ops_walked
+        Over how many ops walks went, as a measure of work that is the same on every machine.
+    settled
+        Orders and placements under which nothing had to be evicted, so that weights do not matter.
+    """
+
+    def __init__(
+        self,
+        indexed: IndexedProblem,
+        objective: Objective,
+        on_schedule: Callable[[Schedule, float], None] | None,
+    ) -> None:
+        self.problem = indexed.problem
+        self.objective = objective
+        self.on_schedule = on_schedule
+        self.schedule: Schedule | None = None
+        self.value = np.inf
+        self.ops_walked = 0
+        self.settled: set[tuple[int, int]] = set()
+
+    def try_placements(self, indexed: IndexedProblem, weights: Weights) -> None:
+        """Run on every placement and keep what is better."""
+        for number, compute_value in enumerate(_placements(indexed)):
+            if (id(indexed), number) in self.settled:
+                continue
+            walk = Walk(indexed, compute_value, weights)
+            schedule = _schedule_of(walk)
+            self.ops_walked += indexed.op_count
+            if schedule is not None and not walk.eviction.has_evicted:
+                self.settled.add((id(indexed), number))
+            simulation = accepted(self.problem, schedule)
+            if simulation is not None and self.objective.of(simulation) < self.value:
+                self.value, self.schedule = self.objective.of(simulation), schedule
+                if self.on_schedule is not None and schedule is not None:
+                    self.on_schedule(schedule, self.value)
+
+
+def accepted(problem: Problem, schedule: Schedule | None) -> Simulation | None:
+    """What the validator says of `schedule`; None when it refuses it."""
+    if schedule is None:
+        return None
+    try:
+        return simulate(problem, schedule)
+    except InvalidScheduleError:
+        return None
+
+
+def _placements(indexed: IndexedProblem) -> Iterator[Floats]:
+    """Value of each op on each device, as each way to place them sees it.
+
+    First every op where it is cheapest, copies considered; then all that is possible on one
+    device; the first is skipped when only one device computes.
+    """
+    value = indexed.compute_value
+    computing = np.flatnonzero(indexed.can_run.any(axis=0))
+    if len(computing) > 1:
+        yield value
+    penalty = _ELSEWHERE_FACTOR * float(value[indexed.can_run].max(initial=1.0))
+    for d in computing:
+        elsewhere = np.full(indexed.device_count, penalty)
+        elsewhere[d] = 0.0
+        yield value + elsewhere[None, :]
+
+
+def _schedule_of(walk: Walk) -> Schedule | None:
+    """What the walk comes to; None if it does not get to the end."""
+    try:
+        walk.run()
+    except (DeadEndError, InvalidScheduleError):
+        return None
+    return walk.state.schedule()
