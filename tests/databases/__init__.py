@@ -1,0 +1,1 @@
+"""Operator databases that others wrote, as judges of the front ends and of the gradients."""

@@ -147,8 +147,14 @@ def _value_ranges(
     return ranges if labels is None or allowed is None else {**ranges, labels: allowed}
 
 
-def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
-    """The live ops of a forward function in the form that is differentiated."""
+def read_supported_ops(forward: relax.Function) -> ForwardOps:
+    """The live ops of a forward function, all with known shapes.
+
+    Raises
+    ------
+    UnsupportedModelError
+        Names what has no fixed shape, or is no operator of Relax.
+    """
     if dynamic := [param for param in forward.params if not is_static(param.ty)]:
         places = ", ".join(f"{param.name}: {param.ty}" for param in dynamic)
         raise UnsupportedModelError(
@@ -156,6 +162,12 @@ def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
         )
     source = read_forward_ops(forward).live()
     _check_ops(source)
+    return source
+
+
+def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
+    """The live ops of a forward function in the form that is differentiated."""
+    source = read_supported_ops(forward)
     if len(source.outputs) != 1:
         raise UnsupportedModelError(
             f"the model returns {len(source.outputs)} tensors, a loss is made of one; "

@@ -82,6 +82,9 @@ class Tape:
                 gradient = gradients.take(param)
                 if gradient is not None:
                     yield param, gradient
+        for output in self._source.outputs:  # a parameter that is returned and that no op reads
+            if output in self._active and (gradient := gradients.take(output)) is not None:
+                yield output, gradient
 
 
 def emit_forward(

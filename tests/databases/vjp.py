@@ -1,0 +1,98 @@
+"""A forward model and its gradient, for given gradients of its outputs, as one compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_xengine.frontends.model import Array, ForwardModel
+from tvm_xengine.passes.lift_constants import CONSTANTS_ATTR
+from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.training.assembly import SEED, STEP
+from tvm_xengine.training.build import read_supported_ops
+from tvm_xengine.training.constants import lift_constants
+from tvm_xengine.training.differentiate import Randomness, emit_forward
+from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.gradients.randomness import draws_random_numbers
+from tvm_xengine.training.simplify import simplified
+
+_FUNCTION = "forward_and_gradient"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the compiled function returned.
+
+    Attributes
+    ----------
+    outputs
+        The tensors that the forward function returns.
+    gradients
+        Of the parameters that the outputs depend on in a differentiable way, by name.
+    """
+
+    outputs: tuple[Array, ...]
+    gradients: Mapping[str, Array]
+
+
+def evaluate(
+    model: ForwardModel, inputs: Sequence[Array], output_gradients: Mapping[int, Array]
+) -> Evaluation:
+    """Run the forward pass and the backward pass once, through the kernels of a training step."""
+    source = simplified(read_supported_ops(model.main))
+    source, constants = lift_constants(source)
+    builder = relax.BlockBuilder()
+    emitter = Emitter(builder)
+    params = list(source.params)
+    values: dict[str, Array] = dict(zip(model.input_names, inputs, strict=True))
+    values |= {**model.state, **constants}
+    for param in params:
+        emitter.reserve(param.name)
+    randomness = None
+    if draws_random_numbers(source):
+        counters = [relax.Var(name, relax.TensorType((), "int32")) for name in (SEED, STEP)]
+        params += counters
+        values |= {name: np.array(1, "int32") for name in (SEED, STEP)}
+        randomness = Randomness(*counters)
+    above = {}
+    for position, gradient in output_gradients.items():
+        name = f"output_gradient_{position}"
+        above[position] = relax.Var(
+            name, relax.TensorType(gradient.shape, source.outputs[position].ty.dtype)
+        )
+        values[name] = gradient
+    params += above.values()
+    trained = [param for param in source.params if param.name in model.parameters]
+    names: list[str] = []
+    with builder.function(_FUNCTION, params=params):
+        with builder.dataflow():
+            start = {param: param for param in source.params}
+            tape = emit_forward(emitter, source, start, trained, randomness)
+            fields = list(tape.outputs)
+            for param, gradient in tape.pull_back(emitter, above):
+                names.append(param.name)
+                fields.append(gradient)
+            result = builder.emit_output(relax.Tuple(fields), "results")
+        builder.emit_func_output(result)
+    made = _run(builder.get(), [values[param.name] for param in params])
+    count = len(tape.outputs)
+    return Evaluation(tuple(made[:count]), dict(zip(names, made[count:], strict=True)))
+
+
+def _run(mod: tvm.IRModule, arguments: Sequence[Array]) -> list[Array]:
+    mod[_FUNCTION] = mod[_FUNCTION].with_attr("global_symbol", _FUNCTION)
+    lowered = tvm.transform.Sequential([LowerToKernels(_FUNCTION)])(mod)
+    constants = (lowered[_FUNCTION].attrs or {}).get(CONSTANTS_ATTR, ())
+    # Checks of arguments are most of the code of small kernels, and compiling takes longer than
+    # running.
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+        executable = relax.build(lowered, target)
+    function = relax.VirtualMachine(executable, tvm.cpu())[_FUNCTION]
+    # numpy's ascontiguousarray would give a scalar an axis.
+    tensors = [tvm.runtime.tensor(np.array(value, order="C")) for value in arguments]
+    return [result.numpy() for result in function(*tensors, *constants)]
