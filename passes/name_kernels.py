@@ -9,7 +9,10 @@ from tvm import ir, relax, te, tirx, topi
 
 from tvm_xengine.kernels.library.parts import name_attributes
 from tvm_xengine.kernels.te.convolution import conv_data_gradient
+from tvm_xengine.kernels.te.elementwise import broadcast_shape, read
 from tvm_xengine.kernels.te.linear import batch_matmul
+from tvm_xengine.kernels.te.pointwise.function import const, greater, lesser, select, zero
+from tvm_xengine.kernels.te.reduction import extreme, extreme_position
 
 Legalization = Callable[[relax.BlockBuilder, ir.Call], relax.Expr]
 
@@ -29,7 +32,12 @@ def _gelu_tanh(x: te.Tensor) -> te.Tensor:
 
 
 _ELEMENTWISE: dict[str, tuple[Compute, str, tuple[str, ...]]] = {
-    "nn.relu": (topi.nn.relu, "relu", ()),
+    # Of topi's, max(NaN, 0) is 0.
+    "nn.relu": (
+        lambda x: te.compute(x.shape, lambda *i: select(x(*i) < zero(x(*i)), zero(x(*i)), x(*i))),
+        "relu",
+        (),
+    ),
     "nn.leakyrelu": (topi.nn.leaky_relu, "leaky_relu", ("alpha",)),
     "nn.softplus": (topi.nn.softplus, "softplus", ("beta", "threshold")),
     "nn.gelu": (_gelu, "gelu", ()),
@@ -71,6 +79,13 @@ def named_legalizations() -> dict[str, Legalization]:
         "relax.matmul": _matmul,
         "relax.add": _add,
         "relax.nn.softmax": _softmax,
+        "relax.clip": _clip,
+        "relax.maximum": _of_two,
+        "relax.minimum": _of_two,
+        "relax.max": _extreme,
+        "relax.min": _extreme,
+        "relax.argmax": _extreme_position,
+        "relax.argmin": _extreme_position,
     }
 
 
@@ -220,6 +235,72 @@ def _softmax(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
         axis,
         primfunc_name_hint="softmax",
         primfunc_attrs=name_attributes("softmax", axis=axis),
+    )
+
+
+def _clip(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """Bounds that let NaN through."""
+    low, high = (bound.value for bound in call.args[1:])
+
+    def clipped(x: te.Tensor) -> te.Tensor:
+        def element(*i: tirx.Var) -> tirx.Expr:
+            value = x(*i)
+            return lesser(greater(value, const(low, value)), const(high, value))
+
+        return te.compute(x.shape, element, name="clip")
+
+    if "float" not in str(call.ty.dtype):
+        return _default(builder, call)
+    return builder.call_te(clipped, call.args[0], primfunc_name_hint="clip")
+
+
+def _of_two(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """The greater or lesser of two numbers; NaN where one of them is."""
+    if "float" not in str(call.ty.dtype) or _wants_other_type(call):
+        return _default(builder, call)
+    name = call.op.name.rpartition(".")[2]
+    choose = greater if name == "maximum" else lesser
+    if any(_shape(argument) is None for argument in call.args):
+        return _default(builder, call)
+
+    def chosen(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        shape = broadcast_shape(a.shape, b.shape)
+        return te.compute(shape, lambda *i: choose(read(a, i), read(b, i)), name=name)
+
+    return builder.call_te(chosen, *call.args, primfunc_name_hint=name)
+
+
+def _extreme(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """The greatest or least elements along axes; NaN where one of them is."""
+    shape = _shape(call.args[0])
+    if shape is None or not shape:
+        return _default(builder, call)
+    axes = range(len(shape)) if call.attrs.axis is None else _ints(call.attrs.axis)
+    name = call.op.name.rpartition(".")[2]
+    return builder.call_te(
+        extreme,
+        call.args[0],
+        axes=tuple(sorted(axis % len(shape) for axis in axes)),
+        keepdims=bool(call.attrs.keepdims),
+        largest=name == "max",
+        primfunc_name_hint=name,
+    )
+
+
+def _extreme_position(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """Where they are."""
+    shape = _shape(call.args[0])
+    if shape is None or not shape or call.attrs.axis is None:
+        return _default(builder, call)
+    name = call.op.name.rpartition(".")[2]
+    return builder.call_te(
+        extreme_position,
+        call.args[0],
+        axis=int(call.attrs.axis) % len(shape),
+        keepdims=bool(call.attrs.keepdims),
+        largest=name == "argmax",
+        dtype=str(call.ty.dtype),
+        primfunc_name_hint=name,
     )
 
 

@@ -17,7 +17,7 @@ from tests.databases.vjp import Evaluation, evaluate
 from tvm_xengine.errors import XEngineError
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
-from tvm_xengine.frontends.torch import from_torch_export
+from tvm_xengine.frontends.torch.read import from_torch_export
 
 TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """Relative to the largest entry; another order of summation costs a few units of the last place."""

@@ -10,6 +10,7 @@ from tvm import te
 from tvm.tirx import Expr, Var
 
 from tvm_xengine.kernels.te.indexing.positions import unravel
+from tvm_xengine.kernels.te.pointwise.function import isnan
 
 
 def max_pool_forward(
@@ -23,11 +24,11 @@ def max_pool_forward(
 ) -> list[te.Tensor]:
     """The maximum of each window, and its number in the window (int32, row-major).
 
-    Of equal values the first one counts, as in PyTorch.
+    Of equal values the first one counts, and NaN is greater than all, as in PyTorch.
     """
     _, _, *space = [int(extent) for extent in data.shape]
     window = te.reduce_axis((0, prod(pool_size)), name="window")
-    lowest = tvm.tirx.min_value(data.dtype)
+    lowest = tvm.tirx.const(float("-inf"), data.dtype)
 
     def value(n: Var, c: Var, *q: Var) -> Expr:
         k = unravel(window, pool_size)
@@ -36,8 +37,11 @@ def max_pool_forward(
         return tvm.tirx.if_then_else(inside, data(n, c, *at), lowest)
 
     def better(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, Expr]:
+        same = tvm.tirx.any(left[1] == right[1], tvm.tirx.all(isnan(left[1]), isnan(right[1])))
         first = tvm.tirx.any(
-            left[1] > right[1], tvm.tirx.all(left[1] == right[1], left[0] <= right[0])
+            left[1] > right[1],
+            tvm.tirx.all(isnan(left[1]), tvm.tirx.Not(isnan(right[1]))),
+            tvm.tirx.all(same, left[0] <= right[0]),
         )
         return (
             tvm.tirx.Select(first, left[0], right[0]),
@@ -46,7 +50,7 @@ def max_pool_forward(
 
     def nothing(position_dtype: str, value_dtype: str) -> tuple[Expr, Expr]:
         last = tvm.tirx.const(prod(pool_size), position_dtype)
-        return last, tvm.tirx.min_value(value_dtype)
+        return last, tvm.tirx.const(float("-inf"), value_dtype)
 
     arg_max = te.comm_reducer(better, nothing, name="arg_max")
     position, maximum = te.compute(

@@ -9,6 +9,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.kernels.te.pointwise.function import isnan
+
 
 def spread(
     output_gradient: te.Tensor, *, shape: tuple[int, ...], axes: tuple[int, ...], factor: float
@@ -75,6 +77,63 @@ def product_backward(
         return output_gradient(*kept) * tvm.tirx.Select(is_zero, alone, without_zeros)
 
     return te.compute(data.shape, data_gradient, name="data_gradient")
+
+
+def extreme(
+    data: te.Tensor, *, axes: tuple[int, ...], keepdims: bool, largest: bool
+) -> te.Tensor:
+    """The greatest (least) elements along axes; NaN where one of them is NaN."""
+
+    def better(left: Expr, right: Expr) -> Expr:
+        first = left > right if largest else left < right
+        return tvm.tirx.Select(tvm.tirx.any(first, isnan(left)), left, right)
+
+    reducer = te.comm_reducer(
+        better, lambda dtype: _worst(str(dtype), largest=largest), name="extreme"
+    )
+    reduced = _reduced(data, axes, lambda *i: data(*i), reducer, "extreme")
+    if not keepdims:
+        return reduced
+    shape = [1 if a in axes else extent for a, extent in enumerate(data.shape)]
+    return te.compute(shape, lambda *i: reduced(*_kept(i, axes)), name="extreme_kept")
+
+
+def extreme_position(
+    data: te.Tensor, *, axis: int, keepdims: bool, largest: bool, dtype: str
+) -> te.Tensor:
+    """Where along an axis the first of the greatest (least) elements lies; NaN is beyond all."""
+
+    def better(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, Expr]:
+        (i, a), (j, b) = left, right
+        beyond = tvm.tirx.any(
+            a > b if largest else a < b, tvm.tirx.all(isnan(a), tvm.tirx.Not(isnan(b)))
+        )
+        same = tvm.tirx.any(a == b, tvm.tirx.all(isnan(a), isnan(b)))
+        first = tvm.tirx.any(beyond, tvm.tirx.all(same, i <= j))
+        return tvm.tirx.Select(first, i, j), tvm.tirx.Select(first, a, b)
+
+    def nothing(position_dtype: str, value_dtype: str) -> tuple[Expr, Expr]:
+        behind = tvm.tirx.const(int(data.shape[axis]), position_dtype)
+        return behind, _worst(str(value_dtype), largest=largest)
+
+    reducer = te.comm_reducer(better, nothing, name="extreme_position")
+    k = te.reduce_axis((0, data.shape[axis]), name="k")
+
+    def pair(*i: Var) -> Expr:
+        at = [*i[:axis], k, *i[axis + 1 :]] if keepdims else [*i[:axis], k, *i[axis:]]
+        return reducer((k.var.astype(dtype), data(*at)), axis=k)
+
+    shape = [*data.shape[:axis], *([1] if keepdims else []), *data.shape[axis + 1 :]]
+    position, _ = te.compute(shape, pair, name="position")
+    return position
+
+
+def _worst(dtype: str, *, largest: bool) -> Expr:
+    if "float" in dtype:
+        return tvm.tirx.const(float("-inf" if largest else "inf"), dtype)
+    if dtype == "bool":
+        return tvm.tirx.const(not largest, dtype)
+    return tvm.tirx.min_value(dtype) if largest else tvm.tirx.max_value(dtype)
 
 
 def _reduced(

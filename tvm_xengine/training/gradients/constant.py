@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tvm_xengine.kernels.te.pointwise.table import POINTWISE
+from tvm_xengine.relax_ir.own_ops import PREFIX, RUNNING_EXTREME
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.rule import Linearized, Rule, Site
 
@@ -53,6 +55,12 @@ WITHOUT_GRADIENT = frozenset(
         "relax.trunc",
         "relax.zeros",
         "relax.zeros_like",
+        RUNNING_EXTREME,
+        *(
+            PREFIX + name
+            for name, function in POINTWISE.items()
+            if not any(function.derivatives)
+        ),
     }
 )
 

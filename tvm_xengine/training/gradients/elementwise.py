@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import tvm
 from tvm import relax, te
 from tvm.tirx import Expr
 
-from tvm_xengine.kernels.te.elementwise import Formula, derivative_kernel, sum_to_shape
+from tvm_xengine.kernels.te.elementwise import derivative_kernel, sum_to_shape
+from tvm_xengine.kernels.te.pointwise.function import Derivative, Formula, Pointwise
+from tvm_xengine.kernels.te.pointwise.table import POINTWISE
+from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
-
-
-@dataclass(frozen=True)
-class Derivative:
-    """Gradient of one operand of an element-by-element op.
-
-    Attributes
-    ----------
-    reads
-        The tensors that the formula takes, in order: ``g`` the gradient of the result, ``y`` the
-        result, ``a``, ``b``, ``c`` the operands. What is not named need not be kept.
-    formula
-        From elements to the element of the gradient; keyword arguments are `options`.
-    options
-        Names of attributes of the op that the formula takes.
-    """
-
-    reads: str
-    formula: Formula
-    options: tuple[str, ...] = ()
 
 
 def elementwise_rule(name: str, *derivatives: Derivative | None) -> Rule:
@@ -140,18 +122,9 @@ def _softplus(g: Expr, a: Expr, *, beta: float, threshold: float) -> Expr:
     return tvm.tirx.Select(a * beta > _like(a, threshold), g, g * te.sigmoid(a * beta))
 
 
-def _power_base(g: Expr, a: Expr, b: Expr) -> Expr:
-    return tvm.tirx.Select(b == _like(b, 0), _like(g, 0), g * b * te.power(a, b - _like(b, 1)))
-
-
-def _power_exponent(g: Expr, a: Expr, y: Expr) -> Expr:
-    positive = a > _like(a, 0)
-    return _where(positive, g * y * te.log(tvm.tirx.Select(positive, a, _like(a, 1))))
-
-
 def _selected(g: Expr, a: Expr, b: Expr) -> Expr:
-    """The gradient where a > b, half of it where they are equal (as PyTorch)."""
-    return tvm.tirx.Select(a > b, g, _where(a == b, g * 0.5))
+    """The gradient unless a < b, half of it where they are equal (as PyTorch)."""
+    return tvm.tirx.Select(a < b, _like(g, 0), tvm.tirx.Select(a == b, g * 0.5, g))
 
 
 _SELU_SCALE = 1.0507009873554805
@@ -184,7 +157,7 @@ UNARY: dict[str, Derivative] = {
     "nn.leakyrelu": Derivative(
         "ga", lambda g, a, alpha: tvm.tirx.Select(a > _like(a, 0), g, g * alpha), ("alpha",)
     ),
-    "nn.relu": Derivative("gy", lambda g, y: _where(y > _like(y, 0), g)),
+    "nn.relu": Derivative("gy", lambda g, y: tvm.tirx.Select(y <= _like(y, 0), _like(g, 0), g)),
     "nn.selu": Derivative(
         "ga",
         lambda g, a: (
@@ -203,7 +176,6 @@ BINARY: dict[str, tuple[Derivative, Derivative]] = {
         Derivative("gb", lambda g, b: g / b),
         Derivative("gby", lambda g, b, y: -g * y / b),
     ),
-    "power": (Derivative("gab", _power_base), Derivative("gay", _power_exponent)),
     "maximum": (
         Derivative("gab", _selected),
         Derivative("gab", lambda g, a, b: _selected(g, b, a)),
@@ -309,12 +281,54 @@ def _product(value: Expr, count: int) -> Expr:
     return result
 
 
-_GENERAL_POWER = elementwise_rule("power", *BINARY["power"])
+_GENERAL_POWER = elementwise_rule("power", *POINTWISE["float_power"].derivatives)
 _WHOLE_POWER = derivative_kernel("whole_power", lambda a, exponent: _product(a, exponent))
 _WHOLE_POWER_BACKWARD = derivative_kernel(
     "whole_power_backward",
     lambda g, a, exponent: g * _product(a, exponent - 1) * float(exponent),
 )
+
+
+def _pointwise_rule(name: str, function: Pointwise) -> Rule:
+    """The rule of an own operator, whose numbers go to its formulas."""
+    forward = derivative_kernel(name, _with_options(function.formula))
+    backward = [
+        None
+        if one is None
+        else derivative_kernel(f"{name}_{side}backward", _with_options(one.formula))
+        for one, side in zip(
+            function.derivatives, _sides(len(function.derivatives)), strict=True
+        )
+    ]
+
+    def rule(emitter: Emitter, site: Site) -> Linearized:
+        numbers = options_of(site.source.call)
+        options = {f"option_{k}": number for k, number in enumerate(numbers)}
+        output = emitter.call(forward, site.operands, site.name, shape=site.shape, **options)
+
+        def pullback(gradients: Gradients) -> Gradients:
+            named = {"g": gradients[0], "y": output}
+            named |= dict(zip("abc", site.operands, strict=False))
+            pulled: list[relax.Expr | None] = []
+            for position, needed in enumerate(site.needs):
+                kernel, derivative = backward[position], function.derivatives[position]
+                if not needed or kernel is None or derivative is None:
+                    pulled.append(None)
+                    continue
+                tensors = [named[letter] for letter in derivative.reads]
+                shape = shape_of(site.operands[position])
+                name = site.grad_name(position)
+                pulled.append(emitter.call(kernel, tensors, name, shape=shape, **options))
+            return tuple(pulled)
+
+        return Linearized((output,), pullback)
+
+    return rule
+
+
+def _with_options(formula: Formula) -> Formula:
+    """A formula whose numbers stand behind the elements, as one that takes them by name."""
+    return lambda *elements, **options: formula(*elements, *options.values())
 
 
 def _cast(emitter: Emitter, site: Site) -> Linearized:
@@ -338,4 +352,5 @@ RULES: dict[str, Rule] = {
     "relax.nn.prelu": _prelu,
     "relax.power": _power,
     "relax.astype": _cast,
+    **{PREFIX + name: _pointwise_rule(name, function) for name, function in POINTWISE.items()},
 }

@@ -6,6 +6,8 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
+from tvm_xengine.kernels.te.pointwise.function import isnan
+
 
 def ranked(
     data: te.Tensor, *, axis: int, first: int, count: int, descending: bool, dtype: str
@@ -21,7 +23,11 @@ def ranked(
     def place(*i: Var) -> Expr:
         own, other = data(*i), data(*i[:axis], j, *i[axis + 1 :])
         before = other > own if descending else other < own
-        earlier = tvm.tirx.all(other == own, j < i[axis])
+        last, first = (own, other) if not descending else (other, own)
+        # NaN is greater than all numbers.
+        before = tvm.tirx.any(before, tvm.tirx.all(isnan(last), tvm.tirx.Not(isnan(first))))
+        same = tvm.tirx.any(other == own, tvm.tirx.all(isnan(other), isnan(own)))
+        earlier = tvm.tirx.all(same, j < i[axis])
         return te.sum(tvm.tirx.any(before, earlier).astype("int32"), axis=j)
 
     places = te.compute(data.shape, place, name="places")

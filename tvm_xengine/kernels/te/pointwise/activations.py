@@ -1,0 +1,139 @@
+"""Activations, with PyTorch's derivatives at their kinks."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from tvm import te
+from tvm.tirx import Expr
+
+from tvm_xengine.kernels.te.pointwise.function import (
+    Derivative,
+    Pointwise,
+    both,
+    either,
+    greater,
+    lesser,
+    select,
+    zero,
+)
+from tvm_xengine.kernels.te.pointwise.functions import expm1, log1p
+
+
+def _elu(a: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
+    return select(a <= zero(a), expm1(a * input_scale) * (alpha * scale), a * scale)
+
+
+def _elu_slope(g: Expr, a: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
+    below = g * te.exp(a * input_scale) * (input_scale * alpha * scale)
+    return select(a <= zero(a), below, g * scale)
+
+
+def _hardtanh(a: Expr, low: float, high: float) -> Expr:
+    return select(a < low, low, select(a > high, high, a))
+
+
+def _hardswish_slope(g: Expr, a: Expr) -> Expr:
+    inside = select(a < 3.0, g * (a / 3.0 + 0.5), g)
+    return select(a <= -3.0, zero(g), inside)
+
+
+def _logsigmoid(a: Expr) -> Expr:
+    return lesser(a, zero(a)) - log1p(te.exp(-te.abs(a)))
+
+
+def _logsigmoid_slope(g: Expr, a: Expr) -> Expr:
+    small = te.exp(-te.abs(a))
+    share = small / (small + 1.0)
+    return g * select(a < zero(a), 1.0 - share, share)
+
+
+def _softplus(a: Expr, beta: float, threshold: float) -> Expr:
+    return select(a * beta > threshold, a, log1p(te.exp(a * beta)) / beta)
+
+
+def _softplus_slope(g: Expr, a: Expr, beta: float, threshold: float) -> Expr:
+    grown = te.exp(a * beta)
+    return select(a * beta > threshold, g, g * grown / (grown + 1.0))
+
+
+def _softshrink(a: Expr, width: float) -> Expr:
+    return select(a > width, a - width, select(a < -width, a + width, a * 0.0))
+
+
+def _outside(g: Expr, a: Expr, width: float) -> Expr:
+    return select(both(a >= -width, a <= width), zero(g), g)
+
+
+def _mish_slope(g: Expr, a: Expr) -> Expr:
+    s = 1.0 / (1.0 + te.exp(-a))
+    t = te.tanh(log1p(te.exp(a)))
+    return g * (t + a * s * (1.0 - t * t))
+
+
+def _softsign_slope(g: Expr, a: Expr) -> Expr:
+    wide = 1.0 + te.abs(a)
+    return g / (wide * wide)
+
+
+def _gelu_of_tanh(a: Expr) -> Expr:
+    return a * 0.5 * (1.0 + te.tanh((a + a * a * a * 0.044715) * sqrt(2 / 3.141592653589793)))
+
+
+ACTIVATIONS: dict[str, Pointwise] = {
+    "elu": Pointwise(_elu, (Derivative("ga", _elu_slope),)),
+    "hardshrink": Pointwise(
+        lambda a, width: select(both(a >= -width, a <= width), zero(a), a),
+        (Derivative("ga", _outside),),
+    ),
+    "hardsigmoid": Pointwise(
+        lambda a: lesser(greater(a + 3.0, zero(a)), zero(a) + 6.0) / 6.0,
+        (
+            Derivative(
+                "ga", lambda g, a: select(both(a > -3.0, a < 3.0), g * (1 / 6), zero(g))
+            ),
+        ),
+    ),
+    "hardswish": Pointwise(
+        lambda a: a * lesser(greater(a + 3.0, zero(a)), zero(a) + 6.0) / 6.0,
+        (Derivative("ga", _hardswish_slope),),
+    ),
+    "hardtanh": Pointwise(
+        _hardtanh,
+        (
+            Derivative(
+                "ga",
+                lambda g, a, low, high: select(either(a <= low, a >= high), zero(g), g),
+            ),
+        ),
+    ),
+    "leaky_relu": Pointwise(
+        lambda a, slope: select(a > zero(a), a, a * slope),
+        (Derivative("ga", lambda g, a, slope: select(a > zero(a), g, g * slope)),),
+    ),
+    "logsigmoid": Pointwise(_logsigmoid, (Derivative("ga", _logsigmoid_slope),)),
+    "mish": Pointwise(
+        lambda a: a * te.tanh(select(a > 20.0, a, log1p(te.exp(a)))),
+        (
+            Derivative(
+                "ga", lambda g, a: select(a > 20.0, g, _mish_slope(g, lesser(a, zero(a) + 20.0)))
+            ),
+        ),
+    ),
+    "prelu": Pointwise(
+        lambda a, b: select(a > zero(a), a, b * a),
+        (
+            Derivative("gab", lambda g, a, b: select(a > zero(a), g, b * g)),
+            Derivative("ga", lambda g, a: select(a > zero(a), zero(g), a * g)),
+        ),
+    ),
+    "softplus": Pointwise(_softplus, (Derivative("ga", _softplus_slope),)),
+    "softshrink": Pointwise(_softshrink, (Derivative("ga", _outside),)),
+    "softsign": Pointwise(
+        lambda a: a / (1.0 + te.abs(a)), (Derivative("ga", _softsign_slope),)
+    ),
+    "threshold": Pointwise(
+        lambda a, bound, value: select(a <= bound, value, a),
+        (Derivative("ga", lambda g, a, bound, value: select(a <= bound, zero(g), g)),),
+    ),
+}

@@ -1,0 +1,93 @@
+"""What a pointwise operator computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+from tvm.tirx import Expr
+
+Formula = Callable[..., Expr]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """Gradient of one operand of an element-by-element op.
+
+    Attributes
+    ----------
+    reads
+        The tensors that the formula takes, in order: ``g`` the gradient of the result, ``y`` the
+        result, ``a``, ``b``, ``c`` the operands. What is not named need not be kept.
+    formula
+        From elements to the element of the gradient, then the options of the op.
+    options
+        Names of attributes of the op that the formula takes.
+    """
+
+    reads: str
+    formula: Formula
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """A function of elements of one or more tensors, and of numbers.
+
+    Attributes
+    ----------
+    formula
+        From elements, then numbers, to the element of the result.
+    derivatives
+        One for each tensor; None where the derivative is zero.
+    """
+
+    formula: Formula
+    derivatives: tuple[Derivative | None, ...]
+
+
+def const(value: float, like: Expr) -> Expr:
+    """A number in the type of an expression."""
+    return tvm.tirx.const(value, like.ty.dtype)
+
+
+def zero(like: Expr) -> Expr:
+    """0 in the type of an expression."""
+    return const(0, like)
+
+
+def select(condition: Expr, yes: Expr | float, no: Expr | float) -> Expr:
+    """`yes` where the condition holds, else `no`; one of them may be a number."""
+    if not isinstance(yes, tvm.ir.Expr):
+        yes = const(yes, no)
+    elif not isinstance(no, tvm.ir.Expr):
+        no = const(no, yes)
+    return tvm.tirx.Select(condition, yes, no)
+
+
+def isnan(a: Expr) -> Expr:
+    """Whether a number is NaN; integers never are."""
+    if "float" not in str(a.ty.dtype):
+        return tvm.tirx.const(False, "bool")
+    return tvm.tirx.isnan(a)
+
+
+def either(*conditions: Expr) -> Expr:
+    """Whether any condition holds."""
+    return tvm.tirx.any(*conditions)
+
+
+def both(*conditions: Expr) -> Expr:
+    """Whether all conditions hold."""
+    return tvm.tirx.all(*conditions)
+
+
+def greater(a: Expr, b: Expr) -> Expr:
+    """The greater of two numbers, NaN if one of them is."""
+    return select(either(a > b, isnan(a)), a, b)
+
+
+def lesser(a: Expr, b: Expr) -> Expr:
+    """The lesser of two numbers, NaN if one of them is."""
+    return select(either(a < b, isnan(a)), a, b)

@@ -1,0 +1,348 @@
+"""Elementary functions of one and two numbers."""
+
+from __future__ import annotations
+
+from math import log, pi
+
+import tvm
+from tvm import te
+from tvm.tirx import Expr
+
+from tvm_xengine.kernels.te.pointwise.function import (
+    Derivative,
+    Pointwise,
+    both,
+    const,
+    either,
+    greater,
+    isnan,
+    lesser,
+    select,
+    zero,
+)
+
+
+def expm1(a: Expr) -> Expr:
+    """exp(a) - 1 without cancellation, by 2 tanh(a / 2) / (1 - tanh(a / 2))."""
+    t = te.tanh(a * 0.5)
+    return select(a < 1.0, t * 2.0 / (1.0 - t), te.exp(a) - 1.0)
+
+
+def log1p(a: Expr) -> Expr:
+    """log(1 + a) without cancellation: Goldberg's correction of the rounded 1 + a."""
+    u = a + 1.0
+    corrected = te.log(u) * a / select(u == 1.0, const(1, u), u - 1.0)
+    # Infinite and NaN arguments would make NaN of the quotient.
+    plain = either(isnan(u), u > 1e15, u <= zero(u))
+    return select(u == 1.0, a, select(plain, te.log(u), corrected))
+
+
+def _floor_remainder(a: Expr, b: Expr) -> Expr:
+    if "float" not in str(a.ty.dtype):
+        safe = select(b == zero(b), const(1, b), b)
+        return select(b == zero(b), zero(a), tvm.tirx.floormod(a, safe))
+    rest = tvm.tirx.fmod(a, b)
+    wrong = both(tvm.tirx.NE(rest, zero(rest)), tvm.tirx.NE(b < zero(b), rest < zero(rest)))
+    return select(wrong, rest + b, rest)
+
+
+def _floor_divide(a: Expr, b: Expr) -> Expr:
+    """The whole number below a / b, as Python has it: from the remainder, which is exact."""
+    if "float" not in str(a.ty.dtype):
+        safe = select(b == zero(b), const(1, b), b)
+        return select(b == zero(b), zero(a), tvm.tirx.floordiv(a, safe))
+    rest = tvm.tirx.fmod(a, b)
+    quotient = (a - rest) / b
+    wrong = both(tvm.tirx.NE(rest, zero(rest)), tvm.tirx.NE(b < zero(b), rest < zero(rest)))
+    quotient = select(wrong, quotient - 1.0, quotient)
+    below = te.floor(quotient)
+    below = select(quotient - below > 0.5, below + 1.0, below)
+    below = select(tvm.tirx.EQ(quotient, zero(quotient)), (a / b) * 0.0, below)
+    return select(b == zero(b), a / b, below)
+
+
+def _trunc_divide(a: Expr, b: Expr) -> Expr:
+    if "float" not in str(a.ty.dtype):
+        safe = select(b == zero(b), const(1, b), b)
+        return select(b == zero(b), zero(a), tvm.tirx.truncdiv(a, safe))
+    return te.trunc(a / b)
+
+
+def _fmod(a: Expr, b: Expr) -> Expr:
+    if "float" not in str(a.ty.dtype):
+        safe = select(b == zero(b), const(1, b), b)
+        return select(b == zero(b), zero(a), tvm.tirx.truncmod(a, safe))
+    return tvm.tirx.fmod(a, b)
+
+
+def _power_base(g: Expr, a: Expr, b: Expr) -> Expr:
+    return select(b == zero(b), zero(g), g * b * te.power(a, b - 1.0))
+
+
+def _power_exponent(g: Expr, a: Expr, b: Expr, y: Expr) -> Expr:
+    still = select(b == zero(b), a >= zero(a), both(a == zero(a), b >= zero(b)))
+    return select(still, zero(g), g * y * te.log(a))
+
+
+def _scalar_power_slope(g: Expr, a: Expr, exponent: float) -> Expr:
+    if exponent == 0:
+        return g * 0.0
+    return g * (exponent * te.power(a, const(exponent - 1, a)))
+
+
+def _log_of_sum(a: Expr, b: Expr) -> Expr:
+    same = both(a == b, te.abs(a) == float("inf"))
+    return select(same, a, greater(a, b) + log1p(te.exp(-te.abs(a - b))))
+
+
+def _log2_of_sum(a: Expr, b: Expr) -> Expr:
+    same = both(a == b, te.abs(a) == float("inf"))
+    small = te.exp(-te.abs(a - b) * log(2))
+    return select(same, a, greater(a, b) + log1p(small) / log(2))
+
+
+def _extreme_slopes(first: bool) -> tuple[Derivative, Derivative]:
+    """fmax (fmin): all of the gradient to the first operand unless the second one is beyond it."""
+
+    def wins(a: Expr, b: Expr) -> Expr:
+        return either(a >= b if first else a <= b, isnan(b))
+
+    return (
+        Derivative("gab", lambda g, a, b: select(wins(a, b), g, zero(g))),
+        Derivative("gab", lambda g, a, b: select(wins(a, b), zero(g), g)),
+    )
+
+
+def _clamp(a: Expr, low: Expr, high: Expr) -> Expr:
+    return lesser(greater(a, low), high)
+
+
+def _logit(a: Expr, eps: float) -> Expr:
+    if eps >= 0:
+        a = select(a < eps, const(eps, a), select(a > 1 - eps, const(1 - eps, a), a))
+    return te.log(a / (1.0 - a))
+
+
+def _logit_slope(g: Expr, a: Expr, eps: float) -> Expr:
+    low, high = (eps, 1 - eps) if eps >= 0 else (0.0, 1.0)
+    beyond = zero(g) if eps >= 0 else const(float("nan"), g)
+    return select(either(a < low, a > high), beyond, g / (a * (1.0 - a)))
+
+
+def _sinc_slope(g: Expr, a: Expr) -> Expr:
+    x = a * pi
+    safe = select(x == zero(x), const(1, x), x)
+    return select(x == zero(x), zero(g), g * ((x * te.cos(x) - te.sin(x)) / safe / safe) * pi)
+
+
+def _nan_to_num(a: Expr, nan: float, high: float, low: float) -> Expr:
+    infinity = float("inf")
+    return select(isnan(a), nan, select(a == infinity, high, select(a == -infinity, low, a)))
+
+
+def _xlogy_slope(g: Expr, a: Expr, b: Expr) -> Expr:
+    return select(both(a == zero(a), b <= zero(b)), zero(g), g * te.log(b))
+
+
+def _bce(a: Expr, b: Expr) -> Expr:
+    """-(b log a + (1 - b) log(1 - a)), the logarithms at least -100."""
+    least = const(-100.0, a)
+    return (b - 1.0) * greater(log1p(-a), least) - b * greater(te.log(a), least)
+
+
+def _bce_slope(g: Expr, a: Expr, b: Expr) -> Expr:
+    return g * (a - b) / greater((1.0 - a) * a, const(1e-12, a))
+
+
+def _with_sign(a: Expr, b: Expr) -> Expr:
+    return tvm.tirx.copysign(a, b)
+
+
+FUNCTIONS: dict[str, Pointwise] = {
+    "abs_power": Pointwise(
+        lambda a, p: te.power(te.abs(a), const(p, a)),
+        (
+            Derivative(
+                "ga",
+                lambda g, a, p: select(
+                    a == zero(a),
+                    zero(g),
+                    g
+                    * p
+                    * te.power(te.abs(a), const(p - 1, a))
+                    * select(a < zero(a), const(-1, a), const(1, a)),
+                ),
+            ),
+        ),
+    ),
+    "binary_cross_entropy": Pointwise(
+        _bce,
+        (
+            Derivative("gab", _bce_slope),
+            Derivative("ga", lambda g, a: g * (log1p(-a) - te.log(a))),
+        ),
+    ),
+    "clamp": Pointwise(
+        lambda a, low, high: lesser(greater(a, const(low, a)), const(high, a)),
+        (
+            Derivative(
+                "ga", lambda g, a, low, high: select(both(a >= low, a <= high), g, zero(g))
+            ),
+        ),
+    ),
+    "clamp_to": Pointwise(
+        _clamp,
+        (
+            Derivative(
+                "gabc", lambda g, a, b, c: select(both(a >= b, a <= c), g, zero(g))
+            ),
+            Derivative("gabc", lambda g, a, b, c: select(both(b < c, a < b), g, zero(g))),
+            Derivative("gabc", lambda g, a, b, c: select(either(a > c, c < b), g, zero(g))),
+        ),
+    ),
+    "clamp_min": Pointwise(
+        greater,
+        (
+            Derivative("gab", lambda g, a, b: select(a >= b, g, zero(g))),
+            Derivative("gab", lambda g, a, b: select(a < b, g, zero(g))),
+        ),
+    ),
+    "clamp_max": Pointwise(
+        lesser,
+        (
+            Derivative("gab", lambda g, a, b: select(a <= b, g, zero(g))),
+            Derivative("gab", lambda g, a, b: select(a > b, g, zero(g))),
+        ),
+    ),
+    "copysign": Pointwise(
+        _with_sign,
+        (
+            Derivative(
+                "gay",
+                lambda g, a, y: select(
+                    a == zero(a), zero(g), g * y / select(a == zero(a), const(1, a), a)
+                ),
+            ),
+            None,
+        ),
+    ),
+    "exp2": Pointwise(
+        lambda a: te.power(const(2, a), a), (Derivative("gy", lambda g, y: g * y * log(2)),)
+    ),
+    "expm1": Pointwise(expm1, (Derivative("gy", lambda g, y: g * (y + 1.0)),)),
+    "float_power": Pointwise(
+        te.power, (Derivative("gab", _power_base), Derivative("gaby", _power_exponent))
+    ),
+    "floor_divide": Pointwise(_floor_divide, (None, None)),
+    "trunc_divide": Pointwise(_trunc_divide, (None, None)),
+    "fmod": Pointwise(
+        _fmod,
+        (
+            Derivative("g", lambda g: g),
+            Derivative("gab", lambda g, a, b: -g * te.trunc(a / b)),
+        ),
+    ),
+    "remainder": Pointwise(
+        _floor_remainder,
+        (
+            Derivative("g", lambda g: g),
+            Derivative("gab", lambda g, a, b: -g * _floor_divide(a, b)),
+        ),
+    ),
+    "fmax": Pointwise(
+        lambda a, b: select(either(a >= b, isnan(b)), a, b), _extreme_slopes(first=True)
+    ),
+    "fmin": Pointwise(
+        lambda a, b: select(either(a <= b, isnan(b)), a, b), _extreme_slopes(first=False)
+    ),
+    "hypot": Pointwise(
+        lambda a, b: te.sqrt(a * a + b * b),
+        (
+            Derivative("gay", lambda g, a, y: g * (a / y)),
+            Derivative("gby", lambda g, b, y: g * (b / y)),
+        ),
+    ),
+    "log10": Pointwise(
+        lambda a: te.log(a) / log(10), (Derivative("ga", lambda g, a: g / (a * log(10))),)
+    ),
+    "log1p": Pointwise(log1p, (Derivative("ga", lambda g, a: g / (a + 1.0)),)),
+    "log2": Pointwise(
+        lambda a: te.log(a) / log(2), (Derivative("ga", lambda g, a: g / (a * log(2))),)
+    ),
+    "logaddexp": Pointwise(
+        _log_of_sum,
+        (
+            Derivative("gab", lambda g, a, b: g / (1.0 + te.exp(b - a))),
+            Derivative("gab", lambda g, a, b: g / (1.0 + te.exp(a - b))),
+        ),
+    ),
+    "logaddexp2": Pointwise(
+        _log2_of_sum,
+        (
+            Derivative("gab", lambda g, a, b: g / (1.0 + te.power(const(2, a), b - a))),
+            Derivative("gab", lambda g, a, b: g / (1.0 + te.power(const(2, a), a - b))),
+        ),
+    ),
+    "logit": Pointwise(_logit, (Derivative("ga", _logit_slope),)),
+    "nan_to_num": Pointwise(
+        _nan_to_num,
+        (
+            Derivative(
+                "ga",
+                lambda g, a, *_: select(
+                    either(isnan(a), te.abs(a) == float("inf")), zero(g), g
+                ),
+            ),
+        ),
+    ),
+    "reciprocal": Pointwise(
+        lambda a: 1.0 / a, (Derivative("gy", lambda g, y: -g * (y * y)),)
+    ),
+    "root": Pointwise(
+        lambda a, p: te.power(a, const(1 / p, a)),
+        (
+            Derivative(
+                "gy",
+                lambda g, y, p: select(
+                    y == zero(y), zero(g), g * te.power(y, const(1 - p, y)) * (1 / p)
+                ),
+            ),
+        ),
+    ),
+    "safe_sqrt": Pointwise(
+        te.sqrt, (Derivative("gy", lambda g, y: select(y == zero(y), zero(g), g / (y * 2.0))),)
+    ),
+    "scalar_power": Pointwise(
+        lambda a, exponent: te.power(a, const(exponent, a)),
+        (Derivative("ga", _scalar_power_slope),),
+    ),
+    "sinc": Pointwise(
+        lambda a: select(
+            a == zero(a),
+            const(1, a),
+            te.sin(a * pi) / (select(a == zero(a), const(1, a), a) * pi),
+        ),
+        (Derivative("ga", _sinc_slope),),
+    ),
+    "xlogy": Pointwise(
+        lambda a, b: select(
+            isnan(b), b, select(a == zero(a), zero(a), a * te.log(b))
+        ),
+        (
+            Derivative("gab", _xlogy_slope),
+            Derivative("gab", lambda g, a, b: g * a / b),
+        ),
+    ),
+    "xlog1py": Pointwise(
+        lambda a, b: select(isnan(b), b, select(a == zero(a), zero(a), a * log1p(b))),
+        (
+            Derivative(
+                "gab",
+                lambda g, a, b: select(
+                    both(a == zero(a), b <= -1.0), zero(g), g * log1p(b)
+                ),
+            ),
+            Derivative("gab", lambda g, a, b: g * a / (b + 1.0)),
+        ),
+    ),
+}

@@ -1,0 +1,154 @@
+"""The gamma function's and the error function's relatives."""
+
+from __future__ import annotations
+
+from math import factorial, pi, sqrt
+
+from tvm import te
+from tvm.tirx import Expr
+
+from tvm_xengine.kernels.te.pointwise.function import (
+    Derivative,
+    Pointwise,
+    both,
+    const,
+    select,
+    zero,
+)
+
+_SHIFT = 10
+"""Asymptotic series are used from here on; eight terms are then exact to 1e-16."""
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+"""Bernoulli's numbers B2, B4, ..., B14."""
+
+_HALF_LOG_TWO_PI = 0.9189385332046727
+
+_POLES_REACHED = 30
+"""How far below zero polygamma functions of order 2 and more are exact."""
+
+
+def lgamma(a: Expr) -> Expr:
+    """log |gamma(a)|, by Stirling's series above 10, the recurrence and the reflection below."""
+    infinity = const(float("inf"), a)
+    above = select(a < 0.5, 1.0 - a, a)
+    product = const(1, a)
+    for k in range(_SHIFT):
+        product = product * (above + float(k))
+    shifted = select(above < float(_SHIFT), above + float(_SHIFT), above)
+    value = _stirling(shifted) - select(above < float(_SHIFT), te.log(product), zero(a))
+    fraction = a - te.floor(a)
+    reflected = te.log(const(pi, a) / te.abs(te.sin(fraction * pi))) - value
+    value = select(a < 0.5, reflected, value)
+    at_pole = both(a <= zero(a), fraction == zero(a))
+    return select(at_pole, infinity, select(te.abs(a) == infinity, infinity, value))
+
+
+def _stirling(z: Expr) -> Expr:
+    tail = zero(z)
+    for k, number in enumerate(_BERNOULLI, 1):
+        tail = tail + (number / (2 * k * (2 * k - 1))) / _whole_power(z, 2 * k - 1)
+    return (z - 0.5) * te.log(z) - z + _HALF_LOG_TWO_PI + tail
+
+
+def digamma(a: Expr) -> Expr:
+    """The derivative of log gamma."""
+    above = select(a < 0.5, 1.0 - a, a)
+    below = zero(a)
+    for k in range(_SHIFT):
+        below = below + 1.0 / (above + float(k))
+    z = select(above < float(_SHIFT), above + float(_SHIFT), above)
+    tail = zero(a)
+    for k, number in enumerate(_BERNOULLI, 1):
+        tail = tail + (number / (2 * k)) / _whole_power(z, 2 * k)
+    value = te.log(z) - 0.5 / z - tail - select(above < float(_SHIFT), below, zero(a))
+    fraction = a - te.floor(a)
+    value = select(a < 0.5, value - pi / te.tan(fraction * pi), value)
+    at_pole = both(a < zero(a), fraction == zero(a))
+    value = select(at_pole, float("nan"), value)
+    # 1 / a keeps the sign of a zero.
+    return select(a == zero(a), -1.0 / a, value)
+
+
+def polygamma(a: Expr, order: float) -> Expr:
+    """The derivative of digamma of an order, a whole number."""
+    n = int(order)
+    if n == 0:
+        return digamma(a)
+    if n == 1:
+        fraction = a - te.floor(a)
+        sine = te.sin(fraction * pi)
+        above = select(a < 0.5, 1.0 - a, a)
+        value = _hurwitz_zeta(2, above, _SHIFT)
+        return select(a < 0.5, const(pi * pi, a) / (sine * sine) - value, value)
+    return _hurwitz_zeta(n + 1, a, _POLES_REACHED) * float((-1) ** (n + 1) * factorial(n))
+
+
+def _hurwitz_zeta(s: int, q: Expr, terms: int) -> Expr:
+    """The sum of 1 / (q + k)^s, by Euler and Maclaurin behind the first terms."""
+    value = zero(q)
+    for k in range(terms):
+        value = value + 1.0 / _whole_power(q + float(k), s)
+    z = q + float(terms)
+    value = value + 1.0 / _whole_power(z, s - 1) / float(s - 1) + 0.5 / _whole_power(z, s)
+    rising = float(s)
+    for k, number in enumerate(_BERNOULLI, 1):
+        value = value + (number * rising / factorial(2 * k)) / _whole_power(z, s + 2 * k - 1)
+        rising *= (s + 2 * k - 1) * (s + 2 * k)
+    return value
+
+
+def _whole_power(a: Expr, exponent: int) -> Expr:
+    result = const(1, a)
+    while exponent:
+        if exponent % 2:
+            result = result * a
+        a, exponent = a * a, exponent // 2
+    return result
+
+
+_NEAR = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
+    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+)
+_FAR = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
+    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)
+"""Polynomials of Giles, Approximating the erfinv function (2010), single precision."""
+
+_NEWTON_STEPS = 3
+"""Each one squares the error of 1e-7 that the polynomials leave; the third one is for the tails."""
+
+
+def erfinv(a: Expr) -> Expr:
+    """The number whose error function is a."""
+    w = -te.log((1.0 - a) * (1.0 + a))
+    near, far = w - 2.5, te.sqrt(w) - 3.0
+    low, high = const(_NEAR[0], a), const(_FAR[0], a)
+    for p, q in zip(_NEAR[1:], _FAR[1:], strict=True):
+        low, high = low * near + p, high * far + q
+    x = select(w < 5.0, low, high) * a
+    for _ in range(_NEWTON_STEPS):
+        x = x - (te.erf(x) - a) / (te.exp(-x * x) * (2 / sqrt(pi)))
+    infinity = select(a < zero(a), const(-float("inf"), a), const(float("inf"), a))
+    beyond = select(te.abs(a) == 1.0, infinity, const(float("nan"), a))
+    return select(te.abs(a) < 1.0, x, beyond)
+
+
+def _polygamma_slope(g: Expr, a: Expr, order: float) -> Expr:
+    return g * polygamma(a, order + 1)
+
+
+SPECIAL: dict[str, Pointwise] = {
+    "digamma": Pointwise(digamma, (Derivative("ga", lambda g, a: g * polygamma(a, 1)),)),
+    "erfc": Pointwise(
+        lambda a: 1.0 - te.erf(a),
+        (Derivative("ga", lambda g, a: g * te.exp(-a * a) * (-2 / sqrt(pi))),),
+    ),
+    "erfinv": Pointwise(
+        erfinv, (Derivative("gy", lambda g, y: g * te.exp(y * y) * (sqrt(pi) / 2)),)
+    ),
+    "lgamma": Pointwise(lgamma, (Derivative("ga", lambda g, a: g * digamma(a)),)),
+    "polygamma": Pointwise(polygamma, (Derivative("ga", _polygamma_slope),)),
+}

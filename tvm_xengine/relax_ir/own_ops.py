@@ -1,0 +1,77 @@
+"""Operators that Relax lacks, registered with TVM: one function of elements, one operator.
+
+An activation of a framework that is one operator here has one kernel forwards and one backwards, with
+the framework's values and derivatives at kinks, infinities and NaN. What they compute is said in
+:mod:`tvm_xengine.kernels.te.pointwise`, from which passes take kernels and training takes gradients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+from tvm.ir.op import register_op_attr
+
+from tvm_xengine.relax_ir.types import static_shape
+
+PREFIX = "tvm_xengine."
+
+POINTWISE_OPS = (
+    *("abs_power", "binary_cross_entropy", "clamp", "clamp_max", "clamp_min", "clamp_to"),
+    *("copysign", "digamma", "elu", "erfc", "erfinv", "exp2", "expm1", "float_power"),
+    *("floor_divide", "fmax", "fmin", "fmod", "hardshrink", "hardsigmoid", "hardswish"),
+    *("hardtanh", "hypot", "leaky_relu", "lgamma", "log10", "log1p", "log2", "logaddexp"),
+    *("logaddexp2", "logit", "logsigmoid", "mish", "nan_to_num", "polygamma", "prelu"),
+    *("reciprocal", "remainder", "root", "safe_sqrt", "scalar_power", "sinc", "softplus"),
+    *("softshrink", "softsign", "threshold", "trunc_divide", "xlog1py", "xlogy"),
+)
+"""Functions of the elements of tensors that broadcast, with numbers as options behind them."""
+
+RUNNING_EXTREME = "tvm_xengine.running_extreme_position"
+"""Where the greatest (least) element so far lies, the last one of equal ones."""
+
+
+def pointwise(name: str, *operands: relax.Expr | float) -> relax.Call:
+    """A call of a pointwise operator on tensors, then numbers."""
+    if name not in POINTWISE_OPS:
+        raise ValueError(f"there is no pointwise operator {name!r}")
+    return relax.Call(ir.Op.get(PREFIX + name), [_argument(one) for one in operands])
+
+
+def running_extreme_position(x: relax.Expr, axis: int, *, largest: bool) -> relax.Call:
+    """Positions along an axis, int64, of the greatest or least elements up to each one."""
+    op = ir.Op.get(RUNNING_EXTREME)
+    return relax.Call(op, [x, _argument(axis), _argument(int(largest))])
+
+
+def options_of(call: relax.Call) -> tuple[float, ...]:
+    """The numbers of a call of an own operator."""
+    return tuple(
+        float(argument.value)
+        for argument in call.args
+        if isinstance(argument, tvm.tirx.FloatImm | tvm.tirx.IntImm)
+    )
+
+
+def _argument(value: relax.Expr | float) -> relax.Expr:
+    if isinstance(value, ir.Expr):
+        return value
+    return relax.prim_value(tvm.tirx.FloatImm("float64", float(value)))
+
+
+def _broadcast_type(call: relax.Call, _builder: relax.BlockBuilder) -> relax.TensorType:
+    types = [one.ty for one in call.args if isinstance(one.ty, relax.TensorType)]
+    shape = np.broadcast_shapes(*(static_shape(ty) for ty in types))
+    return relax.TensorType(shape, types[0].dtype)
+
+
+def _position_type(call: relax.Call, _builder: relax.BlockBuilder) -> relax.TensorType:
+    return relax.TensorType(static_shape(call.args[0].ty), "int64")
+
+
+# TVM looks operators up by name in one registry per process, so importing this module fills it.
+for _name in POINTWISE_OPS:
+    register_op_attr(PREFIX + _name, "FInferType", _broadcast_type)
+    register_op_attr(PREFIX + _name, "FPurity", True)
+register_op_attr(RUNNING_EXTREME, "FInferType", _position_type)
+register_op_attr(RUNNING_EXTREME, "FPurity", True)
