@@ -12,9 +12,9 @@ from tvm import relax
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.passes.lift_constants import CONSTANTS_ATTR
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.training.assembly import SEED, STEP
 from tvm_xengine.training.build import read_supported_ops
-from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.gradients.randomness import draws_random_numbers

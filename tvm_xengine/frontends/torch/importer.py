@@ -25,7 +25,7 @@ from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.frontends.torch.archive import check_archive
 from tvm_xengine.frontends.torch.aten.converter import Converter
-from tvm_xengine.frontends.torch.aten.table import CONVERTERS, DECOMPOSED_BY_TORCH
+from tvm_xengine.frontends.torch.aten.table import CONVERTERS
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.relax_ir.types import Array, static_shape
 
@@ -122,10 +122,11 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
             functional = program.run_decompositions({})
         if not importer.unknown_ops(functional):
             return functional
+        rules = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
         table = {
             op: rule
-            for op, rule in torch.export.default_decompositions().items()
-            if importer.is_unknown(op)
+            for op, rule in rules.items()
+            if isinstance(op, torch._ops.OpOverload) and importer.is_unknown(op)
         }
         decomposed = program.run_decompositions(table)
     if unknown := importer.unknown_ops(decomposed):
@@ -252,13 +253,14 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         self._roles[variable] = replace(role, also=(*role.also, name))
 
     def create_convert_map(self) -> dict[str, Callable[[fx.Node], relax.Expr]]:
-        converters = {
-            name: convert
-            for name, convert in super().create_convert_map().items()
-            if name not in DECOMPOSED_BY_TORCH
-        }
-        converters |= {name: self._by_schema(convert) for name, convert in CONVERTERS.items()}
+        converters = {name: self._by_schema(convert) for name, convert in CONVERTERS.items()}
+        converters |= dict.fromkeys(_ASSERTIONS, _nothing)
+        converters |= {"getitem": self._field}
         return {name: self._at_layer(convert) for name, convert in converters.items()}
+
+    def _field(self, node: fx.Node) -> relax.Expr:
+        made, position = self.retrieve_args(node)
+        return made[position]
 
     def _by_schema(self, convert: Converter) -> Callable[[fx.Node], relax.Expr]:
         def converted(node: fx.Node) -> relax.Expr:
@@ -295,13 +297,38 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         """The value of a node that depends on constants only, else None."""
         if not isinstance(node.meta.get("val"), torch.Tensor) or _is_random(node):
             return None
-        if not all(read in self._known for read in node.all_input_nodes):
+        if not all(self._is_known(read) for read in node.all_input_nodes):
             return None
-        arguments, named = fx.map_arg((node.args, node.kwargs), self._known.__getitem__)
+        arguments, named = fx.map_arg((node.args, node.kwargs), self._known_value)
         value = node.target(*arguments, **named)
         self._known[node] = value
         array = value.contiguous().numpy()
         return relax.const(array, str(array.dtype))
+
+    def _is_known(self, node: fx.Node) -> bool:
+        """Whether a tensor's values are known; a tensor without elements has none to know."""
+        value = node.meta.get("val")
+        return node in self._known or (isinstance(value, torch.Tensor) and value.numel() == 0)
+
+    def _known_value(self, node: fx.Node) -> torch.Tensor:
+        if node in self._known:
+            return self._known[node]
+        value = node.meta["val"]
+        return torch.empty(value.shape, dtype=value.dtype)
+
+
+_ASSERTIONS = (
+    "_assert_async.default",
+    "_assert_async.msg",
+    "_assert_scalar.default",
+    "_assert_tensor_metadata.default",
+    "sym_constrain_range_for_size.default",
+)
+"""What PyTorch checks while it runs; shapes and types are known here."""
+
+
+def _nothing(_node: fx.Node) -> None:
+    """What an assertion returns."""
 
 
 def _role(variable: str, name: str, kind: InputKind, value: torch.Tensor) -> TensorRole:

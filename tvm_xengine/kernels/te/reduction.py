@@ -79,9 +79,7 @@ def product_backward(
     return te.compute(data.shape, data_gradient, name="data_gradient")
 
 
-def extreme(
-    data: te.Tensor, *, axes: tuple[int, ...], keepdims: bool, largest: bool
-) -> te.Tensor:
+def extreme(data: te.Tensor, *, axes: tuple[int, ...], keepdims: bool, largest: bool) -> te.Tensor:
     """The greatest (least) elements along axes; NaN where one of them is NaN."""
 
     def better(left: Expr, right: Expr) -> Expr:

@@ -56,11 +56,7 @@ WITHOUT_GRADIENT = frozenset(
         "relax.zeros",
         "relax.zeros_like",
         RUNNING_EXTREME,
-        *(
-            PREFIX + name
-            for name, function in POINTWISE.items()
-            if not any(function.derivatives)
-        ),
+        *(PREFIX + name for name, function in POINTWISE.items() if not any(function.derivatives)),
     }
 )
 

@@ -296,9 +296,7 @@ def _pointwise_rule(name: str, function: Pointwise) -> Rule:
         None
         if one is None
         else derivative_kernel(f"{name}_{side}backward", _with_options(one.formula))
-        for one, side in zip(
-            function.derivatives, _sides(len(function.derivatives)), strict=True
-        )
+        for one, side in zip(function.derivatives, _sides(len(function.derivatives)), strict=True)
     ]
 
     def rule(emitter: Emitter, site: Site) -> Linearized:

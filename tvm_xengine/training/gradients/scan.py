@@ -7,10 +7,12 @@ from math import prod
 from tvm import relax
 
 from tvm_xengine.kernels.te.indexing.scan import (
+    running_extreme,
     running_product,
     running_product_backward,
     running_sum,
 )
+from tvm_xengine.relax_ir.own_ops import RUNNING_EXTREME, options_of
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.shape import shaped
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
@@ -52,6 +54,15 @@ def _cumprod(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((shaped(emitter, product, site.shape, site.name),), pullback)
 
 
+def _running_extreme(emitter: Emitter, site: Site) -> Linearized:
+    axis, largest = (int(number) for number in options_of(site.source.call))
+    shape = site.shape
+    lines = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    data = shaped(emitter, site.operands[0], lines, f"{site.name}_data")
+    found = emitter.call(running_extreme, [data], f"{site.name}_lines", largest=bool(largest))
+    return Linearized((shaped(emitter, found, shape, site.name),), lambda _gradients: (None,))
+
+
 def _as_lines(emitter: Emitter, site: Site, value: relax.Expr, name: str) -> relax.Expr:
     """As (outer, length, inner), in the type of the result; no axis means all elements in a row."""
     if dtype_of(value) != str(site.source.results[0].ty.dtype):
@@ -73,4 +84,8 @@ def _in_place_of_data(emitter: Emitter, site: Site, gradient: relax.Expr) -> rel
     return emitter.bind(relax.op.astype(gradient, dtype_of(data)), f"{name}_cast")
 
 
-RULES: dict[str, Rule] = {"relax.cumsum": _cumsum, "relax.cumprod": _cumprod}
+RULES: dict[str, Rule] = {
+    "relax.cumsum": _cumsum,
+    "relax.cumprod": _cumprod,
+    RUNNING_EXTREME: _running_extreme,
+}

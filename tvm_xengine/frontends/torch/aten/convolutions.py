@@ -25,6 +25,10 @@ def conv(
     kernel = static_shape(weight.ty)[2:]
     rank = len(kernel)
     steps = per_axis(dilation, rank)
+    if len(static_shape(x.ty)) == rank + 1:
+        one = builder.emit(relax.op.expand_dims(x, 0))
+        y = conv(builder, one, weight, bias, stride, padding, dilation, groups)
+        return builder.emit(relax.op.squeeze(y, [0]))
     if padding == "same":
         whole = [step * (extent - 1) for step, extent in zip(steps, kernel, strict=True)]
         widths = [width // 2 for width in whole] + [width - width // 2 for width in whole]
@@ -56,7 +60,13 @@ def conv_transpose(
     dilation: Sequence[int],
 ) -> relax.Expr:
     """Transposed convolution of any rank."""
-    rank = len(static_shape(x.ty)) - 2
+    rank = len(static_shape(weight.ty)) - 2
+    if len(static_shape(x.ty)) == rank + 1:
+        one = builder.emit(relax.op.expand_dims(x, 0))
+        y = conv_transpose(
+            builder, one, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+        return builder.emit(relax.op.squeeze(y, [0]))
     operators = {
         1: relax.op.nn.conv1d_transpose,
         2: relax.op.nn.conv2d_transpose,
@@ -76,6 +86,26 @@ def conv_transpose(
     return _with_channel_bias(builder, y, bias)
 
 
+def convolution(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr,
+    bias: relax.Expr | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> relax.Expr:
+    """Either kind of convolution."""
+    if transposed:
+        return conv_transpose(
+            builder, x, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return conv(builder, x, weight, bias, stride, padding, dilation, groups)
+
+
 def _with_channel_bias(
     builder: relax.BlockBuilder, y: relax.Expr, bias: relax.Expr | None
 ) -> relax.Expr:
@@ -88,6 +118,7 @@ def _with_channel_bias(
 CONVERTERS: dict[str, Converter] = {
     **{f"conv{rank}d.{form}": conv for rank in (1, 2, 3) for form in ("default", "padding")},
     "conv_transpose1d.default": conv_transpose,
+    "convolution.default": convolution,
     "conv_transpose2d.input": conv_transpose,
     "conv_transpose3d.input": conv_transpose,
 }

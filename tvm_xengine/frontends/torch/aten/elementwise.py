@@ -2,95 +2,155 @@
 
 from __future__ import annotations
 
-from math import inf, log
+from collections.abc import Callable
+from functools import partial
 
-from tvm import ir, relax
+from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.relax_ir.own_ops import pointwise
+
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+"""Constants of Klambauer et al., Self-Normalizing Neural Networks (2017)."""
+
+
+def unary(
+    operator: Callable[[relax.Expr], relax.Expr], builder: relax.BlockBuilder, x: relax.Expr
+) -> relax.Expr:
+    """An operator of Relax."""
+    return builder.emit(operator(x))
+
+
+def own(name: str, builder: relax.BlockBuilder, x: relax.Expr, *options: float) -> relax.Expr:
+    """A pointwise operator of ours."""
+    return builder.emit(pointwise(name, x, *options))
+
+
+def of_floats(
+    operator: Callable[[relax.Expr], relax.Expr], builder: relax.BlockBuilder, x: relax.Expr
+) -> relax.Expr:
+    """An operator that leaves whole numbers as they are."""
+    return builder.emit(operator(x)) if "float" in str(x.ty.dtype) else x
+
+
+def rounded(builder: relax.BlockBuilder, x: relax.Expr, decimals: int = 0) -> relax.Expr:
+    """Rounded to decimals, halves to even; before the point where `decimals` is negative."""
+    if "float" not in str(x.ty.dtype):
+        return x
+    if decimals == 0:
+        return builder.emit(relax.op.round(x))
+    factor = scalar(10.0 ** abs(decimals), x)
+    there, back = relax.op.multiply, relax.op.divide
+    if decimals < 0:
+        there, back = back, there
+    return builder.emit(back(relax.op.round(there(x, factor)), factor))
+
+
+def finite(
+    test: Callable[[relax.Expr], relax.Expr], builder: relax.BlockBuilder, x: relax.Expr
+) -> relax.Expr:
+    """A test of infinity or NaN; whole numbers are finite."""
+    if "float" in str(x.ty.dtype):
+        return builder.emit(test(x))
+    answer = "bool"
+    return builder.emit(
+        (relax.op.ones_like if test is relax.op.isfinite else relax.op.zeros_like)(x, answer)
+    )
+
+
+def infinite_of_sign(sign: float, builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """Whether elements are infinity of one sign."""
+    if "float" not in str(x.ty.dtype):
+        return builder.emit(relax.op.zeros_like(x, "bool"))
+    return builder.emit(relax.op.equal(x, scalar(sign * float("inf"), x)))
+
+
+def signbit(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """Whether elements are below zero, minus zero included."""
+    if "float" not in str(x.ty.dtype):
+        return builder.emit(relax.op.less(x, scalar(0, x)))
+    sign = pointwise("copysign", relax.op.grad.no_grad(relax.op.ones_like(x)), x)
+    return builder.emit(relax.op.less(sign, scalar(0, x)))
 
 
 def elu(
     builder: relax.BlockBuilder, x: relax.Expr, alpha: float, scale: float, input_scale: float
 ) -> relax.Expr:
-    """scale * (max(x, 0) + alpha * (exp(min(x, 0)) - 1)), which never overflows."""
-    zero = scalar(0.0, x)
-    scaled = x if input_scale == 1 else relax.op.multiply(x, scalar(input_scale, x))
-    below = relax.op.subtract(relax.op.exp(relax.op.minimum(scaled, zero)), scalar(1.0, x))
-    y = relax.op.add(relax.op.nn.relu(x), relax.op.multiply(below, scalar(alpha, x)))
-    return builder.emit(y if scale == 1 else relax.op.multiply(y, scalar(scale, x)))
+    """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    return own("elu", builder, x, alpha, scale, input_scale)
 
 
 def celu(builder: relax.BlockBuilder, x: relax.Expr, alpha: float = 1.0) -> relax.Expr:
-    """max(x, 0) + alpha * (exp(min(x / alpha, 0)) - 1)."""
+    """x above zero, alpha * (exp(x / alpha) - 1) below."""
     return elu(builder, x, alpha, 1.0, 1 / alpha)
+
+
+def selu(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """The self-normalising elu."""
+    return elu(builder, x, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
 def hardtanh(
     builder: relax.BlockBuilder, x: relax.Expr, low: float = -1.0, high: float = 1.0
 ) -> relax.Expr:
-    """Clip to [low, high]."""
-    return builder.emit(relax.op.clip(x, float(low), float(high)))
+    """Clipped to [low, high]; without gradient at the bounds, unlike clamp."""
+    return own("hardtanh", builder, x, low, high)
 
 
 def relu6(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """Clip to [0, 6]."""
+    """Clipped to [0, 6]."""
     return hardtanh(builder, x, 0.0, 6.0)
 
 
-def hardsigmoid(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """clip(x + 3, 0, 6) / 6."""
-    shifted = relax.op.clip(relax.op.add(x, scalar(3.0, x)), 0.0, 6.0)
-    return builder.emit(relax.op.multiply(shifted, scalar(1 / 6, x)))
+def leaky_relu(builder: relax.BlockBuilder, x: relax.Expr, slope: float) -> relax.Expr:
+    """x above zero, slope * x below."""
+    return builder.emit(relax.op.nn.leakyrelu(x, slope))
 
 
-def hardswish(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """x * clip(x + 3, 0, 6) / 6."""
-    return builder.emit(relax.op.multiply(x, hardsigmoid(builder, x)))
+def gelu(builder: relax.BlockBuilder, x: relax.Expr, approximate: str) -> relax.Expr:
+    """x times the normal distribution's function of x, or an approximation by tanh."""
+    operator = relax.op.nn.gelu if approximate == "none" else relax.op.nn.gelu_tanh
+    return builder.emit(operator(x))
 
 
-def clamp(
+def prelu(builder: relax.BlockBuilder, x: relax.Expr, weight: relax.Expr) -> relax.Expr:
+    """x above zero, weight * x below; one weight, or one for each channel (axis 1)."""
+    rank, (count,) = len(x.ty.shape), weight.ty.shape or (1,)
+    column = (int(count), *(1,) * (rank - 2)) if rank >= 2 else ((int(count),) * min(rank, 1))
+    return builder.emit(pointwise("prelu", x, relax.op.reshape(weight, column)))
+
+
+def log_sigmoid(builder: relax.BlockBuilder, x: relax.Expr) -> list[relax.Expr]:
+    """(log of sigmoid, a buffer that nobody differentiable reads)."""
+    y = own("logsigmoid", builder, x)
+    return [y, y]
+
+
+def logit(builder: relax.BlockBuilder, x: relax.Expr, eps: float | None) -> relax.Expr:
+    """log(x / (1 - x)), x kept eps away from 0 and 1."""
+    return own("logit", builder, x, -1.0 if eps is None else eps)
+
+
+_LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+
+
+def nan_to_num(
     builder: relax.BlockBuilder,
     x: relax.Expr,
-    low: float | relax.Expr | None = None,
-    high: float | relax.Expr | None = None,
+    nan: float | None,
+    positive: float | None,
+    negative: float | None,
 ) -> relax.Expr:
-    """min(max(x, low), high), of integers as well, which have no infinity for a missing bound."""
-    if "float" in str(x.ty.dtype) and not any(isinstance(one, ir.Expr) for one in (low, high)):
-        lowest = -inf if low is None else float(low)
-        return builder.emit(relax.op.clip(x, lowest, inf if high is None else float(high)))
-    for bounded, limit in ((relax.op.maximum, low), (relax.op.minimum, high)):
-        if limit is not None:
-            x = builder.emit(bounded(x, limit if isinstance(limit, ir.Expr) else scalar(limit, x)))
-    return x
-
-
-def rsub(
-    builder: relax.BlockBuilder, x: relax.Expr, other: float | relax.Expr, alpha: float = 1
-) -> relax.Expr:
-    """other - alpha * x."""
-    scaled = x if alpha == 1 else relax.op.multiply(x, scalar(alpha, x))
-    whole = other if isinstance(other, ir.Expr) else scalar(other, x)
-    return builder.emit(relax.op.subtract(whole, scaled))
-
-
-def divide(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    other: float | relax.Expr,
-    rounding_mode: str | None,
-) -> relax.Expr:
-    """x / other, as it is, rounded down or towards zero."""
-    divisor = other if isinstance(other, ir.Expr) else scalar(other, x)
-    if rounding_mode == "floor":
-        return builder.emit(relax.op.floor_divide(x, divisor))
-    quotient = builder.emit(relax.op.divide(x, divisor))
-    return builder.emit(relax.op.trunc(quotient)) if rounding_mode == "trunc" else quotient
-
-
-def remainder_of_scalar(builder: relax.BlockBuilder, x: float, other: relax.Expr) -> relax.Expr:
-    """x - other * floor(x / other) of one number and every element."""
-    return builder.emit(relax.op.floor_mod(scalar(x, other), other))
+    """Numbers for NaN and the infinities: 0 and the greatest ones where none are given."""
+    dtype = str(x.ty.dtype)
+    if "float" not in dtype:
+        return x
+    most = _LARGEST.get(dtype, 3.3895313892515355e38)  # the last one is bfloat16's
+    high = most if positive is None else positive
+    low = -most if negative is None else negative
+    return own("nan_to_num", builder, x, 0.0 if nan is None else nan, high, low)
 
 
 def detach(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
@@ -98,50 +158,74 @@ def detach(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     return builder.emit(relax.op.grad.no_grad(x))
 
 
-def hypot(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
-    """sqrt(x^2 + y^2)."""
-    squares = relax.op.add(relax.op.multiply(x, x), relax.op.multiply(y, y))
-    return builder.emit(relax.op.sqrt(squares))
+def polygamma(builder: relax.BlockBuilder, order: int, x: relax.Expr) -> relax.Expr:
+    """A derivative of the logarithm of the gamma function."""
+    return own("polygamma", builder, x, order)
 
 
-def exp2(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """2^x."""
-    return builder.emit(relax.op.exp(relax.op.multiply(x, scalar(log(2), x))))
+def binary_cross_entropy(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    target: relax.Expr,
+    weight: relax.Expr | None,
+    reduction: int,
+) -> relax.Expr:
+    """-(t log x + (1 - t) log(1 - x)), the logarithms at least -100."""
+    losses = pointwise("binary_cross_entropy", x, target)
+    if weight is not None:
+        losses = relax.op.multiply(losses, weight)
+    reduced = {0: lambda one: one, 1: relax.op.mean, 2: relax.op.sum}[reduction]
+    return builder.emit(reduced(losses))
 
 
-def erfc(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-    """1 - erf(x)."""
-    return builder.emit(relax.op.subtract(scalar(1.0, x), builder.emit(relax.op.erf(x))))
-
-
-def logaddexp(builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr) -> relax.Expr:
-    """log(exp(x) + exp(y)), which never overflows."""
-    largest = builder.emit(relax.op.grad.no_grad(builder.emit(relax.op.maximum(x, y))))
-    parts = [
-        builder.emit(relax.op.exp(builder.emit(relax.op.subtract(one, largest)))) for one in (x, y)
-    ]
-    logarithm = builder.emit(relax.op.log(builder.emit(relax.op.add(*parts))))
-    return builder.emit(relax.op.add(largest, logarithm))
-
+_RELAX = {
+    **{name: getattr(relax.op, name) for name in ("abs", "acos", "acosh", "asin", "asinh", "atan")},
+    **{name: getattr(relax.op, name) for name in ("atanh", "cos", "cosh", "erf", "exp", "log")},
+    **{name: getattr(relax.op, name) for name in ("rsqrt", "sigmoid", "sign", "sin", "sinh")},
+    **{name: getattr(relax.op, name) for name in ("sqrt", "square", "tan", "tanh")},
+    "neg": relax.op.negative,
+    "relu": relax.op.nn.relu,
+    "silu": relax.op.nn.silu,
+}
+_OWN = (
+    *("digamma", "erfc", "erfinv", "exp2", "expm1", "hardsigmoid", "hardswish", "lgamma"),
+    *("log10", "log1p", "log2", "mish", "reciprocal", "sinc", "hardshrink", "softplus"),
+    *("softshrink", "threshold"),
+)
 
 CONVERTERS: dict[str, Converter] = {
+    **{f"{name}.default": partial(unary, operator) for name, operator in _RELAX.items()},
+    **{f"{name}.default": partial(own, name) for name in _OWN},
+    **{
+        f"{name}.default": partial(of_floats, getattr(relax.op, name))
+        for name in ("ceil", "floor", "trunc")
+    },
+    **{
+        f"{name}.default": partial(finite, getattr(relax.op, name))
+        for name in ("isfinite", "isinf", "isnan")
+    },
+    "binary_cross_entropy.default": binary_cross_entropy,
+    "bitwise_not.default": lambda builder, x: builder.emit(
+        (relax.op.logical_not if str(x.ty.dtype) == "bool" else relax.op.bitwise_not)(x)
+    ),
     "celu.default": celu,
-    "clamp.default": clamp,
-    "clamp.Tensor": clamp,
     "detach.default": detach,
-    "detach_.default": detach,
-    "div.Scalar_mode": divide,
-    "div.Tensor_mode": divide,
     "elu.default": elu,
-    "erfc.default": erfc,
-    "exp2.default": exp2,
-    "hardsigmoid.default": hardsigmoid,
-    "hardswish.default": hardswish,
+    "gelu.default": gelu,
     "hardtanh.default": hardtanh,
-    "hypot.default": hypot,
-    "logaddexp.default": logaddexp,
+    "isneginf.default": partial(infinite_of_sign, -1.0),
+    "isposinf.default": partial(infinite_of_sign, 1.0),
+    "leaky_relu.default": leaky_relu,
+    "log_sigmoid_forward.default": log_sigmoid,
+    "logit.default": logit,
+    "nan_to_num.default": nan_to_num,
+    "polygamma.default": polygamma,
+    "prelu.default": prelu,
+    "_prelu_kernel.default": lambda builder, x, weight: builder.emit(pointwise("prelu", x, weight)),
     "relu6.default": relu6,
-    "remainder.Scalar_Tensor": remainder_of_scalar,
-    "rsub.Scalar": rsub,
-    "rsub.Tensor": rsub,
+    "round.decimals": rounded,
+    "round.default": rounded,
+    "selu.default": selu,
+    "sgn.default": partial(unary, relax.op.sign),
+    "signbit.default": signbit,
 }

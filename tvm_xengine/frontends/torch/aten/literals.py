@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """TVM's name of an element type."""
+    name = str(dtype).removeprefix("torch.")
+    if name.startswith(("complex", "float8", "q", "bits")):
+        raise UnsupportedModelError(f"elements of the type {name} are not supported")
+    return name
 
 
 def scalar(value: float, like: relax.Expr) -> relax.Expr:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Converter
-from tvm_xengine.frontends.torch.aten.literals import filled
+from tvm_xengine.frontends.torch.aten.literals import filled, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -114,40 +113,88 @@ def group_norm(
     )
 
 
-def instance_norm(
+def batch_norm_of_statistics(
     builder: relax.BlockBuilder,
     x: relax.Expr,
     weight: relax.Expr | None,
     bias: relax.Expr | None,
-    mean: relax.Expr | None,
-    variance: relax.Expr | None,
-    use_input_stats: bool,
+    mean: relax.Expr,
+    var: relax.Expr,
+    momentum: float,
+    epsilon: float,
+) -> list[relax.Expr]:
+    """(y, mean, inverse deviation) of the running statistics; nobody reads the last two."""
+    return batch_norm(builder, x, weight, bias, mean, var, False, momentum, epsilon)[:3]
+
+
+def batch_norm_of_batch(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    _training: bool,
     _momentum: float,
     epsilon: float,
-    _cudnn: bool,
-) -> relax.Expr:
-    """Each channel of each image normalised by itself."""
-    if not use_input_stats or mean is not None or variance is not None:
-        raise UnsupportedModelError("instance norm with running statistics is not supported")
+) -> list[relax.Expr]:
+    """(y, mean, inverse deviation) of the batch; there are no running statistics."""
     shape = static_shape(x.ty)
-    return builder.emit(
-        relax.op.nn.instance_norm(
-            x,
-            filled(shape[1:2], 1, x) if weight is None else weight,
-            filled(shape[1:2], 0, x) if bias is None else bias,
-            1,
-            list(range(2, len(shape))),
-            epsilon,
-        )
-    )
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    mean = builder.emit(relax.op.mean(x, axes, keepdims=True))
+    var = builder.emit(relax.op.variance(x, axes, keepdims=True))
+    inverse = builder.emit(relax.op.rsqrt(relax.op.add(var, scalar(epsilon, x))))
+    y = builder.emit(relax.op.multiply(relax.op.subtract(x, mean), inverse))
+    column = (shape[1], *(1,) * (len(shape) - 2))
+    if weight is not None:
+        y = builder.emit(relax.op.multiply(y, relax.op.reshape(weight, column)))
+    if bias is not None:
+        y = builder.emit(relax.op.add(y, relax.op.reshape(bias, column)))
+    return [y, *(builder.emit(relax.op.reshape(one, (shape[1],))) for one in (mean, inverse))]
+
+
+def native_layer_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    normalized_shape: Sequence[int],
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    epsilon: float,
+) -> list[relax.Expr]:
+    """(y, mean, inverse deviation)."""
+    axes = list(range(-len(normalized_shape), 0))
+    y = layer_norm(builder, x, normalized_shape, weight, bias, epsilon, False)
+    mean = builder.emit(relax.op.mean(x, axes, keepdims=True))
+    var = relax.op.variance(x, axes, keepdims=True)
+    return [y, mean, builder.emit(relax.op.rsqrt(relax.op.add(var, scalar(epsilon, x))))]
+
+
+def native_group_norm(
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    weight: relax.Expr | None,
+    bias: relax.Expr | None,
+    batch: int,
+    _channels: int,
+    _places: int,
+    groups: int,
+    epsilon: float,
+) -> list[relax.Expr]:
+    """(y, mean, inverse deviation)."""
+    y = group_norm(builder, x, groups, weight, bias, epsilon, False)
+    rows = builder.emit(relax.op.reshape(x, (batch, groups, -1)))
+    mean = builder.emit(relax.op.mean(rows, [2]))
+    var = relax.op.variance(rows, [2])
+    return [y, mean, builder.emit(relax.op.rsqrt(relax.op.add(var, scalar(epsilon, x))))]
 
 
 CONVERTERS: dict[str, Converter] = {
     "_native_batch_norm_legit_functional.default": batch_norm,
+    "_native_batch_norm_legit.no_stats": batch_norm_of_batch,
+    "_native_batch_norm_legit_no_training.default": batch_norm_of_statistics,
     "dropout.default": dropout,
     "group_norm.default": group_norm,
-    "instance_norm.default": instance_norm,
     "layer_norm.default": layer_norm,
     "native_dropout.default": native_dropout,
+    "native_group_norm.default": native_group_norm,
+    "native_layer_norm.default": native_layer_norm,
     "rms_norm.default": rms_norm,
 }

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from math import prod
 
+import numpy as np
 from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.literals import per_axis, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
-MAX_POOL = {2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+MAX_POOL = {
+    1: relax.op.nn.max_pool1d,
+    2: relax.op.nn.max_pool2d,
+    3: relax.op.nn.max_pool3d,
+}
 """Maxima over windows, by the number of their axes."""
 
 
@@ -26,9 +30,9 @@ def avg_pool(
     padding: Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
-    divisor: int | None,
+    divisor: int | None = None,
 ) -> relax.Expr:
-    """Averages over windows of two or three axes, or their sums over `divisor`."""
+    """Averages over windows, or their sums over `divisor`."""
     shape = static_shape(x.ty)
     sizes, widths = per_axis(size, rank), per_axis(padding, rank)
     steps = per_axis(stride, rank) if len(stride) else sizes
@@ -42,7 +46,8 @@ def avg_pool(
         for before, after in zip(widths, behind, strict=True):
             around += [before, after]
         x, widths, ceil_mode = builder.emit(relax.op.nn.pad(x, around)), [0] * rank, False
-    pool = relax.op.nn.avg_pool2d if rank == 2 else relax.op.nn.avg_pool3d
+    pools = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
+    pool = pools[rank]
     y = pool(x, sizes, steps, widths, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
     if divisor is not None:
         y = relax.op.multiply(builder.emit(y), scalar(prod(sizes) / divisor, x))
@@ -70,54 +75,83 @@ def _padding_behind(
     return behind
 
 
+def adaptive_avg_pool(
+    rank: int, builder: relax.BlockBuilder, x: relax.Expr, output_size: Sequence[int]
+) -> relax.Expr:
+    """The averages of m windows over n elements, window k from floor(k n / m) to ceil((k + 1) n / m)."""
+    shape = static_shape(x.ty)
+    sizes = [int(m) for m in output_size]
+    pools = {
+        1: relax.op.nn.adaptive_avg_pool1d,
+        2: relax.op.nn.adaptive_avg_pool2d,
+        3: relax.op.nn.adaptive_avg_pool3d,
+    }
+    if len(shape) == rank + 1:
+        x = builder.emit(relax.op.expand_dims(x, 0))
+    y = builder.emit(pools[rank](x, sizes))
+    return builder.emit(relax.op.squeeze(y, [0])) if len(shape) == rank + 1 else y
+
+
 def adaptive_max_pool(
-    builder: relax.BlockBuilder, x: relax.Expr, output_size: Sequence[int]
+    rank: int, builder: relax.BlockBuilder, x: relax.Expr, output_size: Sequence[int]
 ) -> list[relax.Expr]:
-    """The maxima, without their places, of m windows over n elements.
+    """(the maxima of such windows, their flat places in the image).
 
-    Window k goes from floor(k * n / m) to ceil((k + 1) * n / m). Where all are equally long and
-    far apart, it is one pooling; else every axis is taken apart by itself.
+    The elements of every window are laid out along an axis, short windows with -inf behind them.
     """
-    rank = len(output_size)
-    space = static_shape(x.ty)[-rank:]
-    windows = [_adaptive_windows(n, int(m)) for n, m in zip(space, output_size, strict=True)]
-    sizes, steps = zip(*(_even(one) for one in windows), strict=True)
-    lead = static_shape(x.ty)[:-rank]
-    x = builder.emit(
-        relax.op.reshape(x, (1, prod(lead), *space) if len(lead) == 1 else (*lead, *space))
+    shape = static_shape(x.ty)
+    lead, space = shape[:-rank], shape[-rank:]
+    windows = [adaptive_windows(n, int(m)) for n, m in zip(space, output_size, strict=True)]
+    reach = [max(end - begin for begin, end in along) for along in windows]
+    places, inside = _window_places(space, windows, reach)
+    flat = builder.emit(relax.op.reshape(x, (*lead, prod(space))))
+    count = prod(int(m) for m in output_size)
+    read = builder.emit(
+        relax.op.take(flat, relax.const(places.reshape(-1), "int64"), axis=len(lead))
     )
-    if all(sizes):
-        x = builder.emit(MAX_POOL[rank](x, list(sizes), list(steps)))
-    else:
-        for axis, along in enumerate(windows):
-            parts = [_maximum(builder, x, rank, axis, begin, end) for begin, end in along]
-            x = builder.emit(relax.op.concat(parts, axis=2 + axis))
-    y = builder.emit(relax.op.reshape(x, (*lead, *(int(m) for m in output_size))))
-    return [y]
+    laid = builder.emit(relax.op.reshape(read, (*lead, count, prod(reach))))
+    if not inside.all():
+        hidden = relax.const(inside.reshape(count, prod(reach)), "bool")
+        laid = builder.emit(relax.op.where(hidden, laid, scalar(float("-inf"), x)))
+    which = builder.emit(relax.op.argmax(laid, len(lead) + 1, keepdims=True))
+    best = builder.emit(relax.op.gather_elements(laid, which, axis=len(lead) + 1))
+    number = np.arange(count).reshape(count, 1) * prod(reach)
+    place = relax.op.add(which, relax.const(number, "int64"))
+    at = relax.op.take(relax.const(places.reshape(-1), "int64"), builder.emit(place), axis=0)
+    wanted = (*lead, *(int(m) for m in output_size))
+    return [builder.emit(relax.op.reshape(one, wanted)) for one in (best, builder.emit(at))]
 
 
-def _adaptive_windows(extent: int, count: int) -> list[tuple[int, int]]:
+def _window_places(
+    space: Sequence[int], windows: Sequence[Sequence[tuple[int, int]]], reach: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Flat places of the elements of each window, and which of them belong to it."""
+    rank = len(space)
+    places = np.zeros((1,) * (2 * rank), "int64")
+    inside = np.ones((1,) * (2 * rank), bool)
+    for axis, along in enumerate(windows):
+        begins = np.array([begin for begin, _ in along]).reshape(-1, 1)
+        ends = np.array([end for _, end in along]).reshape(-1, 1)
+        at = begins + np.arange(reach[axis])
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = at.shape
+        inside = inside & (at < ends).reshape(shape)
+        clipped = np.minimum(at, space[axis] - 1).reshape(shape)
+        places = places + clipped * prod(space[axis + 1 :])
+    return places, inside
+
+
+def adaptive_windows(extent: int, count: int) -> list[tuple[int, int]]:
+    """Begins and ends of windows of about equal lengths."""
     return [(k * extent // count, -(-(k + 1) * extent // count)) for k in range(count)]
 
 
-def _even(windows: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Size and distance of windows that are all alike; zeros where they are not."""
-    sizes = {end - begin for begin, end in windows}
-    steps = {b[0] - a[0] for a, b in pairwise(windows)} or {1}
-    return (sizes.pop(), steps.pop()) if len(sizes) == len(steps) == 1 else (0, 0)
-
-
-def _maximum(
-    builder: relax.BlockBuilder, x: relax.Expr, rank: int, axis: int, begin: int, end: int
-) -> relax.Expr:
-    part = builder.emit(relax.op.strided_slice(x, [2 + axis], [begin], [end]))
-    size = [1] * rank
-    size[axis] = end - begin
-    return builder.emit(MAX_POOL[rank](part, size))
-
-
 CONVERTERS: dict[str, Converter] = {
-    "adaptive_max_pool2d.default": adaptive_max_pool,
-    "adaptive_max_pool3d.default": adaptive_max_pool,
-    **{f"avg_pool{rank}d.default": partial(avg_pool, rank) for rank in (2, 3)},
+    **{f"adaptive_max_pool{rank}d.default": partial(adaptive_max_pool, rank) for rank in (1, 2, 3)},
+    **{
+        f"{name}{rank}d.default": partial(adaptive_avg_pool, rank)
+        for rank in (1, 2, 3)
+        for name in ("adaptive_avg_pool", "_adaptive_avg_pool")
+    },
+    **{f"avg_pool{rank}d.default": partial(avg_pool, rank) for rank in (1, 2, 3)},
 }

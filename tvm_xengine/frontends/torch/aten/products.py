@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from functools import partial
+from math import inf, sqrt
 
 import numpy as np
+import torch
 from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Converter
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.creation import as_type
+from tvm_xengine.frontends.torch.aten.literals import dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.norms import dropout
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -27,7 +30,12 @@ def linear(
     return y if bias is None else builder.emit(relax.op.add(y, bias))
 
 
-def addmm(
+def _times(factor: float, x: relax.Expr) -> relax.Expr:
+    return x if factor == 1 else relax.op.multiply(x, scalar(factor, x))
+
+
+def product_and_sum(
+    contract: Converter,
     builder: relax.BlockBuilder,
     shift: relax.Expr,
     left: relax.Expr,
@@ -35,13 +43,34 @@ def addmm(
     beta: float,
     alpha: float,
 ) -> relax.Expr:
-    """beta * shift + alpha * left @ right, of matrices or stacks of them."""
-    y = builder.emit(relax.op.matmul(left, right))
-    if alpha != 1:
-        y = builder.emit(relax.op.multiply(y, scalar(alpha, y)))
-    if beta != 1:
-        shift = builder.emit(relax.op.multiply(shift, scalar(beta, y)))
-    return builder.emit(relax.op.add(y, shift))
+    """beta * shift + alpha * a product; what is not added at all may be NaN."""
+    y = _times(alpha, contract(builder, left, right))
+    if beta == 0:
+        return y if isinstance(y, relax.Var) else builder.emit(y)
+    return builder.emit(relax.op.add(_times(beta, shift), y))
+
+
+def outer(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """Every element times every other."""
+    return builder.emit(
+        relax.op.multiply(relax.op.expand_dims(left, -1), relax.op.expand_dims(right, 0))
+    )
+
+
+def matrix_vector(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """A matrix times a vector."""
+    column = relax.op.matmul(left, builder.emit(relax.op.expand_dims(right, 1)))
+    return builder.emit(relax.op.squeeze(builder.emit(column), [1]))
+
+
+def dot(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """The sum of products of elements."""
+    return builder.emit(relax.op.sum(relax.op.multiply(left, right)))
+
+
+def summed_products(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """The sum over a stack of matrix products."""
+    return builder.emit(relax.op.sum(relax.op.matmul(left, right), [0]))
 
 
 def attention(
@@ -70,24 +99,73 @@ def attention(
     factor = 1 / sqrt(width) if scale is None else scale
     scores = builder.emit(relax.op.multiply(scores, scalar(factor, query)))
     if is_causal:
-        visible = np.tri(rows, columns) > 0
-        hidden = np.where(visible, 0.0, -1e30).astype(str(query.ty.dtype))
-        mask_of_zeros = relax.const(hidden, str(query.ty.dtype))
-        scores = builder.emit(relax.op.add(scores, mask_of_zeros))
+        visible = relax.const(np.tri(rows, columns) > 0, "bool")
+        scores = builder.emit(relax.op.where(visible, scores, scalar(-inf, query)))
     if mask is not None and str(mask.ty.dtype) == "bool":
-        scores = builder.emit(relax.op.where(mask, scores, scalar(-1e30, query)))
+        scores = builder.emit(relax.op.where(mask, scores, scalar(-inf, query)))
     elif mask is not None:
         scores = builder.emit(relax.op.add(scores, mask))
-    shares = builder.emit(relax.op.nn.softmax(scores, axis=-1))
+    shares = (
+        safe_softmax(builder, scores, -1, None)
+        if mask is not None
+        else builder.emit(relax.op.nn.softmax(scores, axis=-1))
+    )
     return builder.emit(relax.op.matmul(dropout(builder, shares, rate, True), value))
 
 
+def safe_softmax(
+    builder: relax.BlockBuilder, x: relax.Expr, dim: int, dtype: torch.dtype | None
+) -> relax.Expr:
+    """Softmax with zeros where a whole row is -inf."""
+    if dtype is not None:
+        x = as_type(builder, x, dtype_name(dtype))
+    if not static_shape(x.ty):
+        return softmax(relax.op.nn.softmax, builder, x, dim)
+    most = relax.op.max(relax.op.grad.no_grad(x), [dim], keepdims=True)
+    hidden = builder.emit(relax.op.equal(most, scalar(-inf, x)))
+    plain = builder.emit(relax.op.where(hidden, scalar(0, x), x))
+    shares = relax.op.nn.softmax(plain, axis=dim)
+    return builder.emit(relax.op.where(hidden, scalar(0, x), builder.emit(shares)))
+
+
+def softmax(
+    operator: Converter,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    dim: int,
+    dtype: torch.dtype | bool | None = None,
+) -> relax.Expr:
+    """Shares along an axis, or their logarithms; a scalar is all there is."""
+    if isinstance(dtype, torch.dtype):
+        x = as_type(builder, x, dtype_name(dtype))
+    if not static_shape(x.ty):
+        row = builder.emit(relax.op.reshape(x, (1,)))
+        return builder.emit(relax.op.reshape(operator(row, axis=0), ()))
+    return builder.emit(operator(x, axis=dim))
+
+
 CONVERTERS: dict[str, Converter] = {
-    "addmm.default": addmm,
-    "baddbmm.default": addmm,
+    **{
+        f"{name}.{form}": partial(softmax, operator)
+        for base, operator in (
+            ("softmax", relax.op.nn.softmax),
+            ("log_softmax", relax.op.nn.log_softmax),
+        )
+        for name, form in ((base, "int"), (f"_{base}", "default"))
+    },
+    "_safe_softmax.default": safe_softmax,
+    "addbmm.default": partial(product_and_sum, summed_products),
+    "addmm.default": partial(product_and_sum, matmul),
+    "addmv.default": partial(product_and_sum, matrix_vector),
+    "addr.default": partial(product_and_sum, outer),
+    "baddbmm.default": partial(product_and_sum, matmul),
     "bmm.default": matmul,
+    "dot.default": dot,
     "linear.default": linear,
     "matmul.default": matmul,
     "mm.default": matmul,
+    "mv.default": matrix_vector,
+    "outer.default": outer,
     "scaled_dot_product_attention.default": attention,
+    "vdot.default": dot,
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tvm_xengine.frontends.torch.aten import (
     antialiased,
+    arithmetic,
     bags,
     convolutions,
+    creation,
     distances,
     elementwise,
     embeddings,
@@ -18,6 +20,7 @@ from tvm_xengine.frontends.torch.aten import (
     randomness,
     reductions,
     resizing,
+    shapes,
     unpooling,
     windows,
 )
@@ -25,8 +28,10 @@ from tvm_xengine.frontends.torch.aten.converter import Converter
 
 _GROUPS = (
     antialiased,
+    arithmetic,
     bags,
     convolutions,
+    creation,
     distances,
     elementwise,
     embeddings,
@@ -39,6 +44,7 @@ _GROUPS = (
     randomness,
     reductions,
     resizing,
+    shapes,
     unpooling,
     windows,
 )
@@ -46,13 +52,3 @@ _GROUPS = (
 CONVERTERS: dict[str, Converter] = {
     name: convert for group in _GROUPS for name, convert in group.CONVERTERS.items()
 }
-
-DECOMPOSED_BY_TORCH = frozenset(
-    {
-        "cross_entropy_loss.default",  # TVM's importer leaves out reduction and smoothing
-        "gru.input",
-        "lstm.input",
-        "rnn_relu.input",
-        "rnn_tanh.input",
-    }
-)

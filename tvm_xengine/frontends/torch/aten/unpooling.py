@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -16,13 +17,14 @@ from tvm_xengine.relax_ir.types import static_shape
 
 
 def max_pool(
-    builder: relax.BlockBuilder, x: relax.Expr, *window: Sequence[int] | bool
+    rank: int, builder: relax.BlockBuilder, x: relax.Expr, *window: Sequence[int] | bool
 ) -> relax.Expr:
     """The maxima alone."""
-    return max_pool_with_places(builder, x, *window)[0]  # type: ignore[arg-type]
+    return max_pool_with_places(rank, builder, x, *window)[0]  # type: ignore[arg-type]
 
 
 def max_pool_with_places(
+    rank: int,
     builder: relax.BlockBuilder,
     x: relax.Expr,
     size: Sequence[int],
@@ -32,7 +34,6 @@ def max_pool_with_places(
     ceil_mode: bool,
 ) -> list[relax.Expr]:
     """(maxima, their flat places in the image); who does not read the places does not pay for them."""
-    rank = len(size)
     shape = static_shape(x.ty)
     sizes, widths, spread = (per_axis(one, rank) for one in (size, padding, dilation))
     steps = per_axis(stride, rank) if len(stride) else sizes
@@ -62,7 +63,7 @@ def _places(
     for axis in range(rank):
         reach = (counts[axis] - 1) * steps[axis] + (sizes[axis] - 1) * spread[axis] + 1
         around += [widths[axis], max(0, reach - widths[axis] - space[axis])]
-    least = float(np.finfo(str(x.ty.dtype)).min)
+    least = float("-inf")
     padded = builder.emit(relax.op.nn.pad(x, around, "constant", least)) if any(around) else x
     axes = list(range(2, 2 + rank))
     offsets = [
@@ -103,9 +104,11 @@ def max_unpool(
 
 
 CONVERTERS: dict[str, Converter] = {
-    **{f"max_pool{rank}d.default": max_pool for rank in (2, 3)},
-    "max_pool2d_with_indices.default": max_pool_with_places,
-    "max_pool3d_with_indices.default": max_pool_with_places,
+    **{f"max_pool{rank}d.default": partial(max_pool, rank) for rank in (1, 2, 3)},
+    **{
+        f"max_pool{rank}d_with_indices.default": partial(max_pool_with_places, rank)
+        for rank in (1, 2, 3)
+    },
     "max_unpool2d.default": max_unpool,
     "max_unpool3d.default": max_unpool,
 }

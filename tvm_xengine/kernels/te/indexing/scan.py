@@ -10,6 +10,8 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te.pointwise.function import isnan
+
 
 def running_sum(data: te.Tensor, *, exclusive: bool, reverse: bool) -> tvm.tirx.PrimFunc:
     """y[n] = sum of x up to n (without n where `exclusive`), from the end where `reverse`."""
@@ -47,6 +49,38 @@ def _running(data: te.Tensor, start: int, exclusive: bool, reverse: bool) -> tvm
                     T.if_then_else(v_n >= 1, running[v_o, at(v_n - 1), v_i], T.cast(start, dtype)),
                     T.if_then_else(v_n >= lag, data[v_o, at(v_n - lag), v_i], T.cast(start, dtype)),
                 )
+
+    return func
+
+
+def running_extreme(data: te.Tensor, *, largest: bool) -> tvm.tirx.PrimFunc:
+    """Where the greatest (least) element up to n lies, the last one of equal ones; NaN is beyond all."""
+    outer, length, inner = (int(extent) for extent in data.shape)
+    dtype = data.dtype
+
+    def beyond(new: Expr, old: Expr) -> Expr:
+        return tvm.tirx.any(new >= old if largest else new <= old, isnan(new))
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        data: T.Buffer((outer, length, inner), dtype),
+        position: T.Buffer((outer, length, inner), "int64"),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for o, n, i in T.grid(outer, length, inner):
+            with T.sblock("scan"):
+                v_o, v_n, v_i = T.axis.remap("SRS", [o, n, i])
+                T.reads(data[v_o, 0:length, v_i], position[v_o, 0:length, v_i])
+                T.writes(position[v_o, v_n, v_i])
+                position[v_o, v_n, v_i] = T.cast(v_n, "int64")
+                if v_n >= 1:
+                    if T.Not(
+                        beyond(
+                            data[v_o, v_n, v_i],
+                            data[v_o, position[v_o, v_n - 1, v_i], v_i],
+                        )
+                    ):
+                        position[v_o, v_n, v_i] = position[v_o, v_n - 1, v_i]
 
     return func
 

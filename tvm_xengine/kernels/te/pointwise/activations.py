@@ -88,11 +88,7 @@ ACTIVATIONS: dict[str, Pointwise] = {
     ),
     "hardsigmoid": Pointwise(
         lambda a: lesser(greater(a + 3.0, zero(a)), zero(a) + 6.0) / 6.0,
-        (
-            Derivative(
-                "ga", lambda g, a: select(both(a > -3.0, a < 3.0), g * (1 / 6), zero(g))
-            ),
-        ),
+        (Derivative("ga", lambda g, a: select(both(a > -3.0, a < 3.0), g * (1 / 6), zero(g))),),
     ),
     "hardswish": Pointwise(
         lambda a: a * lesser(greater(a + 3.0, zero(a)), zero(a) + 6.0) / 6.0,
@@ -129,9 +125,7 @@ ACTIVATIONS: dict[str, Pointwise] = {
     ),
     "softplus": Pointwise(_softplus, (Derivative("ga", _softplus_slope),)),
     "softshrink": Pointwise(_softshrink, (Derivative("ga", _outside),)),
-    "softsign": Pointwise(
-        lambda a: a / (1.0 + te.abs(a)), (Derivative("ga", _softsign_slope),)
-    ),
+    "softsign": Pointwise(lambda a: a / (1.0 + te.abs(a)), (Derivative("ga", _softsign_slope),)),
     "threshold": Pointwise(
         lambda a, bound, value: select(a <= bound, value, a),
         (Derivative("ga", lambda g, a, bound, value: select(a <= bound, zero(g), g)),),

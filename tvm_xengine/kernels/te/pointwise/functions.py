@@ -184,18 +184,12 @@ FUNCTIONS: dict[str, Pointwise] = {
     ),
     "clamp": Pointwise(
         lambda a, low, high: lesser(greater(a, const(low, a)), const(high, a)),
-        (
-            Derivative(
-                "ga", lambda g, a, low, high: select(both(a >= low, a <= high), g, zero(g))
-            ),
-        ),
+        (Derivative("ga", lambda g, a, low, high: select(both(a >= low, a <= high), g, zero(g))),),
     ),
     "clamp_to": Pointwise(
         _clamp,
         (
-            Derivative(
-                "gabc", lambda g, a, b, c: select(both(a >= b, a <= c), g, zero(g))
-            ),
+            Derivative("gabc", lambda g, a, b, c: select(both(a >= b, a <= c), g, zero(g))),
             Derivative("gabc", lambda g, a, b, c: select(both(b < c, a < b), g, zero(g))),
             Derivative("gabc", lambda g, a, b, c: select(either(a > c, c < b), g, zero(g))),
         ),
@@ -289,15 +283,11 @@ FUNCTIONS: dict[str, Pointwise] = {
         (
             Derivative(
                 "ga",
-                lambda g, a, *_: select(
-                    either(isnan(a), te.abs(a) == float("inf")), zero(g), g
-                ),
+                lambda g, a, *_: select(either(isnan(a), te.abs(a) == float("inf")), zero(g), g),
             ),
         ),
     ),
-    "reciprocal": Pointwise(
-        lambda a: 1.0 / a, (Derivative("gy", lambda g, y: -g * (y * y)),)
-    ),
+    "reciprocal": Pointwise(lambda a: 1.0 / a, (Derivative("gy", lambda g, y: -g * (y * y)),)),
     "root": Pointwise(
         lambda a, p: te.power(a, const(1 / p, a)),
         (
@@ -325,9 +315,7 @@ FUNCTIONS: dict[str, Pointwise] = {
         (Derivative("ga", _sinc_slope),),
     ),
     "xlogy": Pointwise(
-        lambda a, b: select(
-            isnan(b), b, select(a == zero(a), zero(a), a * te.log(b))
-        ),
+        lambda a, b: select(isnan(b), b, select(a == zero(a), zero(a), a * te.log(b))),
         (
             Derivative("gab", _xlogy_slope),
             Derivative("gab", lambda g, a, b: g * a / b),
@@ -338,9 +326,7 @@ FUNCTIONS: dict[str, Pointwise] = {
         (
             Derivative(
                 "gab",
-                lambda g, a, b: select(
-                    both(a == zero(a), b <= -1.0), zero(g), g * log1p(b)
-                ),
+                lambda g, a, b: select(both(a == zero(a), b <= -1.0), zero(g), g * log1p(b)),
             ),
             Derivative("gab", lambda g, a, b: g * a / (b + 1.0)),
         ),
