@@ -118,6 +118,8 @@ def _reference(name: str, sample: Sample) -> Reference | Outcome:
         second = _run_eagerly(sample, SEED + 1)
     except Exception as error:
         return Status.NOT_EXPORTABLE, " ".join(f"PyTorch: {error}".split())[:300]
+    if not first.outputs:
+        return Status.NOT_EXPORTABLE, "the operator returns no tensor"
     is_random = name in UNDEFINED or any(
         not np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
         for a, b in zip(first.outputs, second.outputs, strict=True)
@@ -154,13 +156,14 @@ def _run_eagerly(sample: Sample, seed: int) -> Reference:
                 key: None if one is None else _array(one)
                 for key, one in zip(wanted, made, strict=True)
             }
-    sample.load_state_dict(state)
-    return Reference(
+    reference = Reference(
         tuple(_array(one) for one in outputs),
         {k: _array(one) for k, one in above.items()},
         gradients,
         False,
     )
+    sample.load_state_dict(state)
+    return reference
 
 
 def _array(value: torch.Tensor) -> Array:

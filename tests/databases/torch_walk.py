@@ -38,6 +38,11 @@ def _samples(database: str, operator: str) -> list[object]:
     return list(make(operator))
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def _be_quiet() -> None:
     logging.disable(logging.ERROR)
     warnings.simplefilter("ignore")
@@ -84,8 +89,8 @@ def main() -> int:
         counts.update(one.status.value for one in made)
         for one in made:
             if one.status in (Status.DIFFERENT, Status.CRASHED):
-                print(f"{one.operator} {one.sample}: {one.status.value}: {one.reason}", flush=True)
-        print(" ".join(f"{key} {n}" for key, n in sorted(counts.items())), file=sys.stderr)
+                _say(f"{one.operator} {one.sample}: {one.status.value}: {one.reason}")
+        sys.stderr.write(" ".join(f"{key} {n}" for key, n in sorted(counts.items())) + "\n")
 
     _be_quiet()
     work = _work(

@@ -65,7 +65,15 @@ def import_exported_program(
     """
     _check_shapes(name, program)
     importer = _Importer(prefix)
-    program = _decomposed(program, importer)
+    try:
+        program = _decomposed(program, importer)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:  # of PyTorch's own decompositions
+        raise UnsupportedModelError(
+            f"{name}: PyTorch cannot decompose the program: {_first_line(error)}"
+        ) from None
+    _check_shapes(name, program)
     convert_operands(program.graph)
     try:
         mod, values = importer.translate(program)
@@ -112,6 +120,21 @@ def _check_shapes(name: str, program: ExportedProgram) -> None:
         raise UnsupportedModelError(
             f"{name}: the inputs {dynamic} have dynamic shapes; export without dynamic_shapes"
         )
+    strange = [
+        f"{_op_name(node)} (in {_layer(node)})"
+        for node in program.graph.nodes
+        for value in _tensors(node.meta.get("val"))
+        if value.is_complex() or value.layout is not torch.strided
+    ]
+    if strange:
+        raise UnsupportedModelError(
+            f"{name}: complex and sparse tensors are not supported: {', '.join(strange)}"
+        )
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    values = value if isinstance(value, list | tuple) else [value]
+    return [one for one in values if isinstance(one, torch.Tensor)]
 
 
 def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgram:
@@ -295,7 +318,14 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _folded(self, node: fx.Node) -> relax.Expr | None:
         """The value of a node that depends on constants only, else None."""
-        if not isinstance(node.meta.get("val"), torch.Tensor) or _is_random(node):
+        expected = node.meta.get("val")
+        if not isinstance(expected, torch.Tensor):
+            return None
+        if expected.numel() == 0:
+            # TVM cannot store a constant without elements.
+            dtype = self._convert_data_type(expected.dtype)
+            return self.block_builder.emit(relax.op.zeros(list(expected.shape), dtype))
+        if _is_random(node):
             return None
         if not all(self._is_known(read) for read in node.all_input_nodes):
             return None

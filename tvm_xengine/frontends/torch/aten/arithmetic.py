@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from tvm import ir, relax
 
@@ -12,7 +13,7 @@ from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
-Operand = relax.Expr | float
+Operand: TypeAlias = "relax.Expr | float"
 Operator = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
 _OF_BOOLEANS: dict[Operator, Operator] = {
@@ -165,7 +166,7 @@ def clamp(
             return builder.emit(pointwise("clamp_to", x, pair(x, low)[1], pair(x, high)[1]))
         if low is not None:
             return own("clamp_min", builder, x, low)
-        return own("clamp_max", builder, x, high)  # type: ignore[arg-type]
+        return own("clamp_max", builder, x, high)
     for operator, bound in ((relax.op.maximum, low), (relax.op.minimum, high)):
         if bound is not None:
             x = binary(operator, builder, x, bound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.literals import dtype_name
 from tvm_xengine.relax_ir.types import static_shape
 
-Number = float | bool | relax.Expr
+Number: TypeAlias = "float | bool | relax.Expr"
 
 
 def full(

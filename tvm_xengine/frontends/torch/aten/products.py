@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from math import inf, sqrt
+from math import inf, prod, sqrt
 
 import numpy as np
 import torch
@@ -17,7 +17,10 @@ from tvm_xengine.relax_ir.types import static_shape
 
 
 def matmul(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Matrix product in the type of its factors."""
+    """Matrix product in the type of its factors; sums of no products are zero."""
+    if prod(static_shape(left.ty)) == 0 or prod(static_shape(right.ty)) == 0:
+        a, b = (np.zeros(static_shape(one.ty), str(left.ty.dtype)) for one in (left, right))
+        return relax.const(a @ b, str(left.ty.dtype))
     return builder.emit(relax.op.matmul(left, right))
 
 
@@ -26,7 +29,7 @@ def linear(
 ) -> relax.Expr:
     """x w^T + b."""
     transposed = builder.emit(relax.op.permute_dims(weight))
-    y = builder.emit(relax.op.matmul(x, transposed))
+    y = matmul(builder, x, transposed)
     return y if bias is None else builder.emit(relax.op.add(y, bias))
 
 
@@ -59,8 +62,8 @@ def outer(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> r
 
 def matrix_vector(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """A matrix times a vector."""
-    column = relax.op.matmul(left, builder.emit(relax.op.expand_dims(right, 1)))
-    return builder.emit(relax.op.squeeze(builder.emit(column), [1]))
+    column = matmul(builder, left, builder.emit(relax.op.expand_dims(right, 1)))
+    return builder.emit(relax.op.squeeze(column, [1]))
 
 
 def dot(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
@@ -70,7 +73,7 @@ def dot(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> rel
 
 def summed_products(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """The sum over a stack of matrix products."""
-    return builder.emit(relax.op.sum(relax.op.matmul(left, right), [0]))
+    return builder.emit(relax.op.sum(matmul(builder, left, right), [0]))
 
 
 def attention(

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 
 import torch
-from tvm import relax
+from tvm import ir, relax
 
 from tvm_xengine.frontends.torch.aten.arithmetic import truth
 from tvm_xengine.frontends.torch.aten.converter import Converter
@@ -32,6 +32,8 @@ def reduced(
     reduction: Reduction, builder: relax.BlockBuilder, x: relax.Expr, dim: Dims, keepdim: bool
 ) -> relax.Expr:
     """A reduction of Relax; of a scalar it is the scalar."""
+    if not isinstance(x, relax.Var | ir.GenericConst):
+        x = builder.emit(x)
     if not static_shape(x.ty):
         return x
     return builder.emit(reduction(x, axes_of(x, dim), keepdims=keepdim))

@@ -73,7 +73,7 @@ def running_extreme(data: te.Tensor, *, largest: bool) -> tvm.tirx.PrimFunc:
                 T.reads(data[v_o, 0:length, v_i], position[v_o, 0:length, v_i])
                 T.writes(position[v_o, v_n, v_i])
                 position[v_o, v_n, v_i] = T.cast(v_n, "int64")
-                if v_n >= 1:
+                if v_n >= 1:  # noqa: SIM102 (T.And would read before the first element)
                     if T.Not(
                         beyond(
                             data[v_o, v_n, v_i],

@@ -37,12 +37,18 @@ def log1p(a: Expr) -> Expr:
     return select(u == 1.0, a, select(plain, te.log(u), corrected))
 
 
+def remainder_to_zero(a: Expr, b: Expr) -> Expr:
+    """C's fmod, which is exact; LLVM calls it by its name."""
+    dtype = str(a.ty.dtype)
+    return tvm.tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", a, b)
+
+
 def _floor_remainder(a: Expr, b: Expr) -> Expr:
     if "float" not in str(a.ty.dtype):
         safe = select(b == zero(b), const(1, b), b)
         return select(b == zero(b), zero(a), tvm.tirx.floormod(a, safe))
-    rest = tvm.tirx.fmod(a, b)
-    wrong = both(tvm.tirx.NE(rest, zero(rest)), tvm.tirx.NE(b < zero(b), rest < zero(rest)))
+    rest = remainder_to_zero(a, b)
+    wrong = either(both(rest > zero(rest), b < zero(b)), both(rest < zero(rest), b > zero(b)))
     return select(wrong, rest + b, rest)
 
 
@@ -51,9 +57,9 @@ def _floor_divide(a: Expr, b: Expr) -> Expr:
     if "float" not in str(a.ty.dtype):
         safe = select(b == zero(b), const(1, b), b)
         return select(b == zero(b), zero(a), tvm.tirx.floordiv(a, safe))
-    rest = tvm.tirx.fmod(a, b)
+    rest = remainder_to_zero(a, b)
     quotient = (a - rest) / b
-    wrong = both(tvm.tirx.NE(rest, zero(rest)), tvm.tirx.NE(b < zero(b), rest < zero(rest)))
+    wrong = either(both(rest > zero(rest), b < zero(b)), both(rest < zero(rest), b > zero(b)))
     quotient = select(wrong, quotient - 1.0, quotient)
     below = te.floor(quotient)
     below = select(quotient - below > 0.5, below + 1.0, below)
@@ -72,7 +78,7 @@ def _fmod(a: Expr, b: Expr) -> Expr:
     if "float" not in str(a.ty.dtype):
         safe = select(b == zero(b), const(1, b), b)
         return select(b == zero(b), zero(a), tvm.tirx.truncmod(a, safe))
-    return tvm.tirx.fmod(a, b)
+    return remainder_to_zero(a, b)
 
 
 def _power_base(g: Expr, a: Expr, b: Expr) -> Expr:
