@@ -96,7 +96,7 @@ def main() -> int:
     work = _work(
         verdicts, options.database or DATABASES, options.only, options.again, options.every
     )
-    walk(list(work), judge_samples, jobs=options.jobs, on_verdicts=on_verdicts)
+    walk(work, judge_samples, jobs=options.jobs, on_verdicts=on_verdicts)
     if options.table is not None:
         from tests.databases.table import write_table
 

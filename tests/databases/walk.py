@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -78,13 +79,17 @@ def walk(
     on_verdicts: Callable[[list[Verdict]], None],
 ) -> None:
     """Judge every chunk; of one that takes its process along, each sample by itself."""
-    waiting = deque(work)
+    coming, waiting = iter(work), deque[Chunk]()
     pool = [_Worker(judge) for _ in range(jobs)]
     try:
-        while waiting or any(worker.chunk is not None for worker in pool):
+        while True:
             for worker in pool:
+                if not waiting:
+                    waiting.extend(islice(coming, 1))
                 if worker.chunk is None and waiting:
                     worker.start(waiting.popleft())
+            if all(worker.chunk is None for worker in pool):
+                return
             wait([worker.connection for worker in pool if worker.chunk is not None], timeout=1.0)
             for worker in pool:
                 if worker.chunk is None:
