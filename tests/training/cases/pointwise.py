@@ -71,6 +71,12 @@ def _logit(x: torch.Tensor, eps: float) -> torch.Tensor:
     return torch.logit(x, eps if eps >= 0 else None)
 
 
+def _hardsigmoid(x: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own has one sixth in float32 in its derivative."""
+    inside = (x > -3) & (x < 3)
+    return torch.where(inside, x / 6 + 0.5, (x >= 3).double())
+
+
 def _elu(x: torch.Tensor, alpha: float, scale: float, input_scale: float) -> torch.Tensor:
     return torch.ops.aten.elu(x, alpha, scale, input_scale)
 
@@ -103,7 +109,7 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "fmin": _two("fmin", torch.fmin),
     "fmod": _two("fmod", torch.fmod, 0.3, 3),
     "hardshrink": [_unary("hardshrink", F.hardshrink, 1.5)],
-    "hardsigmoid": [_unary("hardsigmoid", F.hardsigmoid)],
+    "hardsigmoid": [_unary("hardsigmoid", _hardsigmoid)],
     "hardswish": [_unary("hardswish", F.hardswish)],
     "hardtanh": [_unary("hardtanh", F.hardtanh, -1.0, 2.0)],
     "hypot": _two("hypot", torch.hypot, 0.3, 3),
