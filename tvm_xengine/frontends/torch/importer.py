@@ -316,9 +316,11 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
         return converted
 
-    def _folded(self, node: fx.Node) -> relax.Expr | None:
+    def _folded(self, node: fx.Node) -> relax.Expr | list[relax.Expr] | None:
         """The value of a node that depends on constants only, else None."""
         expected = node.meta.get("val")
+        if isinstance(expected, tuple | list) and node.all_input_nodes:
+            return self._folded_tuple(node)
         if not isinstance(expected, torch.Tensor):
             return None
         if expected.numel() == 0:
@@ -329,11 +331,25 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return None
         if not all(self._is_known(read) for read in node.all_input_nodes):
             return None
-        arguments, named = fx.map_arg((node.args, node.kwargs), self._known_value)
-        value = node.target(*arguments, **named)
+        value = self._computed(node)
         self._known[node] = value
-        array = value.contiguous().numpy()
-        return relax.const(array, str(array.dtype))
+        return _constant(value)
+
+    def _folded_tuple(self, node: fx.Node) -> list[relax.Expr] | None:
+        """The same for a node that returns several tensors, such as the variance of no elements."""
+        if _is_random(node) or not all(self._is_known(read) for read in node.all_input_nodes):
+            return None
+        if node.target is operator.getitem:
+            return None
+        values = self._computed(node)
+        if not all(isinstance(one, torch.Tensor) and one.numel() for one in values):
+            return None
+        return [_constant(one) for one in values]
+
+    def _computed(self, node: fx.Node) -> torch.Tensor:
+        """What PyTorch computes from values that are known."""
+        arguments, named = fx.map_arg((node.args, node.kwargs), self._known_value)
+        return node.target(*arguments, **named)
 
     def _is_known(self, node: fx.Node) -> bool:
         """Whether a tensor's values are known; a tensor without elements has none to know."""
@@ -345,6 +361,11 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return self._known[node]
         value = node.meta["val"]
         return torch.empty(value.shape, dtype=value.dtype)
+
+
+def _constant(value: torch.Tensor) -> relax.Expr:
+    array = value.contiguous().numpy()
+    return relax.const(array, str(array.dtype))
 
 
 _ASSERTIONS = (

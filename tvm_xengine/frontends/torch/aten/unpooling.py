@@ -17,14 +17,28 @@ from tvm_xengine.relax_ir.types import static_shape
 
 
 def max_pool(
-    rank: int, builder: relax.BlockBuilder, x: relax.Expr, *window: Sequence[int] | bool
+    rank: int,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    size: Sequence[int],
+    *window: Sequence[int] | bool,
 ) -> relax.Expr:
     """The maxima alone."""
-    return max_pool_with_places(rank, builder, x, *window)[0]  # type: ignore[arg-type]
+    return of_rank(rank, builder, x, size, *window)[0]
+
+
+def of_rank(
+    rank: int,
+    builder: relax.BlockBuilder,
+    x: relax.Expr,
+    size: Sequence[int],
+    *window: Sequence[int] | bool,
+) -> list[relax.Expr]:
+    """Maxima and places in windows of a number of axes; one length holds for all of them."""
+    return max_pool_with_places(builder, x, per_axis(size, rank), *window)  # type: ignore[arg-type]
 
 
 def max_pool_with_places(
-    rank: int,
     builder: relax.BlockBuilder,
     x: relax.Expr,
     size: Sequence[int],
@@ -34,6 +48,7 @@ def max_pool_with_places(
     ceil_mode: bool,
 ) -> list[relax.Expr]:
     """(maxima, their flat places in the image); who does not read the places does not pay for them."""
+    rank = len(size)
     shape = static_shape(x.ty)
     sizes, widths, spread = (per_axis(one, rank) for one in (size, padding, dilation))
     steps = per_axis(stride, rank) if len(stride) else sizes
@@ -105,10 +120,7 @@ def max_unpool(
 
 CONVERTERS: dict[str, Converter] = {
     **{f"max_pool{rank}d.default": partial(max_pool, rank) for rank in (1, 2, 3)},
-    **{
-        f"max_pool{rank}d_with_indices.default": partial(max_pool_with_places, rank)
-        for rank in (1, 2, 3)
-    },
+    **{f"max_pool{rank}d_with_indices.default": partial(of_rank, rank) for rank in (1, 2, 3)},
     "max_unpool2d.default": max_unpool,
     "max_unpool3d.default": max_unpool,
 }
