@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -22,21 +22,25 @@ _DRAWN = frozenset(
 )
 
 
-def fold_constants(model: onnx.ModelProto) -> None:
+def fold_constants(model: onnx.ModelProto, kept: Collection[str]) -> None:
     """Replace the nodes whose values follow from shapes and constants by Constant nodes.
 
     Branches that are always taken replace their If.
 
     Exporters write how the shape of a reshape, the widths of a padding or the bounds of a slice
-    are computed from the shape of a tensor. Parameters are not constants: what is computed from
-    them stays, so that they can be trained.
+    are computed from the shape of a tensor.
+
+    Parameters
+    ----------
+    kept
+        Initialisers that training changes: what is computed from them stays.
     """
-    constants = _constants(model.graph)
+    constants = _constants(model.graph, kept)
     while True:
         before = len(constants), len(model.graph.node)
         shapes = known_shapes(model)
         if write_out_loops(model, constants, shapes):
-            constants |= _constants(model.graph)
+            constants |= _constants(model.graph, kept)
         nodes = [
             made
             for outer in model.graph.node
@@ -45,18 +49,18 @@ def fold_constants(model: onnx.ModelProto) -> None:
         ]
         del model.graph.node[:]
         model.graph.node.extend(nodes)
-        constants |= _constants(model.graph)
+        constants |= _constants(model.graph, kept)
         if (len(constants), len(model.graph.node)) == before:
             return
 
 
-def _constants(graph: onnx.GraphProto) -> dict[str, Array]:
-    """What is no parameter: constants, integers and scalars."""
-    known = {}
-    for tensor in graph.initializer:
-        value = numpy_helper.to_array(tensor)
-        if value.dtype.kind != "f" or not value.ndim:
-            known[tensor.name] = value
+def _constants(graph: onnx.GraphProto, kept: Collection[str]) -> dict[str, Array]:
+    """What training leaves as it is."""
+    known = {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if tensor.name not in kept
+    }
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
@@ -71,7 +75,6 @@ def _taken(
         return [node]
     wanted = "then_branch" if constants[node.input[0]].reshape(-1)[0] else "else_branch"
     (branch,) = (a.g for a in node.attribute if a.name == wanted)
-    graph.initializer.extend(branch.initializer)
     ends = zip(branch.output, node.output, strict=True)
     renamed = [helper.make_node("Identity", [end.name], [name]) for end, name in ends]
     return [*branch.node, *renamed]

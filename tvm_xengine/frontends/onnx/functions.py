@@ -16,8 +16,15 @@ _OTHER_IN_TVM = frozenset({("", "Attention"), ("ai.onnx", "Attention")})
 """Operators for which TVM's importer has another one of the same name: Microsoft's attention."""
 
 
+def write_out_own_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without functions of its own."""
+    if not model.functions:
+        return model
+    return inliner.inline_local_functions(model, convert_version=True)
+
+
 def write_out_functions(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
-    """The model without functions of its own and without operators that are not in `kept`.
+    """The model without operators that are not in `kept`.
 
     Operators stay that ONNX does not define by others, and those whose definition needs types
     that cannot be inferred.
@@ -27,8 +34,6 @@ def write_out_functions(model: onnx.ModelProto, kept: Collection[str]) -> onnx.M
     kept
         Names of the operators that have a converter.
     """
-    if model.functions:
-        model = inliner.inline_local_functions(model, convert_version=True)
     while True:
         types = _types(model)
         written = [

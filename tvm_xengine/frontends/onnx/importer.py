@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import warnings
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -21,7 +24,12 @@ from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames
 from tvm_xengine.frontends.onnx.constants import fold_constants
 from tvm_xengine.frontends.onnx.converters import CONVERTERS
 from tvm_xengine.frontends.onnx.external_data import load_external_data
-from tvm_xengine.frontends.onnx.functions import opset_of, write_out_functions
+from tvm_xengine.frontends.onnx.functions import (
+    opset_of,
+    write_out_functions,
+    write_out_own_functions,
+)
+from tvm_xengine.frontends.onnx.intent import state_roles
 from tvm_xengine.frontends.onnx.node import OnnxNode
 from tvm_xengine.frontends.onnx.refusals import (
     VALUES_DECIDE_SHAPE,
@@ -33,12 +41,16 @@ from tvm_xengine.frontends.onnx.refusals import (
 )
 from tvm_xengine.frontends.onnx.rewrites import (
     bind_batch,
+    lift_weights,
     materialise_filled_weights,
     set_norm_modes,
     write_constants_as_tensors,
     write_padding,
 )
-from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.frontends.onnx.separate import hoist_initialisers
+from tvm_xengine.frontends.roles import Use
+
+logger = logging.getLogger(__name__)
 
 
 def load_model_file(path: Path) -> onnx.ModelProto:
@@ -63,64 +75,81 @@ def import_model(
     name: str,
     model: onnx.ModelProto,
     *,
-    batch_size: int | None,
-    train_norms: bool,
-    initialise_seed: int | None,
+    batch_size: int | None = None,
+    train_norms: bool = True,
+    initialise_seed: int | None = None,
 ) -> ForwardModel:
     """The forward model of an ONNX model, which is not changed.
+
+    The parameters are those of `tvm_xengine.frontends.onnx.read.from_onnx`.
 
     Raises
     ------
     UnsupportedModelError
         Names the node, its operator and why it cannot be imported.
     """
+    prepared = onnx.ModelProto()
+    prepared.CopyFrom(model)
     try:
         try:
-            prepared = _prepared(name, model, batch_size, train_norms=train_norms)
+            prepared = _plain(name, prepared, batch_size)
+            roles, notes = state_roles(prepared.graph)
+            state = {role.name for role in roles if role.use is not Use.CONSTANT}
+            prepared = _convertible(prepared, state, train_norms=train_norms)
         except UnsupportedModelError:
             raise
         except Exception as error:  # onnx trusts a file to be what it says
             raise UnsupportedModelError(
                 f"the graph contradicts itself: {_first_line(error)}"
             ) from error
-        mod, values = _imported(prepared)
+        names = _rename(prepared.graph)
+        values = {t.name: numpy_helper.to_array(t) for t in prepared.graph.initializer}
+        mod = _imported(prepared, {names[one] for one in state if one in names})
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
-    trainable = {one for one, value in values.items() if _is_parameter(value)}
-    model_with_values = assemble(name, mod, values, trainable)
-    if initialise_seed is None:
-        return model_with_values
-    return initialised(model_with_values, initialise_seed)
+    origins = [replace(one, variable=names[one.name]) for one in roles if one.name in names]
+    parameters = {role.variable for role in origins if role.is_parameter}
+    for note in notes:
+        logger.warning("%s: %s", name, note)
+    made = assemble(name, mod, values, parameters, origins=origins, notes=notes)
+    return made if initialise_seed is None else initialised(made, initialise_seed)
 
 
-def _prepared(
-    name: str, model: onnx.ModelProto, batch_size: int | None, *, train_norms: bool
+def _plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> onnx.ModelProto:
+    """A model of fixed shapes, one graph and operators of ONNX, whose weights are initialisers."""
+    require_tensors(model)
+    bind_batch(name, model, batch_size)
+    model = write_out_own_functions(model)
+    hoist_initialisers(model.graph)
+    write_constants_as_tensors(model.graph)
+    materialise_filled_weights(model.graph)
+    lift_weights(model.graph)
+    return model
+
+
+def _convertible(
+    model: onnx.ModelProto, state: Collection[str], *, train_norms: bool
 ) -> onnx.ModelProto:
-    """A copy of a model in the form that the converters know."""
-    prepared = onnx.ModelProto()
-    prepared.CopyFrom(model)
-    require_tensors(prepared)
-    bind_batch(name, prepared, batch_size)
+    """The model in operators that have a converter, constants folded."""
     known = _known_operators()
-    prepared = write_out_functions(prepared, known)
-    write_constants_as_tensors(prepared.graph)
-    materialise_filled_weights(prepared.graph)
-    fold_constants(prepared)
-    require_known_operators(prepared, known)
-    require_known_types(prepared)
-    write_padding(prepared)
-    set_norm_modes(prepared.graph, train=train_norms)
-    return prepared
+    model = write_out_functions(model, known)
+    write_constants_as_tensors(model.graph)
+    fold_constants(model, state)
+    require_known_operators(model, known)
+    require_known_types(model)
+    write_padding(model)
+    set_norm_modes(model.graph, train=train_norms)
+    return model
 
 
-def _imported(model: onnx.ModelProto) -> tuple[tvm.IRModule, dict[str, Array]]:
-    """The Relax module and the values of the initialisers."""
-    values = _values(model.graph)
+def _imported(model: onnx.ModelProto, state: Collection[str]) -> tvm.IRModule:
+    """The Relax module; initialisers that are not in `state` are constants to converters."""
     importer = _Importer(
         {
             info.name: [dim.dim_value for dim in info.type.tensor_type.shape.dim]
             for info in model.graph.input
-        }
+        },
+        state,
     )
     complaints = io.StringIO()
     try:
@@ -132,11 +161,11 @@ def _imported(model: onnx.ModelProto) -> tuple[tvm.IRModule, dict[str, Array]]:
             f"{importer.place} cannot be imported: {_first_line(error)}"
         ) from error
     require_fixed_shapes(mod["main"])
-    return mod, values
+    return mod
 
 
-def _values(graph: onnx.GraphProto) -> dict[str, Array]:
-    """The initialisers by identifier; they are renamed in the graph."""
+def _rename(graph: onnx.GraphProto) -> dict[str, str]:
+    """Rename inputs and initialisers to identifiers; returns the new names by the old ones."""
     names = UniqueNames()
     renamed = {
         tensor.name: names.fresh(identifier(tensor.name))
@@ -150,17 +179,18 @@ def _values(graph: onnx.GraphProto) -> dict[str, Array]:
             node.input[position] = renamed.get(read, read)
     for output in graph.output:
         output.name = renamed.get(output.name, output.name)
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    return renamed
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer, with bindings named after the nodes of the graph."""
 
-    def __init__(self, shapes: dict[str, list[int]]) -> None:
+    def __init__(self, shapes: dict[str, list[int]], state: Collection[str]) -> None:
         # The shapes are given because TVM's importer reads an extent of 0 as one that is open.
         super().__init__(shapes, {}, keep_params_in_input=True, sanitize=False)
         self.bb = NamingBlockBuilder()
         self.place = "the graph"
+        self._state = state
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: `require_known_operators` has looked, which knows our converters, too."""
@@ -194,7 +224,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             return None
         known = [
             self._nodes,
-            {k: v for k, v in self._params.items() if not _is_parameter(v[1].numpy())},
+            {k: v for k, v in self._params.items() if k not in self._state},
         ]
         read = [None if one is None else get_constant(one, known) for one in inputs]
         custom = attrs["tvm_custom"]
@@ -208,10 +238,6 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         if isinstance(value, relax.Call | relax.TupleGetItem):
             return self.bb.emit(value)
         return value
-
-
-def _is_parameter(value: Array) -> bool:
-    return value.dtype.kind == "f" and value.ndim > 0
 
 
 def _known_operators() -> frozenset[str]:

@@ -72,12 +72,6 @@ class _Writer:
         """The nodes of one iteration, and the names of its results."""
         names = dict(zip((one.name for one in self.body.input), given, strict=True))
         prefix = f"{self.name}/{k}/"
-        for tensor in self.body.initializer:
-            names[tensor.name] = prefix + tensor.name
-            copied = onnx.TensorProto()
-            copied.CopyFrom(tensor)
-            copied.name = names[tensor.name]
-            self._graph.initializer.append(copied)
         nodes = list(_renamed(self.body.node, names, prefix))
         return nodes, [names[one.name] for one in self.body.output]
 
@@ -147,7 +141,7 @@ def _goes_on(body: onnx.GraphProto, condition: str, constants: Mapping[str, Arra
     if condition and condition not in constants:
         return False
     makers = {made: node for node in body.node for made in node.output}
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in body.initializer}
+    values: dict[str, Array] = {}
     name = body.output[0].name
     while name in makers and makers[name].op_type == "Identity":
         name = makers[name].input[0]

@@ -20,7 +20,9 @@ def from_onnx(
 ) -> ForwardModel:
     """The forward model in an ONNX file.
 
-    Floating-point initialisers with at least one axis are parameters.
+    What operators do with the tensors of the file decides which are trained
+    (`tvm_xengine.frontends.onnx.roles.decide_roles`); the model's ``roles`` tell what and why,
+    its ``notes`` what the file cannot tell, and ``with_trained`` changes it.
 
     Parameters
     ----------

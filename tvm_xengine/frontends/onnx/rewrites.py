@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.functions import all_nodes
 from tvm_xengine.frontends.onnx.shapes import inferred, known_shapes
+from tvm_xengine.frontends.onnx.uses import InputUse, use_of
 
 
 def write_constants_as_tensors(graph: onnx.GraphProto) -> None:
@@ -39,6 +40,27 @@ def write_constants_as_tensors(graph: onnx.GraphProto) -> None:
                 )
         del node.attribute[:]
         node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(array)))
+
+
+def lift_weights(graph: onnx.GraphProto) -> None:
+    """Make initialisers of the Constant nodes that a layer reads as its weights."""
+    weights = {
+        name
+        for node in all_nodes(graph)
+        for position, name in enumerate(node.input)
+        if use_of(node, position) in (InputUse.WEIGHT, InputUse.STATISTIC)
+    }
+    kept = []
+    for node in graph.node:
+        if node.op_type != "Constant" or node.output[0] not in weights:
+            kept.append(node)
+            continue
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(node.attribute[0].t)
+        tensor.name = node.output[0]
+        graph.initializer.append(tensor)
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def materialise_filled_weights(graph: onnx.GraphProto) -> None:
