@@ -1,0 +1,168 @@
+"""Canaries: each fails once TVM no longer needs what `WORKAROUNDS` names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import requires
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from packaging.requirements import Requirement
+from tvm import ir, relax, te, tirx
+
+from tests.commands.test_start_up import run as run_program
+from tests.kernels.kernels import NATIVE, run_kernel
+from tvm_xengine.kernels.lower import pipeline
+from tvm_xengine.kernels.lower.workarounds import WORKAROUNDS
+
+DELETE = "TVM no longer needs the workaround: delete it, its entry in WORKAROUNDS and this test"
+
+
+def nothing() -> tvm.transform.Pass:
+    """A pass that changes nothing, in the place of a workaround."""
+    return tvm.transform.module_pass(lambda mod, _: mod, opt_level=0)
+
+
+def test_every_workaround_has_a_canary_and_a_place() -> None:
+    names = [each.name for each in WORKAROUNDS]
+    assert len(set(names)) == len(names)
+    canaries = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert canaries == {*names, "every_workaround_has_a_canary_and_a_place"}
+    root = Path(__file__).parents[3]
+    for place in (place for each in WORKAROUNDS for place in each.places):
+        assert (root / place).exists() or find_spec(place) is not None, place
+
+
+def test_flatten_buffer_concludes_wrongly_from_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "HideConditions", nothing)
+    rows, size = 9, 3
+    gradient = te.placeholder((2, 4, 3, 8), "float32", name="gradient")
+
+    def spread(n: tirx.Var, c: tirx.Var, i: tirx.Var, j: tirx.Var) -> ir.Expr:
+        is_inside = tirx.all(i >= -1, i < rows - 1)
+        value = gradient[n, c, (i + 1) // size, j] / 9.0
+        return tirx.if_then_else(is_inside, value, tirx.const(0, "float32"))
+
+    func = te.create_prim_func([gradient, te.compute((2, 4, rows, 8), spread, name="y")])
+    dy = np.random.default_rng(0).uniform(-1, 1, (2, 4, 3, 8)).astype("float32")
+    expected = np.zeros((2, 4, rows, 8), "float32")
+    for i in range(rows - 1):
+        expected[:, :, i] = dy[:, :, (i + 1) // size] / np.float32(9.0)
+    (y,) = run_kernel(func, NATIVE, dy)
+    assert not np.allclose(y, expected, rtol=1e-6), DELETE
+
+
+COMPILES_A_CHAIN = """
+    import numpy as np
+    from tvm import te
+    from tests.kernels.kernels import NATIVE, run_kernel
+    from tests.kernels.lower.test_workarounds import nothing
+    from tvm_xengine.kernels.lower import pipeline
+    from tvm_xengine.kernels.store.compile_limit import ends_after
+
+    def element(i):
+        value = x[i]
+        for _ in range(DEPTH):
+            value = te.tanh(value)
+        return value
+
+    pipeline.StoreNestedLets = nothing
+    x = te.placeholder((64,), "float32", name="x")
+    with ends_after(20.0):
+        func = te.create_prim_func([x, te.compute((64,), element, name="y")])
+        run_kernel(func, NATIVE, np.zeros(64, "float32"))
+"""
+
+
+def test_nested_lets_compile_for_ever() -> None:
+    """Two functions take some 0.1 s of processor time, six more than 20 s."""
+
+    def ends_by(depth: int) -> int:
+        program = textwrap.dedent(COMPILES_A_CHAIN).replace("DEPTH", str(depth))
+        return subprocess.run([sys.executable, "-c", program], check=False, timeout=300).returncode
+
+    assert ends_by(2) == 0
+    assert ends_by(6) == -signal.SIGPROF, DELETE
+
+
+def test_a_let_of_a_variable_is_bound_twice() -> None:
+    x = tirx.decl_buffer((8,), "int32", name="x")
+    shared, word, i = (tirx.Var(name, "int32") for name in ("shared", "word", "i"))
+    chosen = tirx.Let(word, shared, word * word - word) < 7
+    value = tirx.Select(chosen, tirx.const(0, "int32"), x[i])
+    bind = tirx.Bind(shared, (i * 64 + 3).astype("uint32").astype("int32"))
+    body = tirx.SeqStmt([bind, tirx.BufferStore(x, value, [i])])
+    func = tirx.PrimFunc([x], tirx.For(i, 0, 8, tirx.ForKind.SERIAL, body))
+    mod = tvm.IRModule({"main": func.with_attr("target", tvm.target.Target({"kind": "llvm"}))})
+    try:
+        tirx.transform.LowerIntrin()(mod)
+    except tvm.error.InternalError as error:
+        assert "conflicts with previous binding" in str(error)
+    else:
+        pytest.fail(DELETE)
+
+
+def test_assertions_take_the_condition_first() -> None:
+    condition = tirx.Var("x", "int32") < 3
+    kind, message = ir.StringImm("RuntimeError"), [ir.StringImm("message")]
+    assert tirx.AssertStmt(condition, kind, message).condition.same_as(condition), DELETE
+
+
+def test_unsigned_products_do_not_wrap_around() -> None:
+    x = te.placeholder((8,), "uint32", name="x")
+    factor = tirx.const(0x85EBCA6B, "uint32")
+    func = te.create_prim_func([x, te.compute((8,), lambda i: x[i] * factor, name="y")])
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    code = tvm.compile(mod, tvm.target.Target({"kind": "llvm"})).mod.inspect_source("ll")
+    assert "mul nuw" in code, DELETE
+
+
+def test_fuse_tir_drops_functions_without_callers() -> None:
+    square = relax.TensorType((4,), "float32")
+    builder, x = relax.BlockBuilder(), relax.Var("x", square)
+    with builder.function("fused", [x], attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            made = builder.emit_te(lambda t: te.compute(t.shape, lambda i: t[i] + 1.0), x)
+            made = builder.emit_output(made)
+        builder.emit_func_output(made)
+    fused = tvm.transform.Sequential([relax.transform.FuseTIR()])(builder.get())
+    assert "fused" not in {symbol.name_hint for symbol in fused.get_global_vars()}, DELETE
+
+
+def test_errors_of_a_pass_lose_their_class() -> None:
+    class UnknownError(Exception):
+        pass
+
+    def fail(_mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        raise UnknownError
+
+    failing = tvm.transform.module_pass(fail, opt_level=0)
+    with pytest.raises(RuntimeError) as raised:
+        tvm.transform.Sequential([failing])(tvm.IRModule({}))
+    assert not isinstance(raised.value, UnknownError), DELETE
+
+
+def test_tvm_accepts_an_ffi_that_it_crashes_with() -> None:
+    wanted = [Requirement(line) for line in requires("apache-tvm") or ()]
+    (ffi,) = [each for each in wanted if each.name == "apache-tvm-ffi"]
+    assert ffi.specifier.contains("0.1.15"), DELETE
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux's scheduler")
+def test_thread_pools_read_only_the_environment() -> None:
+    program = """
+        import os, tvm
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        cores = len(os.sched_getaffinity(0))
+        threads = int(tvm.get_global_func("runtime.NumThreads")())
+        print(cores, threads, len(os.sched_getaffinity(0)))
+    """
+    cores, threads, left = map(int, run_program(program).split())
+    assert cores == 1 or threads < cores or left < cores, DELETE

@@ -1,0 +1,85 @@
+"""What this package does only because of how TVM 0.27 behaves, in one table.
+
+Each entry has a canary in ``tests/kernels/lower/test_workarounds.py`` that fails once TVM behaves
+otherwise; the code named here can be deleted then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Workaround:
+    """One behaviour of TVM and the code that lives with it.
+
+    Attributes
+    ----------
+    name
+        Name of the canary, without ``test_``.
+    symptom
+        What goes wrong without the code.
+    places
+        Modules, and files beside the package, that hold the code.
+    threads
+        Related threads upstream; empty where a search found none.
+    """
+
+    name: str
+    symptom: str
+    places: tuple[str, ...]
+    threads: tuple[str, ...] = ()
+
+
+WORKAROUNDS = (
+    Workaround(
+        "flatten_buffer_concludes_wrongly_from_conditions",
+        "FlattenBuffer simplifies a flat index under a condition on a remainder to a wrong one",
+        ("tvm_xengine.kernels.lower.hide_conditions",),
+    ),
+    Workaround(
+        "nested_lets_compile_for_ever",
+        "the LLVM code generator substitutes the values of nested lets: time and memory are"
+        " exponential in their depth",
+        ("tvm_xengine.kernels.lower.store_nested_lets",),
+        ("https://github.com/apache/tvm/pull/9117", "https://github.com/apache/tvm/pull/17278"),
+    ),
+    Workaround(
+        "a_let_of_a_variable_is_bound_twice",
+        "LowerIntrin refuses a let of a variable that stands in a condition",
+        ("tvm_xengine.kernels.lower.inline_trivial_lets",),
+    ),
+    Workaround(
+        "assertions_take_the_condition_first",
+        "the Python signature of AssertStmt names its first two parameters the wrong way round",
+        ("tvm_xengine.kernels.onednn.call_primitives",),
+    ),
+    Workaround(
+        "unsigned_products_do_not_wrap_around",
+        "LLVM is told that unsigned products do not wrap around, and comparisons of them are decided"
+        " too early",
+        ("tvm_xengine.kernels.te.randomness",),
+    ),
+    Workaround(
+        "fuse_tir_drops_functions_without_callers",
+        "FuseTIR drops a fused function that no other function calls",
+        ("tvm_xengine.kernels.library.rest",),
+    ),
+    Workaround(
+        "errors_of_a_pass_lose_their_class",
+        "an exception that a Python pass raises arrives as a RuntimeError unless its class is"
+        " registered",
+        ("tvm_xengine.passes",),
+    ),
+    Workaround(
+        "tvm_accepts_an_ffi_that_it_crashes_with",
+        "apache-tvm 0.27 allows apache-tvm-ffi 0.1.15, with which saving TIR as JSON ends the process",
+        ("pyproject.toml",),
+    ),
+    Workaround(
+        "thread_pools_read_only_the_environment",
+        "a pool starts with half of the cores and binds its threads, unless variables of the"
+        " environment say otherwise",
+        ("tvm_xengine.kernels.threads", "tvm_xengine.kernels.thread_pool"),
+    ),
+)
