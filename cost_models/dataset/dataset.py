@@ -6,7 +6,6 @@ A dataset is a folder of two append-only files: ``kernels.jsonl`` with what kern
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +24,8 @@ from tvm_xengine.cost_models.measure.measurements import (
 )
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.append_only import AppendOnlyFile
+from tvm_xengine.files.read_text import parse_json
+from tvm_xengine.files.typed import typed
 
 _logger = logging.getLogger(__name__)
 
@@ -298,7 +299,7 @@ def _families(records: Sequence[KernelRecord]) -> tuple[tuple[str, ...], ...]:
 
 def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:
     if "feature_names" in row:
-        return FeatureNames(tuple(row["feature_names"]), row["feature_set"])
+        return typed(FeatureNames, row)
     if row.get("schema") in _WITHOUT_MACHINE:
         raise InvalidDatasetError(
             "expected a dataset whose kernels say on which machine they were measured, found one of an"
@@ -306,9 +307,7 @@ def _parse(row: Mapping[str, Any]) -> KernelRecord | FeatureNames:
         )
     if row.get("schema") != SCHEMA:
         raise ValueError(f"expected schema {SCHEMA}, found {row.get('schema')}")
-    fields = dict(row)
-    fields["families"] = tuple(fields["families"])
-    fields["features"] = tuple(map(float, fields["features"]))
-    if not isinstance(json.loads(fields["target"]), dict):
-        raise ValueError(f"expected a target as JSON, found {fields['target']!r}")
-    return KernelRecord(**fields)
+    record = typed(KernelRecord, row)
+    if not isinstance(parse_json(record.target), dict):
+        raise ValueError(f"expected a target as JSON, found {record.target!r}")
+    return record

@@ -18,6 +18,7 @@ import numpy as np
 
 from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
 from tvm_xengine.files.append_only import AppendOnlyFile, OldRowError
+from tvm_xengine.files.typed import typed
 
 _logger = logging.getLogger(__name__)
 
@@ -251,11 +252,7 @@ def _parse(row: dict[str, Any]) -> MeasurementRow:
     if row.get("schema") in _OLD_SCHEMAS:
         raise OldRowError
     if "failed" in row:
-        return MeasurementFailure(**row)
+        return typed(MeasurementFailure, row)
     if "link" in row:
-        row["samples"] = tuple((int(size), float(us)) for size, us in row["samples"])
-        return LinkMeasurement(**row)
-    row["rounds_us"] = tuple(tuple(map(float, batches)) for batches in row["rounds_us"])
-    for name in ("load_averages", "sentinels_us"):
-        row[name] = tuple(map(float, row.get(name, ())))
-    return Measurement(**row)
+        return typed(LinkMeasurement, row)
+    return typed(Measurement, row)

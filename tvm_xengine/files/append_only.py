@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tvm_xengine.files.read_text import parse_json
+
 _logger = logging.getLogger(__name__)
 
 _MOST_SAID = 3
@@ -51,7 +53,7 @@ class AppendOnlyFile:
                 yield parse(_object(line))
             except OldRowError:
                 old += 1
-            except (KeyError, ValueError, TypeError) as error:
+            except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
                 skipped += 1
                 if skipped <= _MOST_SAID:
                     reason = f"it has no field {error}" if isinstance(error, KeyError) else error
@@ -79,7 +81,7 @@ class AppendOnlyFile:
 
 
 def _object(line: str) -> dict[str, object]:
-    row = json.loads(line)
+    row = parse_json(line)
     if not isinstance(row, dict):
         raise ValueError(f"expected a JSON object, found {type(row).__name__}")
     return row

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tvm import s_tir, tirx
@@ -13,8 +14,11 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from tvm_xengine.files.append_only import AppendOnlyFile
+from tvm_xengine.files.typed import typed
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+
+_logger = logging.getLogger(__name__)
 
 _FILE = "schedules.jsonl"
 
@@ -122,12 +126,18 @@ def prepare_tuned(
     if found is None or not found.trace:
         return prepare_kernel(func, target, name)
     trace = found.trace
-    return prepare_kernel(
-        func,
-        target,
-        name,
-        schedule=lambda kernel, _: scheduled_by(trace, kernel),
-    )
+    try:
+        return prepare_kernel(
+            func,
+            target,
+            name,
+            schedule=lambda kernel, _: scheduled_by(trace, kernel),
+        )
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        # A trace that was damaged, or written by another version; TVM raises any of these.
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        _logger.warning("the tuned schedule of %s is not used: %s", name, reason)
+        return prepare_kernel(func, target, name)
 
 
 def _plain(number: tirx.IntImm | tirx.FloatImm) -> int | float:
@@ -136,16 +146,4 @@ def _plain(number: tirx.IntImm | tirx.FloatImm) -> int | float:
 
 
 def _parse(row: dict[str, object]) -> TunedSchedule:
-    unknown = row.keys() - {field.name for field in fields(TunedSchedule)}
-    if unknown:
-        raise ValueError(f"unknown fields {sorted(unknown)}")
-    return TunedSchedule(
-        kernel=str(row["kernel"]),
-        target=str(row["target"]),
-        kind=str(row["kind"]),
-        trace=str(row["trace"]),
-        rule_us=float(str(row["rule_us"])),
-        tuned_us=float(str(row["tuned_us"])),
-        trials=int(str(row["trials"])),
-        origin=str(row["origin"]),
-    )
+    return typed(TunedSchedule, row)

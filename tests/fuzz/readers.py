@@ -1,0 +1,254 @@
+"""Every kind of file that this project reads: a sample that is right, and what reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes
+    ----------
+    file
+        Its name.
+    write
+        Makes a sample.
+    read
+        What reads it.
+    """
+
+    file: str
+    write: Callable[[Path], object]
+    read: Callable[[Path], object]
+
+
+def _write_platform(path: Path) -> None:
+    from tvm_xengine.scheduling.platform import Device, Link, Platform
+    from tvm_xengine.scheduling.platform_file import write_platform
+
+    devices = (Device("cpu", "llvm", 1 << 30), Device("flash", None, 1 << 20, power_w=0.5))
+    links = (Link("cpu", "flash", latency_us=3.0, bandwidth_gb_s=2.0), Link("flash", "cpu"))
+    write_platform(Platform(devices, links), path)
+
+
+def _read_platform(path: Path) -> object:
+    from tvm_xengine.scheduling.platform_file import read_platform
+
+    return read_platform(path)
+
+
+def _write_problem(path: Path) -> None:
+    from tests.passes.small_step import small_problem, two_cpus
+    from tvm_xengine.scheduling.problem import write_problem
+
+    write_problem(small_problem(two_cpus()), path)
+
+
+def _read_problem(path: Path) -> object:
+    from tvm_xengine.scheduling.problem import read_problem
+    from tvm_xengine.solvers.result import Limits
+    from tvm_xengine.solvers.solve import solve
+
+    return solve(read_problem(path), "greedy", limits=Limits(1.0))
+
+
+def _write_schedule(path: Path) -> None:
+    from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer, write_schedule
+
+    steps = (Compute("h", "cpu"), Transfer("h", "cpu", "cpu_generic"), Free("h", "cpu"))
+    write_schedule(Schedule(steps * 5), path)
+
+
+def _read_schedule(path: Path) -> object:
+    from tvm_xengine.scheduling.schedule import read_schedule
+
+    return read_schedule(path)
+
+
+def _write_dataset(path: Path) -> None:
+    _dataset(path.parent / "made")
+    path.write_bytes((path.parent / "made" / "kernels.jsonl").read_bytes())
+
+
+def _dataset(folder: Path) -> object:
+    from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
+    from tvm_xengine.cost_models.features.table import FEATURE_SET
+    from tvm_xengine.cost_models.measure.measurements import Measurement
+
+    made = DatasetFolder(folder)
+    for k, source in (("a", "tir"), ("b", "onednn")):
+        record = KernelRecord(
+            *(k, "d", '{"kind":"llvm"}', f"name {k}", ("lenet", "mlp"), "float32[2]", FEATURE_SET),
+            *((1.5, 2.25), 10.0, 20.0, 30.0, 64, source),
+        )
+        made.add(record, ("one", "two"))
+        made.measurements.add(
+            Measurement(
+                *(k, "d", f"name {k}", 5.0, 4.0, 6.0, "thread", ((5.0, 5.5), (4.0,))),
+                *((0.5, 1.0), (100.0, 101.0)),
+            )
+        )
+    return made
+
+
+def _read_dataset(path: Path) -> object:
+    from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+
+    folder = path.parent / "read"
+    folder.mkdir(exist_ok=True)
+    (folder / "kernels.jsonl").write_bytes(path.read_bytes())
+    measured = path.parent / "made" / "measurements.jsonl"
+    if measured.exists():
+        (folder / "measurements.jsonl").write_bytes(measured.read_bytes())
+    return DatasetFolder(folder).load()
+
+
+def _write_measurements(path: Path) -> None:
+    _dataset(path.parent / "made")
+    path.write_bytes((path.parent / "made" / "measurements.jsonl").read_bytes())
+
+
+def _read_measurements(path: Path) -> object:
+    from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+
+    return MeasurementCache(path).kernels()
+
+
+def _write_parquet(path: Path) -> None:
+    from tvm_xengine.cost_models.dataset.parquet import export_parquet
+
+    export_parquet(_dataset(path.parent / "made"), path)  # type: ignore[arg-type]
+
+
+def _read_parquet(path: Path) -> object:
+    import shutil
+
+    from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+    from tvm_xengine.cost_models.dataset.parquet import import_parquet
+
+    shutil.rmtree(path.parent / "imported", ignore_errors=True)
+    return import_parquet(path, DatasetFolder(path.parent / "imported"))
+
+
+def _write_cost_model(path: Path) -> None:
+    from tests.cost_models.synthetic import synthetic
+    from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
+    from tvm_xengine.cost_models.models.model_file import ModelFile, write_model
+
+    predictor = BoostedTrees(members=2, trees=4, learning_rate=0.2, depth=3).fit(synthetic(60))
+    write_model(ModelFile(predictor, ("llvm x86_64",), card={"kernels": 60}), path)
+
+
+def _read_cost_model(path: Path) -> object:
+    from tests.cost_models.synthetic import synthetic
+    from tvm_xengine.cost_models.models.model_file import read_model
+
+    return read_model(path).predictor.predict(synthetic(5).table)
+
+
+def _write_onnx(path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.ones((4, 3), np.float32), "w")
+    shape = numpy_helper.from_array(np.array([2, 3]), "s")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Reshape", ["r", "s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+        [weight, shape],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+
+
+def _read_onnx(path: Path) -> object:
+    from tvm_xengine.frontends.onnx.read import from_onnx
+
+    return from_onnx(path)
+
+
+def _write_pt2(path: Path) -> None:
+    import torch
+    from torch import nn
+
+    module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5))
+    torch.export.save(torch.export.export(module, (torch.zeros(4, 6),)), path)
+
+
+def _read_pt2(path: Path) -> object:
+    from tvm_xengine.frontends.torch.read import from_torch_export
+
+    return from_torch_export(path)
+
+
+def _write_tuned(path: Path) -> None:
+    from tvm_xengine.kernels.store.tuned import TunedSchedule, TunedSchedules
+
+    made = TunedSchedules(path.parent)
+    for trials in (1, 2):
+        made.add(TunedSchedule(f"k{trials}", "llvm", "kernel", "[]", 2.0, 1.0, trials, "search"))
+
+
+def _read_tuned(path: Path) -> object:
+    from tvm.target import Target
+
+    from tvm_xengine.kernels.store.tuned import TunedSchedules
+
+    return TunedSchedules(path.parent).relatives("kernel", Target("llvm"))
+
+
+def _write_npz(path: Path) -> None:
+    np.savez(path, x=np.ones((10, 3, 2), np.float32), y=np.arange(10))
+
+
+def _read_npz(path: Path) -> object:
+    from tvm_xengine.data.npz import read_npz
+
+    return read_npz(path)
+
+
+def _write_checkpoint(path: Path) -> None:
+    from tvm_xengine.aot.package.checkpoint import write_checkpoint
+
+    write_checkpoint(path, _PLAN, {"w": np.ones((4, 2), np.float32)}, {"lr": 0.1})
+
+
+def _read_checkpoint(path: Path) -> object:
+    from tvm_xengine.aot.package.checkpoint import read_checkpoint
+
+    return read_checkpoint(path, _PLAN)
+
+
+_PLAN: Mapping[str, object] = json.loads(
+    """{"plan_hash": "0x1234", "settings": {"lr": 0.1}, "hyper": {"lr": 0.1},
+    "state": [{"name": "w", "dtype": "float32", "shape": [4, 2], "bytes": 32, "size_bytes": 32}]}"""
+)
+
+
+KINDS: Mapping[str, Kind] = {
+    "platform": Kind("board.toml", _write_platform, _read_platform),
+    "problem": Kind("problem.json", _write_problem, _read_problem),
+    "schedule": Kind("schedule.json", _write_schedule, _read_schedule),
+    "dataset": Kind("kernels.jsonl", _write_dataset, _read_dataset),
+    "measurements": Kind("measurements.jsonl", _write_measurements, _read_measurements),
+    "parquet": Kind("dataset.parquet", _write_parquet, _read_parquet),
+    "cost model": Kind("cpu.costmodel", _write_cost_model, _read_cost_model),
+    "onnx": Kind("model.onnx", _write_onnx, _read_onnx),
+    "pt2": Kind("model.pt2", _write_pt2, _read_pt2),
+    "tuned schedules": Kind("schedules.jsonl", _write_tuned, _read_tuned),
+    "npz": Kind("data.npz", _write_npz, _read_npz),
+    "checkpoint": Kind("state.ckpt", _write_checkpoint, _read_checkpoint),
+}
