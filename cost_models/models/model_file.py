@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +20,19 @@ from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.processors import processors_of
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.files.read_text import parse_json
 
 SCHEMA = 4
 _DOCUMENT = "model.json"
+
+_MOST_BYTES = 1 << 30
+"""A model of 5 members has 20 MB."""
+_MOST_MEMBERS = 1000
+"""Ensembles have about five."""
+
 _UNREADABLE = (
     *(OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError),
+    *(zlib.error, EOFError, NotImplementedError, OverflowError, MemoryError),
     xgboost.core.XGBoostError,
 )
 
@@ -55,6 +65,7 @@ class ModelFile:
 def write_model(model: ModelFile, path: Path) -> None:
     """Write a model file, whole or not at all."""
     predictor = model.predictor
+    members = [bytes(b.save_raw("ubj")) for b in (*predictor.wholes, *predictor.parts)]
     document = {
         "schema": SCHEMA,
         "feature_set": predictor.feature_set,
@@ -69,15 +80,16 @@ def write_model(model: ModelFile, path: Path) -> None:
         "architectures": model.architectures,
         "sources": model.sources,
         "xgboost": xgboost.__version__,
+        "sha256": [hashlib.sha256(member).hexdigest() for member in members],
         "card": model.card,
     }
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr(zipfile.ZipInfo(_DOCUMENT), json.dumps(document, indent=1))
-        for member, booster in enumerate((*predictor.wholes, *predictor.parts)):
-            entry = zipfile.ZipInfo(_member(member))
+        for number, member in enumerate(members):
+            entry = zipfile.ZipInfo(_member(number))
             entry.compress_type = zipfile.ZIP_DEFLATED
-            file.writestr(entry, bytes(booster.save_raw("ubj")))
+            file.writestr(entry, member)
     write_bytes_atomically(path, content.getvalue())
 
 
@@ -91,7 +103,11 @@ def read_model(path: Path) -> ModelFile:
     """
     try:
         with zipfile.ZipFile(path) as file:
-            document = json.loads(file.read(_DOCUMENT))
+            if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
+                raise ValueError(f"its members unpack to more than {_MOST_BYTES} bytes")
+            document = parse_json(file.read(_DOCUMENT).decode())
+            if not isinstance(document, dict):
+                raise ValueError(f"{_DOCUMENT} holds no object")
             found = (document["schema"], document["feature_set"])
             if found != (SCHEMA, FEATURE_SET):
                 raise InvalidDatasetError(
@@ -99,7 +115,13 @@ def read_model(path: Path) -> ModelFile:
                     f" schema {found[0]} on {found[1]}; train it again with this version"
                 )
             wholes, parts = int(document["wholes"]), int(document["parts"])
+            if not (0 <= wholes <= _MOST_MEMBERS and 0 <= parts <= _MOST_MEMBERS):
+                raise ValueError(f"{wholes} and {parts} members; expected at most {_MOST_MEMBERS}")
             raw = [file.read(_member(member)) for member in range(wholes + parts)]
+        digests = [hashlib.sha256(member).hexdigest() for member in raw]
+        # XGBoost crashes on members that were changed. Models without digests ship with this program.
+        if document.get("sha256", digests) != digests:
+            raise ValueError("a member is not the one that was written")
         boosters = tuple(map(_booster, raw))
         predictor = BoostedTreesPredictor(
             feature_set=document["feature_set"],
