@@ -91,12 +91,14 @@ def collect(
         except _NOT_BUILT as error:
             _logger.warning("%s is left out: %s", variant, str(error).partition("\n")[0])
             continue
-        wanted = []
+        wanted: list[DeviceKernel] = []
+        missing = options.kernels - measured
         for kernel in kernels:
             device = device_fingerprint(kernel.target)
             sources.add(kernel, device)
             record = add_kernel(folder, kernel, device, (variant.family,))
-            if record.flops <= options.most_flops:
+            is_known = folder.measurements.find(record.kernel, device) is not None
+            if record.flops <= options.most_flops and not is_known and len(wanted) < missing:
                 wanted.append(kernel)
         with TemporaryDirectory() as scratch:
             timer = IsolatedTimer(passing_libraries(Path(scratch)))

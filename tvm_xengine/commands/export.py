@@ -162,13 +162,13 @@ def _regions(wanted: ExportRequest, platform: Platform | None) -> tuple[Region, 
 def _trainable(model: ForwardModel, patterns: Sequence[str]) -> list[str] | None:
     if not patterns:
         return None
-    names = [name for name in model.parameters if any(fnmatchcase(name, p) for p in patterns)]
-    if not names:
-        raise UnsupportedModelError(
-            f"--train-only {' '.join(patterns)} matches none of the parameters"
-            f" {', '.join(model.parameters)}"
-        )
-    return names
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in model.parameters):
+            raise UnsupportedModelError(
+                f"--train-only {pattern} matches none of the parameters"
+                f" {', '.join(model.parameters)}"
+            )
+    return [name for name in model.parameters if any(fnmatchcase(name, p) for p in patterns)]
 
 
 def _print(report: ExportReport, console: Console) -> None:

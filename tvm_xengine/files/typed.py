@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -19,14 +19,19 @@ def typed(cls: type[T], row: object) -> T:
 
     Raises
     ------
+    KeyError
+        The name of a field that is missing.
     TypeError
-        If a field is unknown, missing or of another type.
+        If a field is unknown or of another type.
     ValueError
         If the class or an enumeration refuses a value.
     """
     if not isinstance(row, dict):
         raise TypeError(f"expected an object for a {cls.__name__}, got {_short(row)}")
-    hints = _hints(typing.cast(Any, cls))
+    hints = _hints(cast(Any, cls))
+    for each in fields(cast(Any, cls)):
+        if each.init and each.name not in row and _is_required(each):
+            raise KeyError(each.name)
     if unknown := [str(key) for key in row if key not in hints]:
         raise TypeError(f"a {cls.__name__} has no field {unknown[0]!r}; it has {', '.join(hints)}")
     try:
@@ -34,6 +39,10 @@ def typed(cls: type[T], row: object) -> T:
     except TypeError as error:
         raise TypeError(f"{cls.__name__} {_short(row.get('name', ''))}: {error}") from error
     return cls(**values)
+
+
+def _is_required(of: Field[Any]) -> bool:
+    return of.default is MISSING and of.default_factory is MISSING
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -140,7 +141,21 @@ def compile_program(
     command = [compiler, *options, *files, "-o", str(program), *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CompilationError(f"{compiler} refuses the program: {done.stderr.strip()}")
+        raise CompilationError(f"{compiler} refuses the program: {_reason(done.stderr)}")
+
+
+def _reason(errors: str) -> str:
+    """What a compiler or linker says, as one sentence."""
+    overflow = re.search(r"region [`'](\w+)'? overflowed by (\d+) bytes", errors)
+    if overflow is not None:
+        region, size_bytes = overflow.groups()
+        return (
+            f"it needs {size_bytes} bytes more {region} than the emulated board has; export it with a"
+            " smaller arena or a smaller model, or check it on another target"
+        )
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    said = [line for line in lines if "error" in line] or lines or ["it gave no reason"]
+    return said[0]
 
 
 def run_program(
