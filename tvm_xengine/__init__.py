@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tvm_xengine.api import build as build
     from tvm_xengine.api import compile as compile
+    from tvm_xengine.api import estimate as estimate
     from tvm_xengine.api import export_c as export_c
     from tvm_xengine.api import load_model as load_model
     from tvm_xengine.api import lower as lower
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from tvm_xengine.scheduling.platform import Device as Device
     from tvm_xengine.scheduling.platform import Link as Link
     from tvm_xengine.scheduling.platform import Platform as Platform
+    from tvm_xengine.session.estimate import Estimate as Estimate
+    from tvm_xengine.session.fit import CheckpointOptions as CheckpointOptions
+    from tvm_xengine.session.fit import FitProgress as FitProgress
+    from tvm_xengine.session.fit import FitResult as FitResult
+    from tvm_xengine.session.fit import evaluate as evaluate
+    from tvm_xengine.session.fit import fit as fit
     from tvm_xengine.session.losses import named_loss as named_loss
+    from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
+    from tvm_xengine.session.pipeline import with_step_signature as with_step_signature
     from tvm_xengine.session.stages import Lowered as Lowered
     from tvm_xengine.session.stages import StepPlan as StepPlan
     from tvm_xengine.session.stages import StepProblem as StepProblem
@@ -41,6 +50,7 @@ _PLACES = {
     "tvm_xengine.api": (
         "build",
         "compile",
+        "estimate",
         "export_c",
         "load_model",
         "lower",
@@ -52,7 +62,16 @@ _PLACES = {
     "tvm_xengine.errors": ("XEngineError",),
     "tvm_xengine.scheduling.default_platform": ("default_platform",),
     "tvm_xengine.scheduling.platform": ("Device", "Link", "Platform"),
+    "tvm_xengine.session.estimate": ("Estimate",),
+    "tvm_xengine.session.fit": (
+        "CheckpointOptions",
+        "FitProgress",
+        "FitResult",
+        "evaluate",
+        "fit",
+    ),
     "tvm_xengine.session.losses": ("named_loss",),
+    "tvm_xengine.session.pipeline": ("scheduling_pipeline", "with_step_signature"),
     "tvm_xengine.session.stages": ("Lowered", "StepPlan", "StepProblem", "Training"),
     "tvm_xengine.session.step": ("Step",),
     "tvm_xengine.training.losses": ("CrossEntropy",),
@@ -68,8 +87,12 @@ __all__ = [
     "Adagrad",
     "Adam",
     "AdamW",
+    "CheckpointOptions",
     "CrossEntropy",
     "Device",
+    "Estimate",
+    "FitProgress",
+    "FitResult",
     "Link",
     "Lion",
     "Lowered",
@@ -84,21 +107,44 @@ __all__ = [
     "build",
     "compile",
     "default_platform",
+    "estimate",
+    "evaluate",
     "export_c",
+    "fit",
     "load_model",
     "lower",
     "make_problem",
     "named_loss",
     "plan",
     "processor",
+    "scheduling_pipeline",
     "training_step",
+    "with_step_signature",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACE[name]), name)
+    value = getattr(importlib.import_module(_PLACE[name]), name)
+    _register_pipeline()
+    return value
+
+
+def _pipeline(**options: Any) -> Any:
+    from tvm_xengine.session.pipeline import scheduling_pipeline
+
+    return scheduling_pipeline(**options)
+
+
+def _register_pipeline() -> None:
+    """Make ``relax.get_pipeline("tvm_xengine", ...)`` work, once TVM is loaded."""
+    registry = sys.modules.get("tvm.relax.pipeline")
+    if registry is not None and "tvm_xengine" not in registry.PIPELINE_MAP:
+        registry.register_pipeline("tvm_xengine")(_pipeline)
+
+
+_register_pipeline()
 
 
 class _Package(ModuleType):

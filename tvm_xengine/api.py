@@ -16,6 +16,7 @@ from tvm_xengine.compile.stores import Stores
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.session.estimate import Estimate, estimate_lowered
 from tvm_xengine.session.losses import (
     LossLike,
     as_kernel_loss,
@@ -24,7 +25,13 @@ from tvm_xengine.session.losses import (
     is_kernel_loss,
     resolved,
 )
-from tvm_xengine.session.source import ModelLike, Source, load_source, module_source
+from tvm_xengine.session.source import (
+    ModelLike,
+    Source,
+    load_source,
+    module_source,
+    with_batch,
+)
 from tvm_xengine.session.stages import (
     BudgetLike,
     Lowered,
@@ -263,6 +270,44 @@ def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: Schedule | None = No
 
         raise InvalidScheduleError("the plan was made for another step; plan this one")
     return Step(replace(plan, lowered=lowered), lr_schedule=lr_schedule)
+
+
+def estimate(
+    model: Any,
+    example_inputs: object = None,
+    *,
+    platform: Platform | str | Path | None = None,
+    cache: str | Path | None = None,
+    **options: Any,
+) -> Estimate:
+    """Memory of a training step by category, and the smallest budget known, running nothing.
+
+    Parameters
+    ----------
+    model, example_inputs
+        As in `compile`.
+    options
+        Of `training_step`.
+    """
+    training = training_step(model, example_inputs, **options)
+    size = training.source.training.batch_size
+
+    def of_batch(count: int) -> Estimate:
+        if _is_module(model):
+            inputs = with_batch(example_inputs, size, count)
+            targets = with_batch(options.get("example_targets"), size, count)
+            other = {**options, "example_targets": targets}
+            return estimate(model, inputs, platform=platform, cache=cache, **other)
+        return estimate(model, platform=platform, cache=cache, **{**options, "batch_size": count})
+
+    lowered = lower(training, platform, cache=cache)
+    return estimate_lowered(lowered, of_batch if _can_change_batch(model) else None)
+
+
+def _can_change_batch(model: object) -> bool:
+    """Whether a model can be had for another batch size."""
+    is_path = isinstance(model, str | Path)
+    return _is_module(model) or (is_path and Path(str(model)).suffix.lower() != ".pt2")
 
 
 def export_c(

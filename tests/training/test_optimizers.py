@@ -22,11 +22,29 @@ from tvm_xengine.training.losses import (
     FunctionLoss,
     Loss,
 )
-from tvm_xengine.training.optimizers import SGD, Adam, AdamW, Optimizer
+from tvm_xengine.training.optimizers import SGD, Adagrad, Adam, AdamW, Lion, Optimizer, RMSprop
 from tvm_xengine.training.recipe import Recipe
 
 Reference = Callable[..., torch.optim.Optimizer]
 ReferenceLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class ReferenceLion(torch.optim.Optimizer):
+    """Lion as in its paper (Chen et al. 2023, algorithm 2)."""
+
+    def __init__(self, parameters, lr, betas=(0.9, 0.99), weight_decay=0.0) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            (beta1, beta2), lr = group["betas"], group["lr"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.mul_(1 - lr * group["weight_decay"])
+                p.sub_(lr * torch.sign(beta1 * m + (1 - beta1) * p.grad))
+                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
 
 CASES: dict[str, tuple[Optimizer, Reference]] = {
     "plain": (SGD(weight_decay=0.1), lambda p, lr: torch.optim.SGD(p, lr, weight_decay=0.1)),
@@ -38,6 +56,40 @@ CASES: dict[str, tuple[Optimizer, Reference]] = {
     "adam": (
         Adam(weight_decay=0.1),
         lambda p, lr: torch.optim.Adam(p, lr, weight_decay=0.1),
+    ),
+    "dampened": (
+        SGD(momentum=0.9, dampening=0.4, maximize=True),
+        lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9, dampening=0.4, maximize=True),
+    ),
+    "amsgrad": (
+        Adam(amsgrad=True, betas=(0.5, 0.6)),
+        lambda p, lr: torch.optim.Adam(p, lr, amsgrad=True, betas=(0.5, 0.6)),
+    ),
+    "rmsprop": (
+        RMSprop(weight_decay=0.1),
+        lambda p, lr: torch.optim.RMSprop(p, lr, weight_decay=0.1),
+    ),
+    "rmsprop momentum": (
+        RMSprop(momentum=0.9, alpha=0.9),
+        lambda p, lr: torch.optim.RMSprop(p, lr, momentum=0.9, alpha=0.9),
+    ),
+    "rmsprop centered": (
+        RMSprop(centered=True, eps=1e-3),
+        lambda p, lr: torch.optim.RMSprop(p, lr, centered=True, eps=1e-3),
+    ),
+    "rmsprop centered momentum": (
+        RMSprop(centered=True, momentum=0.5, eps=1e-3),
+        lambda p, lr: torch.optim.RMSprop(p, lr, centered=True, momentum=0.5, eps=1e-3),
+    ),
+    "adagrad": (
+        Adagrad(lr_decay=0.1, initial_accumulator_value=0.5, weight_decay=0.01),
+        lambda p, lr: torch.optim.Adagrad(
+            p, lr, lr_decay=0.1, initial_accumulator_value=0.5, weight_decay=0.01
+        ),
+    ),
+    "lion": (
+        Lion(weight_decay=0.1),
+        lambda p, lr: ReferenceLion(p, lr, weight_decay=0.1),
     ),
     "adamw": (
         AdamW(weight_decay=0.1),

@@ -215,3 +215,46 @@ def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
                 f"{model.name} returns {shape}: cross-entropy over one class is always 0; use mse or"
                 " huber for numbers, bce_with_logits for yes or no"
             )
+
+
+def loss_of_predictions(loss: Loss) -> dict[str, Callable[..., float]]:
+    """Metrics of predictions that go with a loss: the loss itself, and the accuracy of classes.
+
+    Empty for losses that are part of the model, whose evaluation returns no loss.
+    """
+    if isinstance(loss, CrossEntropy):
+        axis = 1 if loss.axis is None else loss.axis
+        return {
+            "loss": lambda scores, labels: _cross_entropy(scores, labels, loss),
+            "accuracy": lambda scores, labels: float(
+                np.mean(np.argmax(scores, axis) == _as_classes(scores, labels, axis))
+            ),
+        }
+    if loss is MEAN_SQUARED_ERROR:
+        return {"loss": lambda x, t: float(np.mean((x - t) ** 2))}
+    if loss is MEAN_ABSOLUTE_ERROR:
+        return {"loss": lambda x, t: float(np.mean(np.abs(x - t)))}
+    if loss is BINARY_CROSS_ENTROPY:
+        return {
+            "loss": lambda x, t: float(np.mean(np.logaddexp(0, x) - x * t)),
+            "accuracy": lambda x, t: float(np.mean((x > 0) == (t > 0.5))),
+        }
+    return {}
+
+
+def _as_classes(scores: np.ndarray[Any, Any], labels: Any, axis: int) -> Any:
+    shape = (*scores.shape[:axis], *scores.shape[axis + 1 :])
+    return np.reshape(labels, shape)
+
+
+def _cross_entropy(scores: np.ndarray[Any, Any], labels: Any, loss: CrossEntropy) -> float:
+    """Cross-entropy of the labels that count, with weights and without smoothing."""
+    axis = 1 if loss.axis is None else loss.axis
+    rows = np.moveaxis(scores, axis, -1).reshape(-1, scores.shape[axis]).astype(np.float64)
+    classes = np.ravel(labels)
+    rows, classes = rows[classes != loss.ignore_index], classes[classes != loss.ignore_index]
+    weights = np.ones(rows.shape[1]) if loss.class_weights is None else np.array(loss.class_weights)
+    largest = rows.max(1, keepdims=True)
+    logs = rows - largest - np.log(np.exp(rows - largest).sum(1, keepdims=True))
+    counted = weights[classes]
+    return float(-(counted * logs[np.arange(len(rows)), classes]).sum() / counted.sum())

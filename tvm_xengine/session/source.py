@@ -162,6 +162,17 @@ def as_array(value: Any) -> Array:
     return np.asarray(value)
 
 
+def with_batch(value: Any, size: int, count: int) -> Any:
+    """Example tensors for another batch size: where the leading dimension is `size`, of `count`."""
+    if isinstance(value, Mapping):
+        return {name: with_batch(one, size, count) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(with_batch(one, size, count) for one in value)
+    if not getattr(value, "shape", ()) or value.shape[0] != size:
+        return value
+    return value[[k % size for k in range(count)]]
+
+
 def leaves(value: object) -> list[object]:
     """The tensors in nested sequences and mappings, in order; None counts as nothing."""
     if value is None:

@@ -1,0 +1,57 @@
+"""Memory that is estimated is the memory that a plan takes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tvm_xengine as xe
+from tests.api.conftest import Compile
+from tests.api.networks import perceptron
+
+
+@pytest.fixture(scope="module")
+def found(cache: Path) -> xe.Estimate:
+    return xe.estimate("lenet", batch_size=8, cache=cache)
+
+
+def test_keep_all_is_what_an_unlimited_plan_takes(
+    found: xe.Estimate, compile_step: Compile
+) -> None:
+    step = compile_step("lenet", batch_size=8)
+    assert step.executable.measured_peak_bytes["cpu"] == found.keep_all_bytes
+    state = step.training.step.initial_state
+    parameters = [v for n, v in state.items() if n in step.training.step.slots]
+    aligned = sum(-(-value.nbytes // 64) * 64 for value in parameters)
+    assert found.peak_bytes["parameters"] == aligned
+    assert found.peak_bytes["optimizer state"] == aligned
+    assert sum(found.peak_bytes.values()) <= found.keep_all_bytes
+
+
+def test_the_smallest_budget_works_and_fits_says_so(
+    found: xe.Estimate, compile_step: Compile
+) -> None:
+    step = compile_step("lenet", batch_size=8, budget=found.smallest_bytes)
+    assert step.executable.measured_peak_bytes["cpu"] <= found.smallest_bytes
+    assert found.fits(found.smallest_bytes)
+    assert not found.fits(found.smallest_bytes - 1)
+    assert found.smallest_bytes <= found.keep_all_bytes
+
+
+def test_the_largest_batch_fits_and_one_more_does_not(cache: Path) -> None:
+    module = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 5))
+    found = xe.estimate(module, torch.randn(4, 6), cache=cache)
+    size = found.smallest_bytes + 20_000
+    largest = found.largest_batch(size)
+    assert largest > 4
+    assert xe.estimate(module, torch.randn(largest, 6), cache=cache).fits(size)
+    assert not xe.estimate(module, torch.randn(largest + 1, 6), cache=cache).fits(size)
+    assert found.largest_batch("1KiB") == 0
+
+
+def test_frozen_parameters_are_constants_in_the_estimate(cache: Path) -> None:
+    found = xe.estimate(perceptron(), torch.randn(4, 6), optimizer="adam", cache=cache)
+    assert found.peak_bytes["constants"] >= 6 * 8 * 4
+    assert found.peak_bytes["optimizer state"] >= 2 * found.peak_bytes["parameters"]
+    assert "activations" in found.report()

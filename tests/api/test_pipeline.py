@@ -1,0 +1,66 @@
+"""A Relax module with its own gradient and optimizer goes through TVM's own registry."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvm_xengine as xe
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
+
+
+@I.ir_module
+class OwnStep:
+    """Gradient descent on |x w|^2, written by hand."""
+
+    @R.function
+    def train(x: R.Tensor((8, 4), "float32"), w: R.Tensor((4, 3), "float32")):
+        with R.dataflow():
+            y = R.matmul(x, w)
+            squares = R.multiply(y, y)
+            loss = R.sum(squares)
+            twice = R.multiply(y, R.const(2.0, "float32"))
+            gradient = R.matmul(R.permute_dims(x), twice)
+            scaled = R.multiply(gradient, R.const(0.01, "float32"))
+            w_new = R.subtract(w, scaled)
+            result = (loss, w_new)
+            R.output(result)
+        return result
+
+
+def test_a_step_of_ones_own_is_scheduled_and_computes_the_same() -> None:
+    seen: list[str] = []
+
+    @tvm.ir.instrument.pass_instrument
+    class Names:
+        def run_before_pass(self, _mod: tvm.IRModule, info: object) -> None:
+            seen.append(info.name)
+
+    mod = xe.with_step_signature(OwnStep, "train", batch=["x"], updates={1: "w"})
+    pipeline = relax.get_pipeline(
+        "tvm_xengine", budget="64KiB", costs="roofline", time_limit_s=2.0, func_name="train"
+    )
+    with tvm.transform.PassContext(opt_level=3, instruments=[Names()]):
+        scheduled = pipeline(mod)
+    assert {"ScheduleTrainingStep", "ApplySchedule"} <= set(seen)
+    x, w = (np.random.default_rng(0).random(s).astype("float32") for s in ((8, 4), (4, 3)))
+    target = tvm.target.Target({"kind": "llvm"})
+    machine = relax.VirtualMachine(relax.build(scheduled, target), tvm.cpu())
+    loss, new = (t.numpy() for t in machine["train"](tvm.runtime.tensor(x), tvm.runtime.tensor(w)))
+    np.testing.assert_allclose(loss, np.sum((x @ w) ** 2), rtol=1e-5)
+    np.testing.assert_allclose(new, w - 0.02 * x.T @ (x @ w), rtol=1e-5)
+
+
+def test_a_training_step_of_ours_goes_through_the_registry_too() -> None:
+    training = xe.training_step("mlp", batch_size=2)
+    pipeline = relax.get_pipeline("tvm_xengine", costs="roofline", time_limit_s=1.0)
+    assert TRAIN_STEP in [var.name_hint for var in pipeline(training.step.mod).get_global_vars()]
+
+
+def test_new_state_must_be_the_last_results() -> None:
+    with pytest.raises(xe.XEngineError, match="must be the last"):
+        xe.with_step_signature(OwnStep, "train", batch=["x"], updates={0: "w"})
+    with pytest.raises(xe.XEngineError, match=r"no parameters \['v'\]"):
+        xe.with_step_signature(OwnStep, "train", batch=["x"], updates={1: "v"})

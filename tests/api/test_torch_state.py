@@ -1,0 +1,109 @@
+"""Training that goes from PyTorch to a compiled step and back is training in PyTorch."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import tvm_xengine as xe
+from tests.api.conftest import Compile
+from tests.api.networks import Attention, Convolutional, perceptron, recurrent
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], int]] = {
+    "perceptron": (perceptron, lambda: torch.randn(6, 6), 5),
+    "convolutional": (Convolutional, lambda: torch.randn(6, 1, 6, 6), 5),
+    "attention": (Attention, lambda: torch.randint(0, 11, (6, 4)), 11),
+    "recurrent": (recurrent, lambda: torch.randn(6, 4, 3), 5),
+    "plain": (lambda: nn.Linear(6, 3), lambda: torch.randn(6, 6), 3),
+}
+OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
+    "momentum": lambda module: torch.optim.SGD(module.parameters(), 0.05, momentum=0.9),
+    "adam": lambda module: torch.optim.AdamW(module.parameters(), 0.002, amsgrad=True),
+}
+SMALL = {"perceptron", "plain"}
+
+
+def train(module: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> list[float]:
+    losses = []
+    for x, labels in batches:
+        loss = functional.cross_entropy(module(x), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "network",
+    [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS],
+)
+def test_there_and_back_is_as_if_pytorch_had_taken_every_step(
+    compile_step: Compile, network: str, optimizer: str
+) -> None:
+    make, inputs, classes = NETWORKS[network]
+    torch.manual_seed(0)
+    module, reference = make(), make()
+    reference.load_state_dict(module.state_dict())
+    batches = [(inputs(), torch.randint(0, classes, (6,))) for _ in range(30)]
+    theirs = OPTIMIZERS[optimizer](reference)
+    expected = train(reference, theirs, batches)
+
+    mine = OPTIMIZERS[optimizer](module)
+    losses = train(module, mine, batches[:10])
+    step = compile_step(module, batches[0][0], loss="cross_entropy", optimizer=mine)
+    step.load_from(module, mine)
+    losses += [float(step(x, labels)) for x, labels in batches[10:20]]
+    step.load_into(module, mine)
+    losses += train(module, mine, batches[20:])
+
+    assert losses == pytest.approx(expected, rel=2e-3, abs=1e-4)
+    for name, value in reference.state_dict().items():
+        torch.testing.assert_close(module.state_dict()[name], value, rtol=5e-3, atol=1e-4)
+    for name, value in perceptron().state_dict().items():
+        if network == "perceptron" and name == "unused":
+            torch.testing.assert_close(step.state_dict()[name], value)
+
+
+def test_groups_of_parameters_have_their_own_options_and_rates(compile_step: Compile) -> None:
+    torch.manual_seed(0)
+    module, reference = perceptron(), perceptron()
+    reference.load_state_dict(module.state_dict())
+    biases = [p for n, p in reference.named_parameters() if n.endswith("bias")]
+    weights = [p for n, p in reference.named_parameters() if n.endswith("weight")]
+    theirs = torch.optim.SGD(
+        [{"params": weights}, {"params": biases, "lr": 0.2, "weight_decay": 0.0}],
+        lr=0.1,
+        weight_decay=0.05,
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(theirs, lambda step: 0.8**step)
+    step = compile_step(
+        module,
+        torch.randn(4, 6),
+        loss=nn.CrossEntropyLoss(label_smoothing=0.1),
+        optimizer=xe.SGD(0.1, weight_decay=0.05),
+        groups={"*.bias": xe.SGD(0.2)},
+        lr_schedule=lambda step: 0.1 * 0.8**step,
+        clip_value=0.05,
+    )
+    for _ in range(4):
+        x, labels = torch.randn(4, 6), torch.randint(0, 5, (4,))
+        loss = functional.cross_entropy(reference(x), labels, label_smoothing=0.1)
+        theirs.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_value_(reference.parameters(), 0.05)
+        theirs.step()
+        schedule.step()
+        assert step(x, labels) == pytest.approx(loss.item(), rel=1e-5)
+    for name, value in reference.state_dict().items():
+        torch.testing.assert_close(step.state_dict()[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_group_without_parameters_is_refused() -> None:
+    with pytest.raises(xe.XEngineError, match=r"'head\.\*' matches no parameter"):
+        xe.training_step(perceptron(), torch.randn(4, 6), groups={"head.*": xe.SGD()})

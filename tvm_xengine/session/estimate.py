@@ -1,0 +1,194 @@
+"""What a training step will need in memory, without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tvm_xengine.compile.options import CostChoice
+from tvm_xengine.compile.plan import cost_step
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.planner import Plan, PlanOptions, keep_everything, plan_schedule
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.graph import OpGraph, Role
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
+from tvm_xengine.session.stages import Lowered
+from tvm_xengine.solvers.result import Limits
+from tvm_xengine.solvers.solve import solve
+
+_SEARCH_S = 5.0
+"""Time for a schedule in little memory; the portfolio's first ones come within a second."""
+
+_MORE = (1.0, 1.02, 1.05, 1.1, 1.2)
+"""Budgets, times the bytes that a schedule needs, in which its address layout may fit."""
+
+_MOST_TRIES = 12
+"""Batch sizes that are looked at; bisection between neighbours of the line needs fewer."""
+
+_CATEGORIES = {
+    Role.PARAMETER: "parameters",
+    Role.OPTIMIZER_STATE: "optimizer state",
+    Role.STATISTIC: "statistics",
+    Role.CONSTANT: "constants",
+    Role.BATCH: "batch",
+    Role.HYPER: "batch",
+}
+
+CATEGORIES = (*dict.fromkeys(_CATEGORIES.values()), "activations", "gradients", "workspace")
+"""What bytes are told apart by."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Memory of a training step on its home device.
+
+    Attributes
+    ----------
+    keep_all_bytes
+        Arena of the step that keeps every tensor until its last use.
+    smallest_bytes
+        Smallest arena for which a schedule is known; less may be possible.
+    peak_bytes
+        By category, what is live when keep-all needs most. Layout adds to their sum.
+    batch_size
+        Leading dimension of the first input.
+    """
+
+    device: str
+    batch_size: int
+    keep_all_bytes: int
+    smallest_bytes: int
+    peak_bytes: Mapping[str, int]
+    _of_batch: Callable[[int], Estimate] | None = field(default=None, repr=False, compare=False)
+
+    def fits(self, size: str | int) -> bool:
+        """Whether a schedule is known that needs at most `size`."""
+        return self.smallest_bytes <= parse_bytes(size)
+
+    def largest_batch(self, size: str | int) -> int:
+        """The largest batch for which a schedule within `size` was found; 0 if not even one sample.
+
+        Other batch sizes are estimated in turn, guided by the line through those that are known.
+
+        Raises
+        ------
+        ValueError
+            If the model has one batch size only, as an exported file does.
+        """
+        if self._of_batch is None:
+            raise ValueError("the model comes with one batch size; give its PyTorch module instead")
+        limit, known = parse_bytes(size), {self.batch_size: self.smallest_bytes}
+        for _ in range(_MOST_TRIES):
+            fitting = max((n for n, need in known.items() if need <= limit), default=0)
+            beyond = min((n for n, need in known.items() if need > limit), default=None)
+            if beyond is not None and beyond - fitting <= 1:
+                break
+            tried = _next_batch(known, limit, fitting, beyond)
+            known[tried] = self._of_batch(tried).smallest_bytes
+        return max((n for n, need in known.items() if need <= limit), default=0)
+
+    def report(self) -> str:
+        """The figures in lines."""
+        lines = [
+            f"batch of {self.batch_size} on {self.device}:"
+            f" {format_bytes(self.keep_all_bytes)} keeping all tensors,"
+            f" {format_bytes(self.smallest_bytes)} in the smallest known schedule"
+        ]
+        lines += [f"  {name}: {format_bytes(size)}" for name, size in self.peak_bytes.items()]
+        return "\n".join(lines)
+
+
+def estimate_lowered(
+    lowered: Lowered, of_batch: Callable[[int], Estimate] | None = None
+) -> Estimate:
+    """The memory of a lowered step; its kernels are neither compiled nor run."""
+    costed = cost_step(lowered.step, CostChoice.ROOFLINE, lowered.stores, lowered.reporter)
+    names = [device.name for device in lowered.platform.computing]
+    home = lowered.platform.home
+    device = home if home in names else names[0]
+    problem, schedule = keep_everything(costed.problem, device)
+    arenas = plan_arenas(problem, schedule)
+    keep_all = arenas.arena_bytes[device]
+    alone = replace(costed.problem, platform=costed.problem.platform)
+    smallest = _smallest(alone, device)
+    return Estimate(
+        device,
+        lowered.training.source.training.batch_size,
+        keep_all,
+        keep_all if smallest is None else min(keep_all, smallest.arenas.arena_bytes[device]),
+        _peak_by_category(problem, schedule),
+        of_batch,
+    )
+
+
+def _smallest(problem: Problem, device: str) -> Plan | None:
+    """The plan with the smallest arena that is found in little time."""
+    room = problem.platform.alignment_bytes
+    tight = problem.with_budgets({device: problem.home_bytes[device] + room})
+    limits = Limits(time_limit_s=_SEARCH_S, gap_ratio=1.0)
+    answer = solve(tight, limits=limits)
+    if answer.advice is None or answer.advice.working_budget_bytes is None:
+        return None
+    needed = answer.advice.working_budget_bytes[device]
+    for more in _MORE:
+        try:
+            budget = {device: int(needed * more)}
+            return plan_schedule(problem.with_budgets(budget), PlanOptions(limits=limits))
+        except NoScheduleError:
+            continue
+    return None
+
+
+def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:
+    """Bytes that are live at the peak of a schedule on one device, by category."""
+    residency = plan_arenas(problem, schedule).residency
+    workspace = [
+        problem.costs[step.op][step.device].workspace_bytes if isinstance(step, Compute) else 0
+        for step in schedule.steps
+    ]
+    live = list(workspace)
+    for instance in residency.instances:
+        for position in range(max(instance.start, 0), min(instance.end + 1, len(live))):
+            live[position] += instance.size_bytes
+    peak = max(range(len(live)), key=live.__getitem__)
+    forward = _before_the_loss(problem.graph)
+    totals = dict.fromkeys(CATEGORIES, 0)
+    for instance in residency.instances:
+        if instance.start <= peak <= instance.end:
+            role = problem.graph.tensor[instance.tensor].role
+            other = "activations" if instance.tensor in forward else "gradients"
+            totals[_CATEGORIES.get(role, other)] += instance.size_bytes
+    totals["workspace"] = workspace[peak]
+    return totals
+
+
+def _before_the_loss(graph: OpGraph) -> set[str]:
+    """Tensors of the forward pass: what the first result, the loss, is computed from."""
+    maker = {output: op for op in graph.ops for output in op.outputs}
+    found: set[str] = set()
+    waiting = [graph.outputs[0]]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        if name in maker:
+            waiting += [*maker[name].inputs, *maker[name].outputs]
+    return found
+
+
+def _next_batch(
+    known: Mapping[int, int], limit_bytes: int, fitting: int, beyond: int | None
+) -> int:
+    """A batch size between those that are known to fit and not to fit."""
+    low, high = fitting + 1, (beyond - 1) if beyond is not None else 2 * max(known)
+    if len(known) > 1:
+        (small, small_bytes), *_, (large, large_bytes) = sorted(known.items())
+        slope = (large_bytes - small_bytes) / (large - small)
+        if slope > 0:
+            guess = int(large + (limit_bytes - large_bytes) / slope)
+            # Without an upper end the line may be trusted further than by doubling.
+            return max(low, guess if beyond is None else min(guess, high))
+    return max(low, (low + high) // 2 if beyond is not None else high)

@@ -1,0 +1,257 @@
+"""The training loop: epochs over data, validation, checkpoints, and resuming."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.errors import InvalidDataError, NotFiniteError
+from tvm_xengine.session.checkpoint import Position, load_step, save_step
+from tvm_xengine.session.losses import loss_of_predictions
+from tvm_xengine.session.source import as_array, leaves
+from tvm_xengine.session.step import Step
+
+Batches = Data | Iterable[Any] | Callable[[int], Iterable[Any]]
+"""Arrays, any iterable of batches that can be repeated, or a function of the epoch that gives one."""
+
+Metric = Callable[..., float]
+"""``metric(outputs, *targets) -> number``, averaged over the batches of the validation."""
+
+
+@dataclass(frozen=True)
+class FitProgress:
+    """Where the loop is, after a step or an epoch.
+
+    Attributes
+    ----------
+    step, epoch, batch
+        Steps taken in all; epoch and batch of the last one, counted from 0.
+    loss
+        Of the last step.
+    validation
+        Metrics by name, after the last batch of an epoch; else empty.
+    """
+
+    step: int
+    epoch: int
+    batch: int
+    loss: float
+    validation: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run of the loop leaves behind.
+
+    Attributes
+    ----------
+    losses
+        Of every step of this run.
+    validation
+        Metrics of every epoch of this run.
+    """
+
+    losses: tuple[float, ...]
+    validation: tuple[Mapping[str, float], ...]
+    steps_taken: int
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Where and how often the state is written.
+
+    Attributes
+    ----------
+    path
+        One file, which each checkpoint replaces.
+    every_steps
+        Steps between two of them; None writes one per epoch. One is written at the end.
+    resume
+        Goes on from the file where there is one.
+    """
+
+    path: Path
+    every_steps: int | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+        if self.every_steps is not None and self.every_steps < 1:
+            raise ValueError(f"every_steps must be >= 1, got {self.every_steps}")
+
+
+def fit(
+    step: Step,
+    data: Batches,
+    *,
+    epochs: int = 1,
+    max_steps: int | None = None,
+    validation: Batches | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    checkpoint: CheckpointOptions | str | Path | None = None,
+    on_progress: Callable[[FitProgress], None] | None = None,
+    seed: int = 0,
+) -> FitResult:
+    """Train for some epochs; a run that is resumed takes the same steps as one that was not ended.
+
+    Parameters
+    ----------
+    data
+        Of a `Data` the order depends on `seed` and the epoch. Another iterable is repeated for
+        each epoch; where it shuffles with PyTorch's generator, the generator's state at the
+        beginning of the epoch is part of the checkpoint.
+    max_steps
+        Ends the run after so many steps in all.
+    validation
+        Evaluated after each epoch; of a `Data` its validation samples are by default.
+    metrics
+        By name; None computes the loss, and the accuracy where targets are classes.
+    checkpoint
+        A path writes one checkpoint per epoch.
+    seed
+        Of the order of a `Data`.
+
+    Raises
+    ------
+    NotFiniteError
+        When a loss is not finite; the last checkpoint stays.
+    """
+    if epochs < 0:
+        raise ValueError(f"epochs must not be negative, got {epochs}")
+    saving = (
+        CheckpointOptions(Path(checkpoint)) if isinstance(checkpoint, str | Path) else checkpoint
+    )
+    position = Position(step.steps_taken, step.lr)
+    if saving is not None and saving.resume and saving.path.exists():
+        position = load_step(step, saving.path)
+    losses: list[float] = []
+    validated: list[Mapping[str, float]] = []
+    last = position
+    for epoch in range(position.epoch, epochs):
+        start = position.batch if epoch == position.epoch else 0
+        random = _random_state(position.random if start else None)
+        batch = start - 1
+        for batch, given in enumerate(_epoch(step, data, epoch, start, seed), start=start):
+            if max_steps is not None and step.steps_taken >= max_steps:
+                break
+            loss = float(step.step(*_arguments(given)))
+            if not np.isfinite(loss):
+                raise NotFiniteError(
+                    f"the loss of step {step.steps_taken} is {loss}; try a smaller learning rate",
+                    "loss",
+                )
+            losses.append(loss)
+            last = Position(step.steps_taken, step.lr, epoch, batch + 1, random)
+            if saving and saving.every_steps and step.steps_taken % saving.every_steps == 0:
+                save_step(step, saving.path, last)
+            if on_progress is not None:
+                on_progress(FitProgress(step.steps_taken, epoch, batch, loss))
+        else:
+            if batch < 0:
+                raise InvalidDataError("the data gave no batch; an iterator can be used only once")
+            last = Position(step.steps_taken, step.lr, epoch + 1)
+            found = _validated(step, data, validation, metrics)
+            validated.append(found)
+            if saving is not None and saving.every_steps is None:
+                save_step(step, saving.path, last)
+            if on_progress is not None and losses:
+                on_progress(FitProgress(step.steps_taken, epoch, batch, losses[-1], found))
+            continue
+        break
+    if saving is not None:
+        save_step(step, saving.path, last)
+    return FitResult(tuple(losses), tuple(validated), step.steps_taken)
+
+
+def evaluate(
+    step: Step, data: Batches, metrics: Mapping[str, Metric] | None = None
+) -> dict[str, float]:
+    """Metrics of the predictions for every batch, averaged by the samples that count."""
+    totals: dict[str, float] = {}
+    samples = 0
+    inputs = step.training.source.inputs
+    for batch, counted in _validation_batches(step, data):
+        names = step.batch_names
+        flat = dict(zip(names, leaves(_arguments(batch)), strict=False))
+        values = dict(batch) if isinstance(batch, Mapping) else flat
+        outputs = step.predict({name: values[name] for name in inputs})
+        targets = [values[name] for name in names if name not in inputs]
+        found = _metrics(step, metrics)
+        for name, metric in found.items():
+            value = float(
+                metric(_leading(outputs, counted), *(_leading(t, counted) for t in targets))
+            )
+            totals[name] = totals.get(name, 0.0) + value * counted
+        samples += counted
+    if not samples:
+        raise InvalidDataError("the validation data gave no batch")
+    return {name: total / samples for name, total in totals.items()}
+
+
+def _metrics(step: Step, metrics: Mapping[str, Metric] | None) -> Mapping[str, Metric]:
+    return loss_of_predictions(step.training.recipe.loss) if metrics is None else metrics
+
+
+def _validated(
+    step: Step, data: Batches, validation: Batches | None, metrics: Mapping[str, Metric] | None
+) -> Mapping[str, float]:
+    if validation is None:
+        validation = data if isinstance(data, Data) and data.validation else None
+    if validation is None or not _metrics(step, metrics):
+        return {}
+    return evaluate(step, validation, metrics)
+
+
+def _validation_batches(step: Step, data: Batches) -> Iterator[tuple[Any, int]]:
+    size = _batch_size(step)
+    if isinstance(data, Data):
+        yield from data.validation_batches(size)
+        return
+    for batch in data(0) if callable(data) else data:
+        yield batch, size
+
+
+def _epoch(step: Step, data: Batches, epoch: int, start: int, seed: int) -> Iterator[Any]:
+    """The batches of an epoch from `start` on."""
+    if isinstance(data, Data):
+        return data.epoch(epoch, _batch_size(step), seed, start)
+    return islice(iter(data(epoch) if callable(data) else data), start, None)
+
+
+def _batch_size(step: Step) -> int:
+    """The leading dimension of the step's first input."""
+    return int(step.executable.interface.inputs[step.batch_names[0]].shape[0])
+
+
+def _arguments(batch: Any) -> Sequence[Any]:
+    """What a step is called with for a batch of a loader."""
+    return tuple(batch) if isinstance(batch, list | tuple) else (batch,)
+
+
+def _leading(value: Any, count: int) -> Any:
+    """The first samples of tensors in a structure."""
+    if isinstance(value, Mapping):
+        return {name: _leading(one, count) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_leading(one, count) for one in value)
+    return as_array(value)[:count]
+
+
+def _random_state(saved: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """PyTorch's generator, which its loaders shuffle with: set to what was saved, and read."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    if saved and "torch" in saved:
+        raw = np.frombuffer(base64.b64decode(saved["torch"]), dtype=np.uint8).copy()
+        torch.set_rng_state(torch.from_numpy(raw))
+    state = torch.get_rng_state().numpy().tobytes()
+    return {"torch": base64.b64encode(state).decode()}

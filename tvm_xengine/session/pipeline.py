@@ -1,0 +1,150 @@
+"""The stage as a pass of TVM: `relax.get_pipeline("tvm_xengine", platform=..., budget=...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import relax
+
+from tvm_xengine.compile.links import with_measured_links
+from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compile.options import CompileOptions, CostChoice
+from tvm_xengine.compile.plan import plan_step
+from tvm_xengine.compile.stores import Stores
+from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.passes.apply_schedule import ApplySchedule
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, step_function
+from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
+from tvm_xengine.scheduling.default_platform import default_platform
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.session.stages import BudgetLike, budgets_of
+from tvm_xengine.solvers.result import Limits
+
+_HINTS = ("relax.hint_on_device", "relax.grad.start_checkpoint", "relax.grad.end_checkpoint")
+"""Wishes that the solver does not take as constraints."""
+
+
+def scheduling_pipeline(
+    *,
+    platform: Platform | None = None,
+    budget: BudgetLike = None,
+    costs: str = "predicted",
+    time_limit_s: float = 60.0,
+    func_name: str = TRAIN_STEP,
+) -> tvm.transform.Pass:
+    """A pass that lowers, plans and schedules the training step of a module.
+
+    The step is what `BuildTrainingGraph` makes, or a function of one's own that
+    `with_step_signature` has marked. In the result the calls stand in the order of the schedule,
+    recomputed ones repeated, with ``R.to_vdevice`` for copies. No pass after it may merge equal
+    expressions or reorder bindings.
+
+    Parameters
+    ----------
+    platform
+        None is this machine's processor.
+    budget
+        As in `compile`.
+    """
+    devices = Platform(default_platform().devices[:1]) if platform is None else platform
+    options = CompileOptions(
+        CostChoice(costs),
+        budgets_of(budget, devices),
+        PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
+    )
+    return ScheduleTrainingStep(devices, options, func_name)
+
+
+@tvm.transform.module_pass(opt_level=0, name="ScheduleTrainingStep")
+class ScheduleTrainingStep:
+    """Lower, plan and schedule the training step of a module; see `scheduling_pipeline`."""
+
+    def __init__(self, platform: Platform, options: CompileOptions, func_name: str) -> None:
+        self.platform = platform
+        self.options = options
+        self.func_name = func_name
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        _check_hints(step_function(mod, self.func_name))
+        stores = Stores.open(self.options)
+        platform = with_measured_links(self.platform, stores.measurements)
+        lowered = lower_step(mod, platform, func_name=self.func_name, tuned=stores.tuned)
+        planned = plan_step(lowered, self.options, stores)
+        plan = planned.plan
+        apply = ApplySchedule(plan.problem, plan.schedule, self.func_name)
+        return tvm.transform.Sequential([apply])(planned.lowered.mod)
+
+
+def with_step_signature(
+    mod: tvm.IRModule,
+    func_name: str,
+    *,
+    batch: Sequence[str],
+    updates: Mapping[int, str],
+    hyper: Sequence[str] = (),
+) -> tvm.IRModule:
+    """The module with a training step that was written elsewhere marked as such.
+
+    Parameters
+    ----------
+    func_name
+        A pure function of one dataflow block with its own gradient and optimizer.
+    batch, hyper
+        Parameters that are given anew for each step; all others are state.
+    updates
+        For each position among the results, the state parameter whose new value it is. These
+        follow the results that a step returns, such as the loss.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        If a name or position does not fit the function.
+    """
+    func = step_function(mod, func_name)
+    names = [param.name for param in func.params]
+    count = len(returned_fields(func))
+    if unknown := [n for n in (*batch, *hyper, *updates.values()) if n not in names]:
+        raise UnsupportedModuleError(
+            f"{func_name} has no parameters {unknown}; it has {', '.join(names)}"
+        )
+    first = count - len(updates)
+    if sorted(updates) != list(range(first, count)):
+        raise UnsupportedModuleError(
+            f"{func_name} returns {count} results; the new state must be the last of them, found"
+            f" positions {sorted(updates)}"
+        )
+    updated = [updates[position] for position in range(first, count)]
+    roles = tuple(
+        Role.BATCH
+        if name in batch
+        else Role.HYPER
+        if name in hyper
+        else Role.PARAMETER
+        if name in updated
+        else Role.CONSTANT
+        for name in names
+    )
+    signature = StepSignature(roles, first, updates=tuple(names.index(name) for name in updated))
+    mod = mod.clone()
+    mod[func_name] = signature.write(func)
+    return mod
+
+
+def _check_hints(func: relax.Function) -> None:
+    """Refuse hints, which would be lost.
+
+    Raises
+    ------
+    UnsupportedModuleError
+        Naming the first one.
+    """
+    for binding in single_block(func).bindings:
+        op = binding.value.op if isinstance(binding.value, relax.Call) else None
+        if isinstance(op, tvm.ir.Op) and op.name in _HINTS:
+            raise UnsupportedModuleError(
+                f"{op.name} (in {binding.var.name}) is a hint; placement and recomputation are"
+                " decided by the solver, so remove it"
+            )
