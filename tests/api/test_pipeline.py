@@ -38,7 +38,7 @@ def test_a_step_of_ones_own_is_scheduled_and_computes_the_same() -> None:
         def run_before_pass(self, _mod: tvm.IRModule, info: object) -> None:
             seen.append(info.name)
 
-    mod = xe.with_step_signature(OwnStep, "train", batch=["x"], updates={1: "w"})
+    mod = xe.with_step_signature(OwnStep, "train", batch=["x"])
     pipeline = relax.get_pipeline(
         "tvm_xengine", budget="64KiB", costs="roofline", time_limit_s=2.0, func_name="train"
     )
@@ -59,8 +59,23 @@ def test_a_training_step_of_ours_goes_through_the_registry_too() -> None:
     assert TRAIN_STEP in [var.name_hint for var in pipeline(training.step.mod).get_global_vars()]
 
 
-def test_new_state_must_be_the_last_results() -> None:
-    with pytest.raises(xe.XEngineError, match="must be the last"):
-        xe.with_step_signature(OwnStep, "train", batch=["x"], updates={0: "w"})
+def test_a_parameter_that_is_not_there_is_refused() -> None:
     with pytest.raises(xe.XEngineError, match=r"no parameters \['v'\]"):
-        xe.with_step_signature(OwnStep, "train", batch=["x"], updates={1: "v"})
+        xe.with_step_signature(OwnStep, "train", batch=["v"])
+
+
+def test_hints_are_refused_with_a_sentence() -> None:
+    @I.ir_module
+    class Hinted:
+        @R.function
+        def train(x: R.Tensor((4,), "float32")):
+            with R.dataflow():
+                y = R.hint_on_device(x, R.device(1, 0))
+                z = R.exp(y)
+                R.output(z)
+            return z
+
+    mod = xe.with_step_signature(Hinted, "train", batch=["x"])
+    pipeline = relax.get_pipeline("tvm_xengine", func_name="train")
+    with pytest.raises(xe.XEngineError, match="is a hint"):
+        pipeline(mod)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tvm
 from tvm import relax
@@ -79,57 +79,35 @@ class ScheduleTrainingStep:
 
 
 def with_step_signature(
-    mod: tvm.IRModule,
-    func_name: str,
-    *,
-    batch: Sequence[str],
-    updates: Mapping[int, str],
-    hyper: Sequence[str] = (),
+    mod: tvm.IRModule, func_name: str, *, batch: Sequence[str], hyper: Sequence[str] = ()
 ) -> tvm.IRModule:
     """The module with a training step that was written elsewhere marked as such.
+
+    It may hold its own gradient and optimizer. New state is among its results, as the function
+    says; it takes bytes of its own beside the old one.
 
     Parameters
     ----------
     func_name
-        A pure function of one dataflow block with its own gradient and optimizer.
+        A pure function of one dataflow block.
     batch, hyper
         Parameters that are given anew for each step; all others are state.
-    updates
-        For each position among the results, the state parameter whose new value it is. These
-        follow the results that a step returns, such as the loss.
 
     Raises
     ------
     UnsupportedModuleError
-        If a name or position does not fit the function.
+        If the function has no such parameter.
     """
     func = step_function(mod, func_name)
     names = [param.name for param in func.params]
-    count = len(returned_fields(func))
-    if unknown := [n for n in (*batch, *hyper, *updates.values()) if n not in names]:
+    if unknown := [name for name in (*batch, *hyper) if name not in names]:
         raise UnsupportedModuleError(
             f"{func_name} has no parameters {unknown}; it has {', '.join(names)}"
         )
-    first = count - len(updates)
-    if sorted(updates) != list(range(first, count)):
-        raise UnsupportedModuleError(
-            f"{func_name} returns {count} results; the new state must be the last of them, found"
-            f" positions {sorted(updates)}"
-        )
-    updated = [updates[position] for position in range(first, count)]
-    roles = tuple(
-        Role.BATCH
-        if name in batch
-        else Role.HYPER
-        if name in hyper
-        else Role.PARAMETER
-        if name in updated
-        else Role.CONSTANT
-        for name in names
-    )
-    signature = StepSignature(roles, first, updates=tuple(names.index(name) for name in updated))
+    given = {**dict.fromkeys(batch, Role.BATCH), **dict.fromkeys(hyper, Role.HYPER)}
+    roles = tuple(given.get(name, Role.PARAMETER) for name in names)
     mod = mod.clone()
-    mod[func_name] = signature.write(func)
+    mod[func_name] = StepSignature(roles, len(returned_fields(func))).write(func)
     return mod
 
 
