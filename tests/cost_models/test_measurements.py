@@ -90,7 +90,7 @@ def test_a_line_of_something_else_is_said(tmp_path, caplog):
     path.write_text('{"milliseconds": 3}\n')
     with caplog.at_level(logging.WARNING):
         assert not MeasurementCache(path).kernels()
-    assert f"{path}:1 is skipped: it has no field 'rounds_us'" in caplog.text
+    assert f"{path}:1 is skipped: it has no field 'kernel'" in caplog.text
 
 
 def test_a_cache_that_cannot_be_written_is_said_once_and_forgotten(tmp_path, caplog):
