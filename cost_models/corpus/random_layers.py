@@ -9,7 +9,10 @@ from tvm_xengine.frontends.zoo.layers import Layers
 from tvm_xengine.relax_ir.types import static_shape
 
 _WIDTHS = (3, 5, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Channels: those of published networks, and some that fill no vector."""
+
 _COMMON_EXTENTS = (4, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+"""Pixels a side in published networks, and between them."""
 
 LARGEST_IMAGE = 1 << 18
 """Elements of an activation behind which the random network narrows."""

@@ -30,6 +30,8 @@ from tvm_xengine.frontends.zoo.layers import build_network
 from tvm_xengine.relax_ir.types import static_shape
 
 _MANY_CHANNELS = (96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+"""Channels of deep layers, whose images are small."""
+
 _LARGEST_WEIGHT = 1 << 25
 """Elements of the weights of a random fully connected layer."""
 

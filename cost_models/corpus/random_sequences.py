@@ -11,6 +11,7 @@ from tvm_xengine.cost_models.corpus.random_layers import LARGEST_IMAGE, RandomLa
 from tvm_xengine.relax_ir.types import static_shape
 
 _MOST_FLOPS = 1 << 25
+"""Of a layer, so that it is measured in some 10 ms."""
 
 
 def sequences(r: RandomLayers) -> relax.Expr:

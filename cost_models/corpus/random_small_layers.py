@@ -11,7 +11,10 @@ from tvm_xengine.cost_models.corpus.random_layers import RandomLayers, activatio
 from tvm_xengine.relax_ir.types import static_shape
 
 _MOST_ROW_ELEMENTS = 1 << 21
+"""Of a tensor: 8 MiB of float32, beyond the second level cache."""
+
 _MOST_PRODUCT_FLOPS = 1 << 25
+"""Of a product, so that it is measured in some 10 ms."""
 
 
 def tiny_maps(r: RandomLayers) -> relax.Expr:

@@ -16,7 +16,11 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
 
 _BATCHES = (1, 2, 4, 8, 16, 32)
+"""Batch sizes: powers of two, as users choose them."""
+
 _SIZE_RATIOS = (0.5, 1.0, 1.5, 2.0)
+"""Image sizes relative to a network's usual one."""
+
 _OPTIMIZERS: tuple[Optimizer, ...] = (SGD(), SGD(momentum=0.9), Adam())
 
 

@@ -40,7 +40,10 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec
 
 _ARITHMETIC = frozenset(("add", "multiply", "divide", "root", "compare", "select", "call"))
 _INNER_LOOPS = 3
+"""Loops that are described one by one, from the innermost."""
+
 _CONFLICT_BYTES = 2048
+"""Strides that are multiples of this, half a page, fall into few sets of a first level cache."""
 
 
 @dataclass(frozen=True)

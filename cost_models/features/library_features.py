@@ -29,13 +29,19 @@ _COPIES = ("blk", "uni", "other")
 """Codes that lay tensors out otherwise: of blocks, of any layout, and the rest."""
 
 _VECTORS_BYTES = {"avx512": 64, "avx2": 32, "avx": 32, "sse41": 16}
+"""Width of the registers that a name of oneDNN's code speaks of."""
 
 _LANES = 16
 """Numbers in the widest vector."""
 
 _SHAPES = 3
+"""Tensors of a call that are described: two inputs and the output."""
+
 _RANK = 4
+"""Axes of each that are described: an image's."""
+
 _FLOPS_PER_LANE_AND_CYCLE = 4.0
+"""Two units for products that are added, two operations each, as in server processors."""
 
 
 def library_features(

@@ -10,6 +10,7 @@ from tvm_xengine.cost_models.features.expressions import Loop
 from tvm_xengine.cost_models.features.statements import Statement
 
 _LINE_BYTES = 64
+"""Size of a cache line of x86-64 and of most arm64 processors."""
 
 
 class _Pattern:

@@ -17,7 +17,10 @@ from tvm_xengine.cost_models.measure.this_machine import link_fingerprint
 
 _SIZES_BYTES = tuple(4**exponent for exponent in range(3, 13))  # 64 B ... 16 MiB
 _ROUNDS = 5
+"""Of copies of all sizes; the median of five stands against two that are disturbed."""
+
 _LEAST_SAMPLE_S = 0.0005
+"""Copies are repeated for so long, 1000 times the overhead of a call from Python."""
 
 
 def measure_link(

@@ -31,6 +31,7 @@ _OLD_SCHEMAS = (1,)
 """Rows whose keys were made of the source text of the code generator, and that name no machine."""
 
 _UNSTABLE_RATIO = 0.2
+"""Rounds that lie further apart, relative to the label, are reported as unstable; chosen."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,10 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 
 _SESSION_TIMEOUT_S = 600
+"""Seconds that a tracker lends a board for: ten minutes."""
+
 _CONNECT_TIMEOUT_S = 10
+"""Seconds to wait for an answer of a server or tracker."""
 
 
 class RpcTimer:

@@ -9,7 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 _SIZE = 96
+"""Rows of the matrix product that is timed: it fits the second level cache and takes some 0.1
+ms."""
+
 _EVERY_S = 0.05
+"""The product is not timed more often, so that it costs less than a hundredth of the time."""
+
 _SLOWED_RATIO = 1.06
 """The work takes within 3 % of the same time while nothing disturbs it, and more than 10 % longer
 while something does that the clock of a thread does not see, such as its core's other thread."""

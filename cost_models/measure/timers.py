@@ -36,7 +36,12 @@ from tvm_xengine.kernels.store.kernel_store import (
 from tvm_xengine.kernels.threads import thread_settings
 
 _KERNELS_PER_LIBRARY = 16
+"""Linking costs as much as compiling some kernels; a library that fails is compiled again one by
+one."""
+
 _START_S = 300.0
+"""Seconds that a new process may take to load the compiler, on a machine that is busy."""
+
 _IDLE_S = 60
 """A process that nobody asks for so long ends, also when the one that started it was killed."""
 

@@ -12,8 +12,13 @@ from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.model import Prediction, point_prediction, spread_of
 
 _LANE_BYTES = 4.0
+"""A float32."""
+
 _QUERIES_AT_ONCE = 512
+"""Bounds the memory of the table of distances."""
+
 _MOST_LEFT_OUT = 1000
+"""Kernels drawn to calibrate the nearest neighbours: enough for quantiles of errors."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,10 @@ _LIBRARY = "library_"
 """Features of the whole kernel that tell something of each of its bodies."""
 
 _ITERATION_US = 1e-3
+"""The unit of a body's predicted rate, about a loop iteration; it only shifts the margin."""
+
 _LEAST_SHARE = 1e-3
+"""Keeps the second derivative from 0 for bodies that take no time."""
 
 
 @dataclass(frozen=True)

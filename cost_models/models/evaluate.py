@@ -16,7 +16,10 @@ from tvm_xengine.cost_models.models.model import CostModel, Prediction
 Folds = Iterator[tuple[NDArray[np.int_], NDArray[np.int_]]]
 
 _RANDOM_FOLDS = 5
+"""Five, as is usual for cross-validation."""
+
 _LARGEST_RATIO = 0.2
+"""Share of the kernels, those with most work, that are held out to judge extrapolation."""
 
 
 @dataclass(frozen=True)

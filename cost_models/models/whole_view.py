@@ -34,6 +34,7 @@ _LONG_LOG_WORK = 18.0
 """Executions, as a logarithm to base 2, beyond which what a call costs once matters no more."""
 
 _NO_ITERATIONS = -40.0
+"""Stands for the logarithm of no iterations per work: below every real one."""
 
 
 def whole_view(table: FeatureTable) -> NDArray[np.float64]:

@@ -21,10 +21,20 @@ _ALIKE_SHARE = 0.9
 """Of the rest of an error, what a kernel that falls into the same leaves has, too."""
 
 _NOISE_DEVIATION = 0.05
+"""Of the logarithm of a measurement; that of kernels above 20 us (`_NOISE_RATIO` of the trees)."""
+
 _HUBER_DEVIATIONS = 1.345
+"""Huber's constant: 95 % as efficient as the mean where errors are Gaussian (Huber 1964)."""
+
 _REWEIGHTINGS = 5
+"""Rounds of reweighting; chosen."""
+
 _FEW = 20
+"""So many measured errors may widen intervals in full; chosen."""
+
 _COVERAGE = 0.8
+"""Share of times that intervals are meant to hold, as in `COVERED_DEVIATIONS`."""
+
 _MEASURED = (CostSource.MEASURED, CostSource.CACHED)
 
 

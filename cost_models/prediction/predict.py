@@ -44,7 +44,11 @@ TYPICAL_GPU_ROOFLINE = RooflinePredictor(
 """A GPU of some TFLOP/s whose kernels nobody tuned, and a launch. Its interval is a factor of 7."""
 
 _LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE = 1000.0
+"""Operations of one core per microsecond and byte of its vectors: a half of the peak at 2 GHz;
+chosen."""
+
 _LIBRARY_OVERHEAD_US = 3.0
+"""Of a call with its memory objects; chosen."""
 
 _SAME_FAMILY = {"AMD64": "x86_64", "arm64": "aarch64"}
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _OTHER_PROCESSOR_DEVIATION = 0.25
 """What each error adds on a processor that the model has not learned from, beside what all have in
-common: seen from a Rocket Lake to a Zen 4."""
+common. It was fitted on one pair of processors, from a Rocket Lake to a Zen 4, which also judges
+the coverage of transferred intervals in ``benchmarks/README.md``: that figure is optimistic."""
 
 
 def correction_of(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _IS_NEW = "is_new_device"
 _MOST_CANDIDATES = 2000
+"""Bounds the table of distances between rows to 32 MB."""
+
 _FARTHEST = 3.0
 """Distance from the mean, in standard deviations, that counts."""
 

@@ -18,6 +18,7 @@ from tvm_xengine.kernels.threads import usable_cores
 TargetDescription = str | Mapping[str, str | int]
 
 _VECTOR_BYTES = (("avx512f", 64), ("avx", 32), ("sse", 16), ("neon", 16))
+"""Width of the vector registers that a feature of LLVM's brings, the widest first."""
 
 
 def resolve_target(description: TargetDescription) -> Target:

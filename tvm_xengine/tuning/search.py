@@ -16,7 +16,10 @@ Judge = Callable[[s_tir.Schedule], float | None]
 """Run time of a scheduled kernel in microseconds, None where it is no good."""
 
 _BATCH = 16
+"""Schedules between two trainings of MetaSchedule's cost model."""
+
 _FAILED_S = 1e9
+"""Stands for a schedule that does not run: slower than any that does."""
 
 
 def search(

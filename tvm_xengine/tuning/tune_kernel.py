@@ -33,7 +33,11 @@ from tvm_xengine.tuning.search import search
 _logger = logging.getLogger(__name__)
 
 _QUICK = Effort(rounds=1, round_us=6_000.0)
+"""A few batches, to tell good schedules from bad ones."""
+
 _CAREFUL = Effort(rounds=1, round_us=30_000.0)
+"""The effort of ordinary measurements, before a schedule is taken."""
+
 _WORTH_IT = 0.95
 """A schedule is taken when it needs no more than this share of our rules' time."""
 
@@ -44,6 +48,7 @@ _MOST_WORKSPACE_BYTES = 64 * 1024
 """Temporary memory that a schedule may take although our rules' takes less."""
 
 _TOLERANCE = 1e-4
+"""Relative to the largest result: sums in another order differ by less in float32."""
 
 
 @dataclass(frozen=True)

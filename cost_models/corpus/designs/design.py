@@ -8,8 +8,13 @@ from tvm import relax
 from tvm_xengine.frontends.zoo.layers import Layers
 
 _WIDTH_RATIOS = (0.25, 0.5, 0.75, 1.0, 1.0)
+"""Channels relative to the published ones; the published are drawn twice as often."""
+
 _EXTENTS = (16, 24, 28, 32, 40, 48, 56, 64)
+"""Pixels a side: small enough to be measured in seconds."""
+
 _LENGTHS = (12, 16, 25, 32, 49, 64)
+"""Positions of a sequence; two are squares of patches."""
 
 
 class Design:

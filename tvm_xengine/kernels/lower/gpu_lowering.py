@@ -16,7 +16,10 @@ _SHARED_BYTES = 49_152
 """Shared memory of a block that every NVIDIA GPU grants without being asked."""
 
 _REGISTER_BYTES = 65_536
+"""MetaSchedule's limit for NVIDIA GPUs: the registers of a block."""
+
 _VIRTUAL_THREADS = 8
+"""The limit of MetaSchedule's own verification."""
 
 
 def lower_to_launches(target: Target) -> tvm.transform.Pass:

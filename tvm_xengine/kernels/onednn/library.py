@@ -31,6 +31,7 @@ NAME = "onednn"
 DISTRIBUTION = "onednn-cpu-gomp"
 """The package on PyPI that carries the library."""
 
+# Values of enumerations, and the largest rank, of dnnl_types.h and dnnl_common_types.h.
 _UNDEFINED = 0
 _CPU = 1
 _F32 = 3

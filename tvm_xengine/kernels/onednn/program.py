@@ -12,6 +12,7 @@ from tvm_xengine.kernels.onednn.library import OnednnLibrary
 from tvm_xengine.scheduling.sizes import round_up
 
 _ALIGNMENT_BYTES = 64
+"""A cache line, and the widest vector."""
 
 SCRATCH = -1
 """Stands for the scratch memory where others have the number of a tensor."""

@@ -17,6 +17,8 @@ from tvm_xengine.kernels.schedules.threads import write_threads
 from tvm_xengine.kernels.targets import max_threads_per_block
 
 _WARP = 32
+"""Threads that an NVIDIA GPU runs in step."""
+
 _THREADS_OF_A_GPU = 32_768
 """About so many keep a GPU busy."""
 

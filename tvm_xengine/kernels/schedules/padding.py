@@ -28,6 +28,8 @@ _MOST_BYTES = 256 * 1024
 """Of the copy that one iteration of the outer loops makes: it should stay in the cache."""
 
 _MOST_STEP = 4
+"""Strides up to this are padded for; larger ones are rare in networks."""
+
 _LEAST_LANES = 5
 """Copying rows of fewer results takes longer than asking."""
 

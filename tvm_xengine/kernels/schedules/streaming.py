@@ -35,9 +35,17 @@ from tvm_xengine.kernels.schedules.shared_axes import (
 from tvm_xengine.kernels.targets import core_count, vector_bytes
 
 _PARALLEL_POSITIONS = 32_768
+"""With fewer, waking threads takes longer than they save; chosen."""
+
 _VECTORS_PER_SUM = 4
+"""Sums that do not wait for each other: the latency of an addition in cycles."""
+
 _BRANCHING_LANES = 128
+"""Numbers between two looks at a condition; chosen."""
+
 _SUMS_AT_ONCE = 10
+"""Sums of a tile that stay in the 16 vector registers of AVX2, beside their operands."""
+
 Values = Mapping[ir.Var, ir.Expr]
 
 

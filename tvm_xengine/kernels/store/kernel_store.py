@@ -38,6 +38,7 @@ _FEW_KERNELS = 6
 """So many compile faster here than a second process starts."""
 
 _UNUSED_DAYS = 30
+"""Folders of other versions are deleted after a month without use."""
 
 _IDLE_S = 60
 """Workers without work for so long end, also when the process that started them was killed."""

@@ -15,6 +15,7 @@ from tvm_xengine.kernels.onednn.library import OnednnLibrary
 from tvm_xengine.kernels.onednn.program import Program, ProgramBuilder
 
 _FLOAT_BYTES = 4
+"""A float32."""
 
 
 def pointwise(call: LibraryCall, library: OnednnLibrary) -> Program | None:
