@@ -368,7 +368,7 @@ def _positive_int(text: str) -> int:
         value = 0
     if not 1 <= value < _NO_COUNT:
         raise argparse.ArgumentTypeError(
-            f"expected a whole number from 1 to 2^31 - 1, got {text[:40]!r}"
+            f"expected a whole number of at least 1 and below 2^31, got {text[:40]!r}"
         )
     return value
 
