@@ -1,0 +1,91 @@
+"""Whatever goes wrong is one sentence and an exit code, never a traceback."""
+
+import errno
+import re
+from pathlib import Path
+
+import pytest
+
+from tvm_xengine import __main__ as command_line
+from tvm_xengine.commands import dispatch
+from tvm_xengine.errors import InvalidPlatformError
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(dispatch, "run_command", run)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (InvalidPlatformError("no such board"), 2, "error: no such board"),
+        (OSError(errno.ENOSPC, "No space left on device", "r.json"), 2, "r.json: No space left"),
+        (MemoryError("std::bad_alloc"), 2, "no more memory"),
+        (RuntimeError("can't start new thread"), 2, "no more memory"),
+        (RuntimeError("InternalError: std::bad_alloc"), 2, "no more memory"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
+        (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_failure_is_one_sentence(
+    error: BaseException,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command_line.tempfile, "gettempdir", lambda: str(tmp_path))
+    fail_with(error, monkeypatch)
+    assert command_line.main(["plan", "mlp"]) == code
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert "Traceback" not in errors
+    assert errors.count("\n") <= 1
+
+
+def test_a_fault_of_the_program_is_kept_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line.tempfile, "gettempdir", lambda: str(tmp_path))
+    fail_with(ZeroDivisionError("division by zero"), monkeypatch)
+    command_line.main(["plan", "mlp"])
+    found = re.search(r"report the file (\S+)", capsys.readouterr().err)
+    assert found is not None
+    assert "ZeroDivisionError" in Path(found.group(1)).read_text()
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(ZeroDivisionError("division by zero"), monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        command_line.main(["plan", "mlp", "--debug"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--budget", "cpu=" + "9" * 400),
+        ("--budget-ratio", "inf"),
+        ("--gap", "2"),
+        ("--gap", "1"),
+        ("--seed", "9" * 20),
+        ("--seed", "-5"),
+        ("--batch", "100000000000"),
+        ("--batch", "9" * 5000),
+        ("--size", "2147483648"),
+        ("--time-limit", "nan"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused(
+    arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command_line.main(["plan", "mlp", *arguments])
+    assert caught.value.code == 2
+    errors = capsys.readouterr().err
+    assert f"argument {arguments[0]}" in errors
+    assert "Traceback" not in errors
