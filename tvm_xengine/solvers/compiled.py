@@ -60,12 +60,15 @@ def _watching_every_source(dispatcher: Any, function: Callable[..., object]) -> 
     """`dispatcher` with a cache that is void once a module that it may use has changed.
 
     These are the modules of the function's folder, and those here with the constants that they
-    import. By itself numba only watches the file of the function, not of those it calls.
+    import. By itself numba only watches the file of the function, not of those it calls. The stamp
+    is part of the version, which numba compares before it unpickles anything: what is cached may
+    name classes that are elsewhere by now.
     """
     folder = Path(function.__code__.co_filename).parent
     stamp = tuple(
         (path.name, path.stat().st_mtime_ns, path.stat().st_size)
         for path in (*sorted(folder.glob("*.py")), *sorted(Path(__file__).parent.glob("*.py")))
     )
-    dispatcher._cache._cache_file._source_stamp = stamp
+    cache_file = dispatcher._cache._cache_file
+    cache_file._version = f"{cache_file._version} {stamp}"
     return dispatcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.astar.layout import Words
+from tvm_xengine.solvers.astar.view import Words
 from tvm_xengine.solvers.compiled import inlined
 
 ONE = np.uint64(1)

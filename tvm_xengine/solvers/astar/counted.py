@@ -13,24 +13,24 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.residency import Residency, trace_residency
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import live_bytes
-from tvm_xengine.solvers.astar.layout import Layout
+from tvm_xengine.solvers.astar.view import StateView
 from tvm_xengine.solvers.indexed import IndexedProblem
 
 Counted = NDArray[np.bool_]
 """Whether the bytes of each tensor are counted, shape (J,)."""
 
 
-def counted_first(layout: Layout, share: float) -> Counted:
+def counted_first(view: StateView, share: float) -> Counted:
     """The tensors that take at least `share` of the smallest budget that is short."""
-    if not layout.is_tight.any():
-        return np.ones(layout.size.size, np.bool_)
-    return np.asarray(layout.size >= share * layout.budget[layout.is_tight].min(), np.bool_)
+    if not view.is_capacitated.any():
+        return np.ones(view.size.size, np.bool_)
+    return np.asarray(view.size >= share * view.budget[view.is_capacitated].min(), np.bool_)
 
 
-def with_counted(layout: Layout, counted: Counted) -> Layout:
-    """The layout in which the others take no room."""
-    size = np.where(counted, layout.size, 0)
-    return layout._replace(size=size, by_size=np.argsort(-size, kind="stable"))
+def with_counted(view: StateView, counted: Counted) -> StateView:
+    """The view in which the others take no room."""
+    size = np.where(counted, view.size, 0)
+    return view._replace(size=size, by_size=np.argsort(-size, kind="stable"))
 
 
 def to_count(

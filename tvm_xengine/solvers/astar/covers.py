@@ -1,4 +1,4 @@
-"""What state must leave a tight device while some op runs there, and what that costs at least.
+"""What state must leave a capacitated device while some op runs there, and what that costs at least.
 
 All state homed on device d is there in the end, and what was updated there stays. So while op u
 runs on d, state that u does not touch must be out until the rest fits, and each such tensor comes
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.astar.layout import WORD, Layout
 from tvm_xengine.solvers.astar.potentials import Potential, Rest
+from tvm_xengine.solvers.astar.view import WORD, StateView
 from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
 
 _MOMENTS = 3
@@ -31,7 +31,7 @@ class Covers(NamedTuple):
     Attributes
     ----------
     device
-        The tight device looked at, -1 without any moment.
+        The capacitated device looked at, -1 without any moment.
     op
         The op of each moment, shape (M,).
     state
@@ -57,11 +57,11 @@ class Covers(NamedTuple):
     shift: NDArray[np.uint64]
 
 
-def make_covers(indexed: IndexedProblem, layout: Layout) -> Covers:
+def make_covers(indexed: IndexedProblem, view: StateView) -> Covers:
     """The moments that ask most of the tightest device, their covers and potentials."""
     rest = Rest(indexed)
-    device, state, moments = _tightest(indexed, layout)
-    covers = [_minimal_covers(indexed, layout, device, state, u) for u in moments]
+    device, state, moments = _tightest(indexed, view)
+    covers = [_minimal_covers(indexed, view, device, state, u) for u in moments]
     free = [
         key
         for j in state
@@ -90,15 +90,15 @@ def make_covers(indexed: IndexedProblem, layout: Layout) -> Covers:
     )
 
 
-def _tightest(indexed: IndexedProblem, layout: Layout) -> tuple[int, list[int], list[int]]:
+def _tightest(indexed: IndexedProblem, view: StateView) -> tuple[int, list[int], list[int]]:
     """(device, its large state, the ops that ask most of it), -1 and nothing if none is short."""
     best: tuple[float, int, list[int], list[int]] = (0.0, -1, [], [])
-    for d in np.flatnonzero(layout.is_tight).tolist():
-        state = _large_state(indexed, layout, d)
+    for d in np.flatnonzero(view.is_capacitated).tolist():
+        state = _large_state(indexed, view, d)
         excess = {
             u: over
             for u in range(indexed.op_count)
-            if indexed.can_run[u, d] and (over := _excess(indexed, layout, d, state, u)) > 0
+            if indexed.can_run[u, d] and (over := _excess(indexed, view, d, state, u)) > 0
         }
         share = max(excess.values(), default=0.0) / max(1.0, float(indexed.budget[d]))
         if share > best[0]:
@@ -107,33 +107,33 @@ def _tightest(indexed: IndexedProblem, layout: Layout) -> tuple[int, list[int], 
     return best[1:]
 
 
-def _large_state(indexed: IndexedProblem, layout: Layout, d: int) -> list[int]:
+def _large_state(indexed: IndexedProblem, view: StateView, d: int) -> list[int]:
     state = [
         int(j)
-        for j in layout.by_size
-        if indexed.home[j] == d and (layout.result_of[j] >= 0 or indexed.must_end_on[j] != NOWHERE)
+        for j in view.by_size
+        if indexed.home[j] == d and (view.result_of[j] >= 0 or indexed.must_end_on[j] != NOWHERE)
     ]
-    least = _LARGE_SHARE * layout.size[state[0]] if state else 0.0
-    return [j for j in state if layout.size[j] > least][:_LARGE_STATE]
+    least = _LARGE_SHARE * view.size[state[0]] if state else 0.0
+    return [j for j in state if view.size[j] > least][:_LARGE_STATE]
 
 
-def _excess(indexed: IndexedProblem, layout: Layout, d: int, state: list[int], u: int) -> int:
+def _excess(indexed: IndexedProblem, view: StateView, d: int, state: list[int], u: int) -> int:
     """By how much the large state and what u touches exceed the budget of d."""
     touched = {*indexed.reads[u], *indexed.makes[u]}
     own = [j for j in touched if j not in state and indexed.update_of[j] < 0]
-    total = int(layout.size[state].sum() + layout.size[own].sum() + indexed.workspace[u, d])
+    total = int(view.size[state].sum() + view.size[own].sum() + indexed.workspace[u, d])
     return total - int(indexed.budget[d])
 
 
 def _minimal_covers(
-    indexed: IndexedProblem, layout: Layout, d: int, state: list[int], u: int
+    indexed: IndexedProblem, view: StateView, d: int, state: list[int], u: int
 ) -> list[int]:
-    excess = _excess(indexed, layout, d, state, u)
+    excess = _excess(indexed, view, d, state, u)
     may_leave = [k for k, j in enumerate(state) if j not in indexed.reads[u]]
     covers: list[int] = []
     for count in range(1, len(may_leave) + 1):
         for chosen in combinations(may_leave, count):
-            sizes = [int(layout.size[state[k]]) for k in chosen]
+            sizes = [int(view.size[state[k]]) for k in chosen]
             if sum(sizes) >= excess and sum(sizes) - min(sizes) < excess:
                 covers.append(sum(1 << k for k in chosen))
     return covers

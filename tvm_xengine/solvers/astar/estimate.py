@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.astar.bits import ONE, has
 from tvm_xengine.solvers.astar.covers import Covers
-from tvm_xengine.solvers.astar.layout import Layout, Words
+from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, cheapest_copy, needs
 from tvm_xengine.solvers.compiled import inlined
 
@@ -26,9 +26,9 @@ class Scratch(NamedTuple):
     least: NDArray[np.float64]
 
 
-def new_scratch(layout: Layout, covers: Covers) -> Scratch:
+def new_scratch(view: StateView, covers: Covers) -> Scratch:
     """Scratch for that problem."""
-    count, words = layout.reads.shape
+    count, words = view.reads.shape
     return Scratch(
         np.zeros(words, np.uint64),
         np.zeros(words, np.uint64),
@@ -39,7 +39,7 @@ def new_scratch(layout: Layout, covers: Covers) -> Scratch:
 
 
 @inlined
-def estimate(p: Layout, c: Covers, row: Words, s: Scratch) -> float:
+def estimate(p: StateView, c: Covers, row: Words, s: Scratch) -> float:
     """A lower bound; `DEAD_END` when the step cannot be finished."""
     least = needs(p, row, s.anywhere, s.need, s.wanted)
     if least == DEAD_END:
@@ -65,7 +65,7 @@ def _potential(c: Covers, q: int, row: Words, need: np.uint64) -> float:
 
 @inlined
 def _with_covers(
-    p: Layout, c: Covers, row: Words, need: np.uint64, runs: float, s: Scratch
+    p: StateView, c: Covers, row: Words, need: np.uint64, runs: float, s: Scratch
 ) -> float:
     """The least over which of the needed moments still run on the device.
 
@@ -99,7 +99,7 @@ def _with_covers(
 
 
 @inlined
-def _price_of_leaving(p: Layout, c: Covers, row: Words, price: NDArray[np.float64]) -> float:
+def _price_of_leaving(p: StateView, c: Covers, row: Words, price: NDArray[np.float64]) -> float:
     """What it costs each large tensor of state to be out; and to come back, if it is already.
 
     Infinite for what was updated at home, which cannot leave.
@@ -113,10 +113,10 @@ def _price_of_leaving(p: Layout, c: Covers, row: Words, price: NDArray[np.float6
             price[k] = np.inf
             continue
         back, out, is_copied = np.inf, np.inf, False
-        for a in range(p.is_tight.size):
+        for a in range(p.is_capacitated.size):
             if a != d:
-                back = min(back, p.copy[a, d, j])
-                out = min(out, p.copy[d, a, j])
+                back = min(back, p.transfer_value[a, d, j])
+                out = min(out, p.transfer_value[d, a, j])
                 is_copied = is_copied or has(row, a * words, j)
         if has(row, d * words, j):
             price[k] = back if is_copied else back + out

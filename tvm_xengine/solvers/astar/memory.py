@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.astar.layout import Words
+from tvm_xengine.solvers.astar.view import Words
 from tvm_xengine.solvers.compiled import inlined
 
 COUNT, OPEN, EXPANDED, GOAL, WAYS, MOST_WAYS = range(6)

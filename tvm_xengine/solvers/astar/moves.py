@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.astar.bench import Bench, Move
 from tvm_xengine.solvers.astar.bits import ONE, assign, has, put
 from tvm_xengine.solvers.astar.covers import Covers
-from tvm_xengine.solvers.astar.layout import AT_THE_END, Layout, Words
-from tvm_xengine.solvers.astar.making_way import make_way
+from tvm_xengine.solvers.astar.eviction import make_room
 from tvm_xengine.solvers.astar.memory import Memory
+from tvm_xengine.solvers.astar.move_scratch import Move, MoveScratch
+from tvm_xengine.solvers.astar.view import AT_THE_END, StateView, Words
 from tvm_xengine.solvers.astar.walk import cheapest_copy, is_overwritten
 from tvm_xengine.solvers.compiled import inlined
 
 
 @inlined
 def run(
-    p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, cut: float, i: int, d: int
+    p: StateView,
+    c: Covers,
+    m: Memory,
+    b: MoveScratch,
+    state: int,
+    key: float,
+    cut: float,
+    i: int,
+    d: int,
 ) -> None:
     """Run op i on d, with what it reads brought there."""
     words = p.reads.shape[1]
@@ -33,8 +41,8 @@ def run(
     if not is_allowed:
         return
     assign(b.base, row)
-    weight, units = p.run[i, d], p.workspace[i, d]
-    for j in range(p.end.size):
+    weight, units = p.compute_value[i, d], p.workspace[i, d]
+    for j in range(p.must_end_on.size):
         if has(p.reads[i], 0, j) and not has(row, d * words, j):
             old = p.update_of[j]
             if is_overwritten(p, row, d, j) or (old >= 0 and p.home[old] == d):
@@ -46,29 +54,31 @@ def run(
             units += p.size[j]
     if m.paid[state] + weight >= cut:  # or something is nowhere
         return
-    for j in range(p.end.size):
+    for j in range(p.must_end_on.size):
         if (
             has(p.makes[i], 0, j)
             and p.update_of[j] >= 0
             and not has(b.base, d * words, p.update_of[j])
         ):
             return
-    move = Move(state, i * p.is_tight.size + d, i, -1, d, weight, units, unread)
-    make_way(p, c, m, b, move, key, cut)
+    move = Move(state, i * p.is_capacitated.size + d, i, -1, d, weight, units, unread)
+    make_room(p, c, m, b, move, key, cut)
 
 
 @inlined
-def _unread_after(p: Layout, row: Words, b: Bench, i: int, d: int) -> tuple[np.uint64, bool]:
+def _unread_after(
+    p: StateView, row: Words, b: MoveScratch, i: int, d: int
+) -> tuple[np.uint64, bool]:
     """The ops that wait for a reader once op i has run on d, and whether it may run now.
 
-    All that wait are read by one run on a tight device, or by what leads to it, so they have
+    All that wait are read by one run on a capacitated device, or by what leads to it, so they have
     that descendant in common.
     """
     unread = row[row.size - 1]
     if not p.may_wait:
         return unread, True
     if unread == AT_THE_END:
-        return unread, not p.is_tight[d]
+        return unread, not p.is_capacitated[d]
     common = ~np.uint64(0)
     for k in range(p.floor.size):
         if (unread >> np.uint64(k)) & ONE != 0:
@@ -79,7 +89,7 @@ def _unread_after(p: Layout, row: Words, b: Bench, i: int, d: int) -> tuple[np.u
                 unread &= ~(ONE << np.uint64(k))
             else:
                 common &= p.descendants[k]
-    if p.is_tight[d]:
+    if p.is_capacitated[d]:
         return unread, unread == 0
     below = np.uint64(0)
     for k in range(p.floor.size):
@@ -91,37 +101,37 @@ def _unread_after(p: Layout, row: Words, b: Bench, i: int, d: int) -> tuple[np.u
 
 
 @inlined
-def may_copy(p: Layout, row: Words, b: Bench, j: int, d: int, is_needed: bool) -> bool:
+def may_copy(p: StateView, row: Words, b: MoveScratch, j: int, d: int, is_needed: bool) -> bool:
     """Whether copying j to d by itself is to be looked at."""
     words = p.reads.shape[1]
     if has(row, d * words, j) or is_overwritten(p, row, d, j):
         return False
     if is_needed and row[row.size - 1] & ~AT_THE_END != 0 and not _is_awaited_home(p, row, j, d):
         return False
-    is_roomy, is_safe, is_elsewhere = False, False, False
-    for a in range(p.is_tight.size):
+    is_uncapacitated, is_safe, is_elsewhere = False, False, False
+    for a in range(p.is_capacitated.size):
         if a != d and has(row, a * words, j):
             is_elsewhere = True
-            if not p.is_tight[a]:
-                is_roomy = True
+            if not p.is_capacitated[a]:
+                is_uncapacitated = True
                 is_safe = is_safe or not _may_be_overwritten(p, row, b, j, a)
     if not is_elsewhere:
         return False
     old = p.update_of[j]
     if old >= 0 and p.home[old] == d:
-        is_in_time = not is_needed or not is_roomy
+        is_in_time = not is_needed or not is_uncapacitated
         for i in range(p.floor.size):  # who reads it there cannot fetch it
             if b.is_relevant[i] and has(p.reads[i], 0, j):
                 is_in_time = True
         return has(row, d * words, old) and is_in_time
     result = p.result_of[j]
-    if not is_needed and (p.end[j] == d or (result >= 0 and p.end[result] == d)):
+    if not is_needed and (p.must_end_on[j] == d or (result >= 0 and p.must_end_on[result] == d)):
         return True
-    return bool(p.is_tight[d] and not is_safe)
+    return bool(p.is_capacitated[d] and not is_safe)
 
 
 @inlined
-def _is_awaited_home(p: Layout, row: Words, j: int, d: int) -> bool:
+def _is_awaited_home(p: StateView, row: Words, j: int, d: int) -> bool:
     """Whether what reads the result j of a waiting run at its home d asks for this copy."""
     old, producer = p.update_of[j], p.producer[j]
     if old < 0 or p.home[old] != d:
@@ -131,7 +141,7 @@ def _is_awaited_home(p: Layout, row: Words, j: int, d: int) -> bool:
 
 
 @inlined
-def _may_be_overwritten(p: Layout, row: Words, b: Bench, j: int, a: int) -> bool:
+def _may_be_overwritten(p: StateView, row: Words, b: MoveScratch, j: int, a: int) -> bool:
     """Whether the next move may overwrite state j on a."""
     result = p.result_of[j]
     if result < 0:
@@ -139,7 +149,7 @@ def _may_be_overwritten(p: Layout, row: Words, b: Bench, j: int, a: int) -> bool
     if has(b.outer.anywhere, 0, result):
         return bool(p.home[j] == a)
     updater = p.producer[result]
-    if p.home[j] != a and not np.isfinite(p.run[updater, a]):
+    if p.home[j] != a and not np.isfinite(p.compute_value[updater, a]):
         return False
     for w in range(p.reads.shape[1]):
         if p.reads[updater, w] & ~b.outer.anywhere[w] != 0:
@@ -149,7 +159,15 @@ def _may_be_overwritten(p: Layout, row: Words, b: Bench, j: int, a: int) -> bool
 
 @inlined
 def copy(
-    p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, cut: float, j: int, d: int
+    p: StateView,
+    c: Covers,
+    m: Memory,
+    b: MoveScratch,
+    state: int,
+    key: float,
+    cut: float,
+    j: int,
+    d: int,
 ) -> None:
     """Copy tensor j to d; an update's result takes the place of the state at home."""
     row = m.rows[state]
@@ -162,9 +180,9 @@ def copy(
     weight = cheapest_copy(p, row, j, d)
     if m.paid[state] + weight >= cut:
         return
-    devices = p.is_tight.size
+    devices = p.is_capacitated.size
     unread = row[row.size - 1]
     if _is_awaited_home(p, row, j, d):
         unread &= ~(ONE << np.uint64(p.producer[j]))
     move = Move(state, (p.floor.size + j) * devices + d, -1, j, d, weight, units, unread)
-    make_way(p, c, m, b, move, key, cut)
+    make_room(p, c, m, b, move, key, cut)

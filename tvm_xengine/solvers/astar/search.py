@@ -11,16 +11,8 @@ import numpy as np
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.astar.affordable import without_costly_runs
-from tvm_xengine.solvers.astar.bench import new_bench
 from tvm_xengine.solvers.astar.counted import Counted, counted_first, to_count, with_counted
 from tvm_xengine.solvers.astar.covers import make_covers
-from tvm_xengine.solvers.astar.layout import (
-    WORD,
-    Words,
-    first_state,
-    is_within_reach,
-    lay_out,
-)
 from tvm_xengine.solvers.astar.memory import (
     EXPANDED,
     GOAL,
@@ -29,7 +21,15 @@ from tvm_xengine.solvers.astar.memory import (
     new_memory,
     nothing_known,
 )
+from tvm_xengine.solvers.astar.move_scratch import new_move_scratch
 from tvm_xengine.solvers.astar.shortest import EXHAUSTED, FOUND, RUNNING, advance, begin
+from tvm_xengine.solvers.astar.view import (
+    WORD,
+    Words,
+    first_state,
+    is_within_reach,
+    view_of,
+)
 from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
 from tvm_xengine.solvers.presolve import without_matched_runs
 from tvm_xengine.solvers.request import PROOF_RATIO
@@ -81,7 +81,7 @@ def shortest_path(
     """The cheapest schedule of all, or a bound when it is stopped; None where it does not apply.
 
     It applies to few ops on devices that are all linked to each other, each link being the
-    cheapest way (`layout.is_within_reach`).
+    cheapest way (`view.is_within_reach`).
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def shortest_path(
     if not problem.state_fits:
         return ShortestPath(np.inf, None, True, 0)
     search = _Search(indexed, known, should_stop, on_bound, capacity)
-    counted, factor = counted_first(lay_out(indexed), counted_share), 1.0
+    counted, factor = counted_first(view_of(indexed), counted_share), 1.0
     while True:
         answer = search.advance(counted)
         if answer == EXHAUSTED:
@@ -133,16 +133,16 @@ class _Search:
     def advance(self, counted: Counted) -> int:
         """Search until something is shown or it is to stop; raises `bound` and `expanded`."""
         self._indexed = without_matched_runs(without_costly_runs(self._indexed, self._cut()))
-        layout = with_counted(lay_out(self._indexed), counted)
-        covers = make_covers(self._indexed, layout)
+        view = with_counted(view_of(self._indexed), counted)
+        covers = make_covers(self._indexed, view)
         first = first_state(self._indexed)
-        bench = new_bench(layout, covers, len(first))
+        move_scratch = new_move_scratch(view, covers, len(first))
         self.memory = memory = new_memory(self._capacity, self._known_states)
-        begin(layout, covers, memory, bench, first)
+        begin(view, covers, memory, move_scratch, first)
         reached, answer = np.zeros(1), RUNNING
         while answer == RUNNING and not self._should_stop():
             cut = self._cut()
-            answer = advance(layout, covers, memory, bench, cut, _SLICE, reached)
+            answer = advance(view, covers, memory, move_scratch, cut, _SLICE, reached)
             least = cut if answer == EXHAUSTED else min(reached[0], cut)
             self.bound = max(self.bound, float(least))
             self._on_bound(self.bound)

@@ -1,12 +1,12 @@
 """Compiled: A* over states, each move a run or a copy with all that must make way for it.
 
 Schedules are only looked at in one form that loses nothing: what an op reads arrives right
-before it; a tensor leaves a tight device only when its bytes are needed, and then in minimal
-sets; what leaves is dropped or saved on a device with room for everything, as is state right
-before it is overwritten. What runs on a device with room for everything waits until a run on a
-tight device, or one that leads to it, reads it, or until nothing more will run on those. Copies
-between tight devices may come at any time, and results go home when nothing else is left to do
-or when they are on a tight device.
+before it; a tensor leaves a capacitated device only when its bytes are needed, and then in minimal
+sets; what leaves is dropped or saved on an uncapacitated device, as is state right
+before it is overwritten. What runs on an uncapacitated device waits until a run on a
+capacitated device, or one that leads to it, reads it, or until nothing more will run on those. Copies
+between capacitated devices may come at any time, and results go home when nothing else is left to do
+or when they are on a capacitated device.
 """
 
 # Compiled code has no generators, so loops stay loops.
@@ -16,11 +16,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.solvers.astar.bench import Bench
 from tvm_xengine.solvers.astar.bits import assign
 from tvm_xengine.solvers.astar.covers import Covers
 from tvm_xengine.solvers.astar.estimate import estimate
-from tvm_xengine.solvers.astar.layout import Layout, Words
 from tvm_xengine.solvers.astar.memory import (
     COUNT,
     EXPANDED,
@@ -33,7 +31,9 @@ from tvm_xengine.solvers.astar.memory import (
     find,
     push,
 )
+from tvm_xengine.solvers.astar.move_scratch import MoveScratch
 from tvm_xengine.solvers.astar.moves import copy, may_copy, run
+from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, is_finished, needs, relevance
 from tvm_xengine.solvers.compiled import entry, inlined
 
@@ -42,7 +42,7 @@ RUNNING, EXHAUSTED, FOUND, FULL = range(4)
 
 
 @entry
-def begin(p: Layout, c: Covers, m: Memory, b: Bench, first: Words) -> None:
+def begin(p: StateView, c: Covers, m: Memory, b: MoveScratch, first: Words) -> None:
     """Open the first state."""
     assign(m.rows[0], first)
     m.paid[0] = 0.0
@@ -56,7 +56,13 @@ def begin(p: Layout, c: Covers, m: Memory, b: Bench, first: Words) -> None:
 
 @entry
 def advance(
-    p: Layout, c: Covers, m: Memory, b: Bench, cut: float, ways: int, reached: NDArray[np.float64]
+    p: StateView,
+    c: Covers,
+    m: Memory,
+    b: MoveScratch,
+    cut: float,
+    ways: int,
+    reached: NDArray[np.float64],
 ) -> int:
     """Expand states that may lead to less than `cut`, until so many ways have been tried.
 
@@ -85,7 +91,9 @@ def advance(
 
 
 @inlined
-def _expand(p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, cut: float) -> None:
+def _expand(
+    p: StateView, c: Covers, m: Memory, b: MoveScratch, state: int, key: float, cut: float
+) -> None:
     row = m.rows[state]
     relevance(p, row, b.is_relevant, b.wanted)
     needs(p, row, b.outer.anywhere, b.outer.need, b.outer.wanted)
@@ -93,10 +101,10 @@ def _expand(p: Layout, c: Covers, m: Memory, b: Bench, state: int, key: float, c
     for i in range(p.floor.size):
         is_needed = is_needed or b.outer.need[i]
     for i in range(p.floor.size):
-        for d in range(p.is_tight.size):
-            if b.is_relevant[i] and np.isfinite(p.run[i, d]):
+        for d in range(p.is_capacitated.size):
+            if b.is_relevant[i] and np.isfinite(p.compute_value[i, d]):
                 run(p, c, m, b, state, key, cut, i, d)
-    for j in range(p.end.size):
-        for d in range(p.is_tight.size):
+    for j in range(p.must_end_on.size):
+        for d in range(p.is_capacitated.size):
             if may_copy(p, row, b, j, d, is_needed):
                 copy(p, c, m, b, state, key, cut, j, d)

@@ -47,20 +47,20 @@ def solve_program(
 
         def on_solution_callback(self) -> None:
             x = _starts(draft, self)
-            bound = self.best_objective_bound / draft.steps_per_weight
+            bound = self.best_objective_bound / draft.steps_per_unit
             report(Incumbent(x, _value(program, x), bound))
 
     status = solver.solve(draft.model, Watcher())
     name = solver.status_name(status)
     if status == cp_model.INFEASIBLE:
         return Answer(Outcome.INFEASIBLE, None, None, -np.inf, name)
-    bound = solver.best_objective_bound / draft.steps_per_weight
+    bound = solver.best_objective_bound / draft.steps_per_unit
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Answer(Outcome.UNKNOWN, None, None, bound, name)
     x = _starts(draft, solver)
     outcome = Outcome.OPTIMAL if status == cp_model.OPTIMAL else Outcome.FEASIBLE
     # The rounding of the weights is taken off the bound.
-    slack = program.column_count / draft.steps_per_weight
+    slack = program.column_count / draft.steps_per_unit
     return Answer(outcome, x, _value(program, x), bound - slack, name)
 
 
@@ -77,7 +77,7 @@ class _Retention:
 class _Draft:
     model: cp_model.CpModel
     retentions: tuple[tuple[_Retention, ...], ...]
-    steps_per_weight: float
+    steps_per_unit: float
 
 
 def _draft(program: RetentionProgram) -> _Draft:
@@ -93,15 +93,15 @@ def _draft(program: RetentionProgram) -> _Draft:
     for i, survives in enumerate(program.survives):
         if survives:
             model.add_max_equality(horizon, [r.end for r in retentions[i]])
-    total = float(program.weight.sum()) * program.retentions
-    steps_per_weight = _WEIGHT_STEPS / max(total, 1e-9)
+    total = float(program.compute_value.sum()) * program.retentions
+    steps_per_unit = _WEIGHT_STEPS / max(total, 1e-9)
     fixed, terms = 0, []
-    for weight, own in zip(program.weight.tolist(), retentions, strict=True):
-        steps = round(weight * steps_per_weight)
+    for value, own in zip(program.compute_value.tolist(), retentions, strict=True):
+        steps = round(value * steps_per_unit)
         fixed += steps
         terms += [steps * r.is_on for r in own if r.is_on is not None]
     model.minimize(fixed + sum(terms))
-    return _Draft(model, retentions, steps_per_weight)
+    return _Draft(model, retentions, steps_per_unit)
 
 
 def _retentions(
@@ -185,4 +185,4 @@ def _starts(
 
 
 def _value(program: RetentionProgram, x: NDArray[np.float64]) -> float:
-    return float((program.weight[:, None] * (x >= 0)).sum())
+    return float((program.compute_value[:, None] * (x >= 0)).sum())

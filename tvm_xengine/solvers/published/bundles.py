@@ -23,8 +23,8 @@ class Bundles:
     ----------
     devices
         Positions of the devices in the problem.
-    weight, workspace
-        Of one run, copies of state included, shape (n, D); weight is infinite where it cannot
+    compute_value, workspace
+        Of one run, copies of state included, shape (n, D); the value is infinite where it cannot
         run.
     size
         Units that the results of an op occupy together; updates occupy none, shape (n,).
@@ -40,7 +40,7 @@ class Bundles:
 
     indexed: IndexedProblem
     devices: tuple[int, ...]
-    weight: NDArray[np.float64]
+    compute_value: NDArray[np.float64]
     workspace: NDArray[np.float64]
     size: NDArray[np.float64]
     budget: NDArray[np.float64]
@@ -66,7 +66,7 @@ class Bundles:
         return [j for j in self.indexed.reads[v] if self.indexed.producer[j] == u]
 
     def transfer_value(self, u: int, v: int, d: int, e: int) -> float:
-        """Weight of copying from device d to e what v reads of u; infinite without a link."""
+        """Value of copying from device d to e what v reads of u; infinite without a link."""
         a, b = self.devices[d], self.devices[e]
         return float(sum(self.indexed.transfer_value[a, b, j] for j in self.passed(u, v)))
 
@@ -74,7 +74,7 @@ class Bundles:
 def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:
     """The bundles of `indexed` on some of its devices."""
     n = indexed.op_count
-    weight = indexed.compute_value[:, devices].copy()
+    value = indexed.compute_value[:, devices].copy()
     workspace = indexed.workspace[:, devices].astype(np.float64)
     size = np.zeros(n)
     last_run = np.where(indexed.recomputable, n - 1, np.arange(n))
@@ -82,7 +82,7 @@ def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:
         size[i] = sum(indexed.size[j] for j in indexed.makes[i] if indexed.update_of[j] < 0)
         for j in indexed.reads[i]:
             if indexed.home[j] >= 0:
-                weight[i] += [
+                value[i] += [
                     0.0 if d == indexed.home[j] else indexed.transfer_value[indexed.home[j], d, j]
                     for d in devices
                 ]
@@ -92,8 +92,8 @@ def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:
         for j in indexed.makes[i]:
             if indexed.update_of[j] >= 0:
                 home = int(indexed.home[indexed.update_of[j]])
-                weight[i] = [
-                    w if d == home else np.inf for w, d in zip(weight[i], devices, strict=True)
+                value[i] = [
+                    w if d == home else np.inf for w, d in zip(value[i], devices, strict=True)
                 ]
     at_home = [int(indexed.size[indexed.home == d].sum()) for d in devices]
     edges = {
@@ -105,7 +105,7 @@ def bundle(indexed: IndexedProblem, devices: tuple[int, ...]) -> Bundles:
     return Bundles(
         indexed=indexed,
         devices=devices,
-        weight=weight,
+        compute_value=value,
         workspace=workspace,
         size=size,
         budget=(indexed.budget[list(devices)] - at_home).astype(np.float64),

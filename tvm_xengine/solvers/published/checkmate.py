@@ -1,6 +1,6 @@
 """Checkmate (Jain et al., MLSys 2020): rematerialization on one device, as published.
 
-    min sum weight_i compute[t,i]   over the rows of `stages`, with
+    min sum value_i compute[t,i]   over the rows of `stages`, with
     compute[t,v] <= keep[t,u] + compute[t,u]        for every edge (u, v)
 
 Left out, compared with `tight`: other devices, paging, results of one op kept apart, freeing a
@@ -65,7 +65,7 @@ def draft_one_device(indexed: IndexedProblem) -> StageDraft:
     if device is None:
         raise ValueError("the model needs a device that can run every op, and there is none")
     bundles = bundle(indexed, (device,))
-    if not np.isfinite(bundles.weight).all():
+    if not np.isfinite(bundles.compute_value).all():
         raise ValueError("the model needs every updated state to be at home on the one device")
     draft = draft_stages(bundles)
     read_what_is_there(draft)

@@ -1,6 +1,6 @@
 """POET (Patil et al., ICML 2022): Checkmate with paging to a device that only stores.
 
-    min sum weight_i compute[t,i] + sum page_out_i out[t,i] + sum page_in_i back[t,i]
+    min sum value_i compute[t,i] + sum page_out_i out[t,i] + sum page_in_i back[t,i]
     keep[t+1,i] <= keep[t,i] + compute[t,i] + back[t,i]
     stored[t+1,i] <= stored[t,i] + out[t,i];  back[t,i] <= stored[t,i];  out[t,i] <= keep[t,i]
     sum time_i compute[t,i] <= runtime limit
@@ -105,12 +105,12 @@ def _page(draft: StageDraft, store: int) -> tuple[Grid, Grid]:
     for i in range(n):
         if any(p.update_of[j] >= 0 for j in p.makes[i]):
             continue
-        weight_out = sum(float(p.transfer_value[device, store, j]) for j in p.makes[i])
-        weight_back = sum(float(p.transfer_value[store, device, j]) for j in p.makes[i])
+        value_out = sum(float(p.transfer_value[device, store, j]) for j in p.makes[i])
+        value_back = sum(float(p.transfer_value[store, device, j]) for j in p.makes[i])
         stored_before = ABSENT
         for t in range(i + 1, n):
             out[t, i], back[t, i], stored = builder.binaries(3).tolist()
-            builder.minimise([out[t, i], back[t, i]], [weight_out, weight_back])
+            builder.minimise([out[t, i], back[t, i]], [value_out, value_back])
             keep = int(draft.keep[0, t, i])
             builder.row([(int(out[t, i]), 1.0), (keep, -1.0)], upper=0.0)
             before = [(stored_before, -1.0), (int(out[t - 1, i]), -1.0)]

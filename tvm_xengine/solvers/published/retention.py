@@ -12,7 +12,7 @@ i, and each further one is optional:
     every run of v at event s has, for each u that v reads, one retention of u with
         start[u,c] < s <= end[u,c]
     what must be there at the end has a retention that ends with the last event
-    min sum weight_i is_on[i,c]
+    min sum value_i is_on[i,c]
 
 There are O(C n) intervals instead of O(n^2) binaries. Left out: more than C retentions of a
 result, and all that `checkmate` leaves out too (one device, bundles of results).
@@ -41,7 +41,7 @@ class RetentionProgram:
 
     Attributes
     ----------
-    weight, size, workspace, last_run
+    compute_value, size, workspace, last_run
         Of each op; the last stage in which it may run.
     survives
         Whether the result must be there at the end.
@@ -51,7 +51,7 @@ class RetentionProgram:
         C.
     """
 
-    weight: NDArray[np.float64]
+    compute_value: NDArray[np.float64]
     size: NDArray[np.int64]
     workspace: NDArray[np.int64]
     budget: int
@@ -63,7 +63,7 @@ class RetentionProgram:
     @property
     def op_count(self) -> int:
         """Number of ops, n."""
-        return len(self.weight)
+        return len(self.compute_value)
 
     @property
     def column_count(self) -> int:
@@ -123,10 +123,10 @@ def formulate_retention(indexed: IndexedProblem) -> RetentionModel:
     if device is None:
         raise ValueError("the model needs a device that can run every op, and there is none")
     bundles = bundle(indexed, (device,))
-    if not np.isfinite(bundles.weight).all():
+    if not np.isfinite(bundles.compute_value).all():
         raise ValueError("the model needs every updated state to be at home on the one device")
     program = RetentionProgram(
-        weight=bundles.weight[:, 0],
+        compute_value=bundles.compute_value[:, 0],
         size=bundles.size.astype(np.int64),
         workspace=bundles.workspace[:, 0].astype(np.int64),
         budget=int(bundles.budget[0]),

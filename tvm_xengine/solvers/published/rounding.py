@@ -24,7 +24,9 @@ from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Objective, SolveResult
 
 _ALLOWANCE_RATIO = 0.1
+"""Share of the budget that is left for what rounding adds, as in the paper."""
 _THRESHOLDS = tuple(round(0.1 * k, 1) for k in range(1, 10))
+"""What is kept by more than this is kept; the paper rounds at one, 0.5."""
 
 
 def solve_by_rounding(problem: Problem, request: Request) -> SolveResult:

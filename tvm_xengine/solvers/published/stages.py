@@ -57,7 +57,7 @@ def draft_stages(bundles: Bundles) -> StageDraft:
     stage = np.arange(n + 1)[:, None]
     op = np.arange(n)[None]
     runs = (op <= stage[:n]) & ((op == stage[:n]) | (stage[:n] <= np.array(bundles.last_run)))
-    runs = runs[None] & np.isfinite(bundles.weight).T[:, None, :]
+    runs = runs[None] & np.isfinite(bundles.compute_value).T[:, None, :]
     compute = _columns(builder, runs)
     keep = _columns(builder, np.repeat((op < stage)[None], devices, axis=0))
     draft = StageDraft(bundles, builder, compute, keep)
@@ -66,7 +66,7 @@ def draft_stages(bundles: Bundles) -> StageDraft:
         builder.row(terms, lower=1.0, upper=1.0)
     for d in range(devices):
         stages, ops = np.nonzero(compute[d] >= 0)
-        builder.minimise(compute[d, stages, ops], bundles.weight[ops, d])
+        builder.minimise(compute[d, stages, ops], bundles.compute_value[ops, d])
     return draft
 
 

@@ -1,6 +1,6 @@
 """XEngine (Schuler, Membarth and Slusallek, ACM TACO 2022): placement with rematerialization.
 
-    min sum weight[i,d] compute[d,t,i]
+    min sum value[i,d] compute[d,t,i]
         + sum transfer_value(u, v, d -> e) compute[e,t,v] present[d,t,u]       for d != e
     present = keep or compute;   compute[e,t,v] <= sum_d present[d,t,u]     for edges (u, v)
 
@@ -126,13 +126,11 @@ def _weigh_products(draft: StageDraft) -> None:
             for d in _linked(draft, u, v, e):
                 if d == e:
                     continue
-                weight = draft.bundles.transfer_value(u, v, d, e)
+                value = draft.bundles.transfer_value(u, v, d, e)
                 for t in range(v, draft.bundles.op_count):
                     if draft.compute[e, t, v] >= 0:
                         present = _present(draft, d, t, u)
-                        draft.builder.minimise_products(
-                            int(draft.compute[e, t, v]), present, weight
-                        )
+                        draft.builder.minimise_products(int(draft.compute[e, t, v]), present, value)
 
 
 def _present(draft: StageDraft, d: int, t: int, u: int) -> int:

@@ -20,7 +20,10 @@ from tvm_xengine.solvers.request import Request
 
 Sequence = list[tuple[str, int]]
 _MEMORY_SLOTS = 64
+"""Steps in which the dynamic program counts memory: its time grows with their number, and rounding up
+loses at most one in 64 of the budget for each block."""
 _MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+"""Shares of the budget that are tried, since what lies between blocks is not counted."""
 
 
 def recompute_all(problem: Problem, request: Request) -> Schedule | None:

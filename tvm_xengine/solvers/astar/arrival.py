@@ -6,22 +6,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.astar.bench import SAVE, STAY, Bench, Move
 from tvm_xengine.solvers.astar.bits import ONE, assign, has, put, take
 from tvm_xengine.solvers.astar.covers import Covers
 from tvm_xengine.solvers.astar.estimate import estimate
-from tvm_xengine.solvers.astar.layout import Layout, Words
 from tvm_xengine.solvers.astar.memory import COUNT, OPEN, Memory, find, push
+from tvm_xengine.solvers.astar.move_scratch import SAVE, STAY, Move, MoveScratch
+from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, forget, overwrite
 from tvm_xengine.solvers.compiled import inlined
 
 
 @inlined
-def finish(p: Layout, row: Words, move: Move) -> None:
+def finish(p: StateView, row: Words, move: Move) -> None:
     """What the move leaves behind, once what it needs is there."""
-    words, devices, d = p.reads.shape[1], p.is_tight.size, move.device
+    words, devices, d = p.reads.shape[1], p.is_capacitated.size, move.device
     if move.op >= 0:
-        for j in range(p.end.size):
+        for j in range(p.must_end_on.size):
             if has(p.makes[move.op], 0, j):
                 put(row, d * words, j)
                 if p.update_of[j] >= 0:
@@ -38,10 +38,10 @@ def finish(p: Layout, row: Words, move: Move) -> None:
 
 @inlined
 def arrive(
-    p: Layout,
+    p: StateView,
     c: Covers,
     m: Memory,
-    b: Bench,
+    b: MoveScratch,
     move: Move,
     depth: int,
     paid: float,
@@ -51,11 +51,11 @@ def arrive(
     """Open what the move leads to; outputs that no op reads may be kept for good or dropped."""
     words, d = p.reads.shape[1], move.device
     finals = 0
-    if move.op >= 0 and p.is_tight[d]:
-        for j in range(p.end.size):
+    if move.op >= 0 and p.is_capacitated[d]:
+        for j in range(p.must_end_on.size):
             if p.is_final[j] and p.size[j] > 0 and has(p.makes[move.op], 0, j):
                 is_new = True
-                for a in range(p.is_tight.size):
+                for a in range(p.is_capacitated.size):
                     is_new = is_new and not has(m.rows[move.state], a * words, j)
                 if is_new:
                     b.final[finals] = j
@@ -77,7 +77,14 @@ def arrive(
 
 @inlined
 def _open(
-    p: Layout, c: Covers, m: Memory, b: Bench, move: Move, paid: float, key: float, cut: float
+    p: StateView,
+    c: Covers,
+    m: Memory,
+    b: MoveScratch,
+    move: Move,
+    paid: float,
+    key: float,
+    cut: float,
 ) -> None:
     forget(p, b.following, b.is_relevant_next, b.wanted_next)
     slot = find(m, b.following)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.solvers.astar.arriving import arrive, finish
-from tvm_xengine.solvers.astar.bench import DROP, SAVE, STAY, Bench, Move
+from tvm_xengine.solvers.astar.arrival import arrive, finish
 from tvm_xengine.solvers.astar.bits import assign, has
 from tvm_xengine.solvers.astar.covers import Covers
-from tvm_xengine.solvers.astar.layout import Layout, Words
 from tvm_xengine.solvers.astar.memory import MOST_WAYS, WAYS, Memory
+from tvm_xengine.solvers.astar.move_scratch import DROP, SAVE, STAY, Move, MoveScratch
+from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import (
     DEAD_END,
     cheapest_copy,
@@ -25,7 +25,9 @@ _NEVER = 1e30
 
 
 @inlined
-def make_way(p: Layout, c: Covers, m: Memory, b: Bench, move: Move, key: float, cut: float) -> None:
+def make_room(
+    p: StateView, c: Covers, m: Memory, b: MoveScratch, move: Move, key: float, cut: float
+) -> None:
     """Take the move with every minimal set of tensors that can leave for it."""
     d = move.device
     excess = held_units(p, m.rows[move.state], d) + move.units - p.budget[d]
@@ -33,7 +35,7 @@ def make_way(p: Layout, c: Covers, m: Memory, b: Bench, move: Move, key: float, 
     finish(p, b.following, move)
     rest = needs(p, b.following, b.inner.anywhere, b.inner.need, b.inner.wanted)
     spent = m.paid[move.state] + move.weight
-    if excess > 0 and not p.is_tight[d]:
+    if excess > 0 and not p.is_capacitated[d]:
         return
     overwritten, count = _candidates(p, m, b, move, excess)
     if b.units_after[0] < excess:
@@ -64,7 +66,7 @@ def make_way(p: Layout, c: Covers, m: Memory, b: Bench, move: Move, key: float, 
                 if choice == DROP:
                     lost -= b.loss[k]
                 else:
-                    extra -= p.copy[d, choice - SAVE, b.candidate[k]]
+                    extra -= p.transfer_value[d, choice - SAVE, b.candidate[k]]
             choice = _next_choice(p, m, b, move, k, choice + 1)
             if choice >= 0:
                 b.choice[k] = choice
@@ -72,7 +74,7 @@ def make_way(p: Layout, c: Covers, m: Memory, b: Bench, move: Move, key: float, 
                 if choice == DROP:
                     lost += b.loss[k]
                 else:
-                    extra += p.copy[d, choice - SAVE, b.candidate[k]]
+                    extra += p.transfer_value[d, choice - SAVE, b.candidate[k]]
                 break
             depth -= 1
         if depth == 0:
@@ -80,7 +82,9 @@ def make_way(p: Layout, c: Covers, m: Memory, b: Bench, move: Move, key: float, 
 
 
 @inlined
-def _candidates(p: Layout, m: Memory, b: Bench, move: Move, excess: int) -> tuple[int, int]:
+def _candidates(
+    p: StateView, m: Memory, b: MoveScratch, move: Move, excess: int
+) -> tuple[int, int]:
     """State that is overwritten and that others may read, then what may leave, largest first.
 
     Returns how many there are of the first and of both.
@@ -88,7 +92,7 @@ def _candidates(p: Layout, m: Memory, b: Bench, move: Move, excess: int) -> tupl
     words, d = p.reads.shape[1], move.device
     row = m.rows[move.state]
     count = 0
-    for old in range(p.end.size):
+    for old in range(p.must_end_on.size):
         if not _overwrites(p, move, old):
             continue
         is_read = False
@@ -99,7 +103,7 @@ def _candidates(p: Layout, m: Memory, b: Bench, move: Move, excess: int) -> tupl
             b.candidate[count], b.units[count], b.loss[count] = old, 0, 0.0
             count += 1
     leaving = count
-    if excess > 0 and p.is_tight[d]:
+    if excess > 0 and p.is_capacitated[d]:
         for k in range(p.by_size.size):
             j = p.by_size[k]
             if not has(row, d * words, j) or p.size[j] == 0:
@@ -121,7 +125,7 @@ def _candidates(p: Layout, m: Memory, b: Bench, move: Move, excess: int) -> tupl
 
 
 @inlined
-def _overwrites(p: Layout, move: Move, old: int) -> bool:
+def _overwrites(p: StateView, move: Move, old: int) -> bool:
     result = p.result_of[old]
     if result < 0:
         return False
@@ -131,7 +135,7 @@ def _overwrites(p: Layout, move: Move, old: int) -> bool:
 
 
 @inlined
-def _loss(p: Layout, b: Bench, row: Words, j: int, d: int) -> float:
+def _loss(p: StateView, b: MoveScratch, row: Words, j: int, d: int) -> float:
     """What dropping j costs at least, given what is still wanted after the move."""
     if np.isfinite(cheapest_copy(p, row, j, d)):
         return 0.0
@@ -146,7 +150,7 @@ def _loss(p: Layout, b: Bench, row: Words, j: int, d: int) -> float:
 
 
 @inlined
-def _next_choice(p: Layout, m: Memory, b: Bench, move: Move, k: int, choice: int) -> int:
+def _next_choice(p: StateView, m: Memory, b: MoveScratch, move: Move, k: int, choice: int) -> int:
     """The first thing, from `choice` on, that may happen to candidate k; -1 without any."""
     words, d = p.reads.shape[1], move.device
     row, j = m.rows[move.state], b.candidate[k]
@@ -155,7 +159,7 @@ def _next_choice(p: Layout, m: Memory, b: Bench, move: Move, k: int, choice: int
     if np.isfinite(cheapest_copy(p, row, j, d)):
         return -1
     old = p.update_of[j]
-    for r in range(max(0, choice - SAVE), p.is_tight.size):
+    for r in range(max(0, choice - SAVE), p.is_capacitated.size):
         if r == d or not p.may_save[r, j] or has(row, r * words, j) or is_overwritten(p, row, r, j):
             continue
         if old >= 0 and p.home[old] == r:

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.astar.covers import Covers
 from tvm_xengine.solvers.astar.estimate import Scratch, new_scratch
-from tvm_xengine.solvers.astar.layout import Layout, Words
+from tvm_xengine.solvers.astar.view import StateView, Words
 
 STAY, DROP, SAVE = range(3)
 """What happens to a candidate; `SAVE` + r saves it on device r."""
 
 
-class Bench(NamedTuple):
+class MoveScratch(NamedTuple):
     """Room for the move that is being worked out."""
 
     outer: Scratch
@@ -34,12 +34,12 @@ class Bench(NamedTuple):
     final: NDArray[np.int64]
 
 
-def new_bench(layout: Layout, covers: Covers, row: int) -> Bench:
+def new_move_scratch(view: StateView, covers: Covers, row: int) -> MoveScratch:
     """Room for that problem, whose states have `row` words."""
-    (ops, words), tensors = layout.reads.shape, layout.size.size
-    return Bench(
-        new_scratch(layout, covers),
-        new_scratch(layout, covers),
+    (ops, words), tensors = view.reads.shape, view.size.size
+    return MoveScratch(
+        new_scratch(view, covers),
+        new_scratch(view, covers),
         np.zeros(ops, np.bool_),
         np.zeros(words, np.uint64),
         np.zeros(ops, np.bool_),

@@ -2,7 +2,7 @@
 
 A *state* is a row of words: for each device the tensors that are there, then for each device
 the state that an update has overwritten there, then the ops that ran and must not be repeated,
-then the ops that ran on a device with room for everything and that nothing has read yet.
+then the ops that ran on an uncapacitated device and that nothing has read yet.
 """
 
 from __future__ import annotations
@@ -21,27 +21,25 @@ WORD = 64
 MAX_OPS = 63
 """Ops are noted in one word, beside `AT_THE_END`."""
 AT_THE_END = np.uint64(1 << 63)
-"""Noted among the unread ops once nothing more will run on a tight device."""
+"""Noted among the unread ops once nothing more will run on a capacitated device."""
 
 Words = NDArray[np.uint64]
 
 
-class Layout(NamedTuple):
+class StateView(NamedTuple):
     """What the compiled code reads; n ops, D devices, J tensors, W words for a set of tensors.
 
     Attributes
     ----------
     reads, makes
         Tensors of each op, shape (n, W).
-    run, workspace
-        Weight (infinite where it cannot run) and scratch units, shape (n, D).
-    copy
-        Weight of a copy, shape (D, D, J).
+    compute_value, workspace, transfer_value
+        As in `IndexedProblem`.
     size, budget
         Units, shapes (J,) and (D,).
-    is_tight
+    is_capacitated
         Devices that do not hold everything at once, shape (D,).
-    home, end, update_of, producer
+    home, must_end_on, update_of, producer
         As in `IndexedProblem`, shape (J,).
     result_of
         For each updated state its update's result, else -1, shape (J,).
@@ -61,19 +59,19 @@ class Layout(NamedTuple):
         Whether a tensor that leaves a device is to be saved on another one: where there is room
         for everything, and what may read it runs, or no device that is as near; shape (D, J).
     may_wait
-        Whether runs on devices with room for everything may wait until something reads them.
+        Whether runs on uncapacitated devices may wait until something reads them.
     """
 
     reads: Words
     makes: Words
-    run: NDArray[np.float64]
+    compute_value: NDArray[np.float64]
     workspace: NDArray[np.int64]
-    copy: NDArray[np.float64]
+    transfer_value: NDArray[np.float64]
     size: NDArray[np.int64]
     budget: NDArray[np.int64]
-    is_tight: NDArray[np.bool_]
+    is_capacitated: NDArray[np.bool_]
     home: NDArray[np.int64]
-    end: NDArray[np.int64]
+    must_end_on: NDArray[np.int64]
     update_of: NDArray[np.int64]
     result_of: NDArray[np.int64]
     mark: NDArray[np.int64]
@@ -89,7 +87,7 @@ class Layout(NamedTuple):
 
 
 def is_within_reach(indexed: IndexedProblem) -> bool:
-    """Whether `lay_out` may be used: few ops, and no way between devices beats the direct link."""
+    """Whether `view_of` may be used: few ops, and no way between devices beats the direct link."""
     if indexed.op_count > MAX_OPS or int((indexed.update_of >= 0).sum()) > WORD:
         return False
     weight = indexed.transfer_value
@@ -103,25 +101,25 @@ def is_within_reach(indexed: IndexedProblem) -> bool:
     )
 
 
-def lay_out(indexed: IndexedProblem) -> Layout:
+def view_of(indexed: IndexedProblem) -> StateView:
     """The arrays of `indexed`."""
     result_of = np.full(indexed.tensor_count, -1, np.int64)
     results = np.flatnonzero(indexed.update_of >= 0)
     result_of[indexed.update_of[results]] = results
     mark = np.where(result_of >= 0, np.cumsum(result_of >= 0) - 1, -1)
-    is_roomy = roomy_devices(indexed)
+    is_uncapacitated = roomy_devices(indexed)
     unread = np.array([not ops for ops in indexed.consumers], np.bool_)
-    return Layout(
+    return StateView(
         reads=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.reads]),
         makes=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.makes]),
-        run=indexed.compute_value,
+        compute_value=indexed.compute_value,
         workspace=indexed.workspace,
-        copy=indexed.transfer_value,
+        transfer_value=indexed.transfer_value,
         size=indexed.size,
         budget=indexed.budget,
-        is_tight=~is_roomy,
+        is_capacitated=~is_uncapacitated,
         home=indexed.home,
-        end=indexed.must_end_on,
+        must_end_on=indexed.must_end_on,
         update_of=indexed.update_of,
         result_of=result_of,
         mark=mark,
@@ -137,8 +135,8 @@ def lay_out(indexed: IndexedProblem) -> Layout:
         ),
         by_size=np.argsort(-indexed.size, kind="stable"),
         descendants=_descendants(indexed),
-        may_save=_may_save(indexed, is_roomy),
-        may_wait=not (is_roomy[indexed.home] & (result_of >= 0)).any(),
+        may_save=_may_save(indexed, is_uncapacitated),
+        may_wait=not (is_uncapacitated[indexed.home] & (result_of >= 0)).any(),
     )
 
 
@@ -165,10 +163,10 @@ def _descendants(indexed: IndexedProblem) -> Words:
     return np.array(below, np.uint64)
 
 
-def _may_save(indexed: IndexedProblem, is_roomy: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    may = np.repeat(is_roomy[:, None], indexed.tensor_count, axis=1)
+def _may_save(indexed: IndexedProblem, is_uncapacitated: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    may = np.repeat(is_uncapacitated[:, None], indexed.tensor_count, axis=1)
     for j in range(indexed.tensor_count):
-        for r in np.flatnonzero(is_roomy).tolist():
+        for r in np.flatnonzero(is_uncapacitated).tolist():
             may[r, j] = not any(
                 _replaces(indexed, j, int(other), r)
                 for other in np.flatnonzero(may[:, j])
