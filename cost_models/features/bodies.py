@@ -66,12 +66,16 @@ class Body:
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The loops around it."""
-        return self.statements[0].loops
+        return self.statements[0].loops if self.statements else ()
 
     @property
     def total_cycles(self) -> float:
         """Of one call of the kernel."""
         return self.iterations * self.cycles
+
+
+NO_BODY = Body((), *(0.0, 0.0), False, *([0.0] * 8))
+"""What a kernel has that has no body of some rank."""
 
 
 def bodies_of(statements: Sequence[Statement], hardware: Hardware) -> list[Body]:

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from tvm_xengine.cost_models.features.accesses import Access
-from tvm_xengine.cost_models.features.bodies import Body, bodies_of
+from tvm_xengine.cost_models.features.bodies import NO_BODY, Body, bodies_of
 from tvm_xengine.cost_models.features.expressions import (
     OP_CLASSES,
     Loop,
@@ -29,6 +29,7 @@ from tvm_xengine.cost_models.features.table import (
     KernelFeatures,
 )
 from tvm_xengine.cost_models.features.traffic import (
+    Footprint,
     Run,
     footprints,
     missed_bytes,
@@ -217,7 +218,7 @@ def _count_pattern(counts: dict[str, float], access: Access, count: float) -> No
 @cache
 def _no_body() -> Mapping[str, float]:
     hardware = Hardware(vector_bytes=1, cores=1, has_fma=False, caches_bytes=(1, 1, 1))
-    return _body_part(None, (), 1.0, hardware)
+    return _body_part(NO_BODY, (), 1.0, hardware)
 
 
 def _called_part(
@@ -233,30 +234,41 @@ def _called_part(
 
 
 def _body_part(
-    body: Body | None, runs: Sequence[Run], total_cycles: float, hardware: Hardware
+    body: Body, runs: Sequence[Run], total_cycles: float, hardware: Hardware
 ) -> dict[str, float]:
-    """What an innermost loop does; zeros when a kernel has none of that rank."""
-    statements = body.statements if body else ()
-    loops = body.loops if body else ()
+    """What an innermost loop does."""
+    loops = body.loops
+    mine = [run for run in runs if run.loops is loops]
+    depths = [len(loops) - 1 - place for place in range(_INNER_LOOPS)]
+    whole, *inner = footprints(mine, [0, *(max(0, depth) for depth in depths)])
+    values = {
+        "share": body.total_cycles / total_cycles,
+        "cycles": body.cycles,
+        "log_iterations": _log(body.iterations),
+        "is_called": 0.0,
+        "is_automatic": float(body.is_automatic),
+        **{name: float(getattr(body, name)) for name in _INSTRUCTIONS},
+        **_written_part(body, hardware),
+        "log_footprint": _log(whole.touched_bytes),
+    }
+    for place, (depth, held) in enumerate(zip(depths, inner, strict=True)):
+        values |= _loop_part(body, place, depth, held)
+    return values
+
+
+_INSTRUCTIONS = ("arithmetic", "loads", "stores", "divides", "calls", "integer", "chain_cycles")
+"""Counts of a body for one iteration."""
+
+
+def _written_part(body: Body, hardware: Hardware) -> dict[str, float]:
+    """The statements of a body as they are written."""
+    statements, loops = body.statements, body.loops
     loads = [load for s in statements for load in s.loads]
     stores = [s.store for s in statements]
+    accesses = (*loads, *stores)
     ops = _summed(s.ops for s in statements)
-    depths = [len(loops) - 1 - place for place in range(_INNER_LOOPS)]
-    mine = [run for run in runs if body is not None and run.loops is body.loops]
-    found = footprints(mine, [0, *(max(0, depth) for depth in depths)])
-    values = {
-        "share": body.total_cycles / total_cycles if body else 0.0,
-        "cycles": body.cycles if body else 0.0,
-        "log_iterations": _log(body.iterations) if body else 0.0,
-        "is_called": 0.0,
-        "is_automatic": float(body is not None and body.is_automatic),
-        "arithmetic": body.arithmetic if body else 0.0,
-        "loads": body.loads if body else 0.0,
-        "stores": body.stores if body else 0.0,
-        "divides": body.divides if body else 0.0,
-        "calls": body.calls if body else 0.0,
-        "integer": body.integer if body else 0.0,
-        "chain_cycles": body.chain_cycles if body else 0.0,
+    innermost = loops[-1].extent if loops else 0
+    return {
         "statements": float(len(statements)),
         "lanes": float(max((store.lanes for store in stores), default=0)),
         "least_lanes": float(min((store.lanes for store in stores), default=0)),
@@ -267,33 +279,32 @@ def _body_part(
         "selects": float(ops["select"] + ops["compare"]),
         "gathers": float(ops["gather"]),
         "guards": float(max((s.guards for s in statements), default=0)),
-        "tensors": float(len({a.tensor.number for a in (*loads, *stores)})),
-        "unaligned": _unaligned((*loads, *stores), hardware),
-        "remainder_16": float(loops[-1].extent % 16) if loops else 0.0,
-        "remainder_4": float(loops[-1].extent % 4) if loops else 0.0,
-        "log_unrolled": _log(loops[-1].extent * (len(loads) + len(stores) + _arithmetic(ops)))
-        if loops
-        else 0.0,
-        "contiguous": _contiguous((*loads, *stores), loops),
+        "tensors": float(len({a.tensor.number for a in accesses})),
+        "unaligned": _unaligned(accesses, hardware),
+        "remainder_16": float(innermost % 16),
+        "remainder_4": float(innermost % 4),
+        "log_unrolled": _log(innermost * (len(accesses) + _arithmetic(ops))),
+        "contiguous": _contiguous(accesses, loops),
         "log_reduced": max(map(_log, map(_reduced, statements)), default=0.0),
-        "log_footprint": _log(found[0].touched_bytes),
     }
-    for place in range(_INNER_LOOPS):
-        at = len(loops) - 1 - place
-        exists = at >= 0
-        strides = [abs(load.strides_bytes[at]) for load in loads] if exists else []
-        stored = [abs(store.strides_bytes[at]) for store in stores] if exists else []
-        values |= {
-            f"log_extent_in{place}": _log(loops[at].extent) if exists else 0.0,
-            f"is_parallel_in{place}": float(exists and loops[at].is_parallel),
-            f"log_store_stride_in{place}": _log(max(stored, default=0)),
-            f"log_least_stride_in{place}": _log(min(strides, default=0)),
-            f"log_greatest_stride_in{place}": _log(max(strides, default=0)),
-            f"fixed_loads_in{place}": float(sum(stride == 0 for stride in strides)),
-            f"log_footprint_in{place}": _log(found[place + 1].touched_bytes),
-            f"log_held_in{place}": _log(found[place + 1].held_bytes),
-        }
-    return values
+
+
+def _loop_part(body: Body, place: int, depth: int, held: Footprint) -> dict[str, float]:
+    """One of the loops around a body; zeros where there are fewer."""
+    exists = depth >= 0
+    loads = [load for s in body.statements for load in s.loads] if exists else []
+    strides = [abs(load.strides_bytes[depth]) for load in loads]
+    stored = [abs(s.store.strides_bytes[depth]) for s in body.statements] if exists else []
+    return {
+        f"log_extent_in{place}": _log(body.loops[depth].extent) if exists else 0.0,
+        f"is_parallel_in{place}": float(exists and body.loops[depth].is_parallel),
+        f"log_store_stride_in{place}": _log(max(stored, default=0)),
+        f"log_least_stride_in{place}": _log(min(strides, default=0)),
+        f"log_greatest_stride_in{place}": _log(max(strides, default=0)),
+        f"fixed_loads_in{place}": float(sum(stride == 0 for stride in strides)),
+        f"log_footprint_in{place}": _log(held.touched_bytes),
+        f"log_held_in{place}": _log(held.held_bytes),
+    }
 
 
 def _summed(each: Iterable[Ops]) -> Ops:
