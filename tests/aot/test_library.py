@@ -149,6 +149,7 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NoScheduleError):
         export(tiny_mlp(), tmp_path / "out", "host", 512)
     (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.txt").write_text("kept")  # an empty folder is free
     with pytest.raises(ExportError, match="--force"):
         export(tiny_mlp(), tmp_path / "there", "host")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
