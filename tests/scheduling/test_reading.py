@@ -1,16 +1,20 @@
 """Platform, problem and schedule files say what they mean, or are refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.passes.small_step import small_problem, two_cpus
 from tvm_xengine.errors import InvalidPlatformError, InvalidProblemError, InvalidScheduleError
+from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform_file import read_platform
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json, read_problem
 from tvm_xengine.scheduling.schedule import read_schedule, schedule_from_json
 from tvm_xengine.scheduling.sizes import parse_bytes
+from tvm_xengine.solvers.result import Limits
+from tvm_xengine.solvers.solve import solve
 
 PLATFORM = """
 [[device]]
@@ -90,3 +94,12 @@ def test_a_field_of_another_type_is_refused_by_name(table: str, field: str, valu
 def test_sizes_that_no_machine_has_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"below 2\^53"):
         parse_bytes(text)
+
+
+def test_a_graph_that_delivers_nothing_is_refused() -> None:
+    problem = small_problem(two_cpus())
+    graph = problem.graph
+    ops = tuple(replace(op, updates=(), recomputable=True) for op in graph.ops)
+    nothing = replace(problem, graph=OpGraph(graph.tensors, ops, outputs=()))
+    with pytest.raises(InvalidProblemError, match="nothing to schedule"):
+        solve(nothing, limits=Limits(1.0))

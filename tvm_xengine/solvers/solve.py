@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.request import Request
@@ -34,6 +35,8 @@ def solve(
 
     Raises
     ------
+    InvalidProblemError
+        If the step delivers nothing: no output and no new state.
     ValueError
         If there is no such solver, or it cannot minimise `objective`.
     SolverUnavailableError
@@ -41,6 +44,11 @@ def solve(
     """
     if solver not in SOLVERS:
         raise ValueError(f"expected a solver among {sorted(SOLVERS)}, got {solver!r}")
+    if not problem.graph.outputs and not problem.graph.updated_by:
+        raise InvalidProblemError(
+            "the graph has no outputs and updates no state, so there is nothing to schedule; name the"
+            " tensors that the step delivers in `outputs`"
+        )
     request = Request(objective, limits or Limits(), seed, start, on_progress)
     result = SOLVERS[solver](problem, request)
     if result.schedule is None and result.advice is None:
