@@ -16,6 +16,10 @@ test-slow: .stamp-dev
 test-embedded: .stamp-dev
 	$(BIN)/python -m pytest tests/aot -m 'slow or not slow'
 
+# Judges every sample of PyTorch's databases; takes hours, may be interrupted, goes on where it was.
+tables-operators: .stamp-dev
+	$(BIN)/python -m tests.databases.torch_walk --table docs/operators/torch.md
+
 oracle: .stamp-dev
 	$(BIN)/python -m pytest tests/solvers/test_oracle.py -m oracle
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import nan
 from typing import TypeAlias
 
 from tvm import ir, relax
@@ -39,6 +40,13 @@ def pair(x: Operand, y: Operand) -> tuple[relax.Expr, relax.Expr]:
 def binary(operator: Operator, builder: relax.BlockBuilder, x: Operand, y: Operand) -> relax.Expr:
     """An operator of Relax on both operands."""
     left, right = pair(x, y)
+    if operator is relax.op.multiply and "float" in str(left.ty.dtype):
+        for one, other in ((x, right), (y, left)):
+            if not isinstance(one, ir.Expr) and one == 0:
+                # TVM takes a product with zero for zero; of NaN and infinities it is NaN.
+                return builder.emit(
+                    relax.op.where(relax.op.isfinite(other), scalar(0, other), scalar(nan, other))
+                )
     if str(left.ty.dtype) == "bool":
         operator = _OF_BOOLEANS.get(operator, operator)
     return builder.emit(operator(left, right))

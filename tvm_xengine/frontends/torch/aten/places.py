@@ -385,7 +385,7 @@ def isin(
     return builder.emit(compare(found, relax.const(0, "int32")))
 
 
-def refuse_shapes(*_: object) -> relax.Expr:
+def refuse_shapes(*arguments: object) -> relax.Expr:
     """Refuse results whose shape is known only from the values."""
     raise UnsupportedModelError(
         "the shape of the result depends on the values; use torch.where, whose shapes are known"

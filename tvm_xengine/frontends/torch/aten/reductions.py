@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
+from math import inf, prod
 
 import torch
 from tvm import ir, relax
@@ -84,7 +84,7 @@ def variance(
     )
     squares = reduced(relax.op.sum, builder, relax.op.square(deviation), axes, keepdim)
     if divisor == 0:
-        return builder.emit(relax.op.divide(squares, scalar(0, x)))
+        return builder.emit(relax.op.multiply(squares, scalar(inf, x)))
     if len(axes) == 0:
         return builder.emit(relax.op.multiply(squares, scalar(1 / divisor, x)))
     biased = builder.emit(relax.op.variance(x, axes, keepdims=keepdim))

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.types import static_shape
@@ -252,16 +253,12 @@ def as_strided(
     return at_places(builder, x, _strided_places(size, stride, offset))
 
 
-def as_strided_scatter(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    source: relax.Expr,
-    size: Sequence[int],
-    stride: Sequence[int],
-    offset: int | None,
-) -> relax.Expr:
-    """x with other elements at these places."""
-    return _written(builder, x, source, _strided_places(size, stride, offset))
+def as_strided_scatter(*arguments: object) -> relax.Expr:
+    """Refused: PyTorch's gradient of it is not that of what it computes."""
+    raise UnsupportedModelError(
+        "PyTorch's gradient of as_strided_scatter is not that of its values; use slice_scatter or"
+        " index_put"
+    )
 
 
 def _strided_places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> np.ndarray:

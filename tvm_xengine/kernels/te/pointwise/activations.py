@@ -13,6 +13,7 @@ from tvm_xengine.kernels.te.pointwise.function import (
     both,
     either,
     greater,
+    isnan,
     lesser,
     select,
     zero,
@@ -58,7 +59,8 @@ def _softplus_slope(g: Expr, a: Expr, beta: float, threshold: float) -> Expr:
 
 
 def _softshrink(a: Expr, width: float) -> Expr:
-    return select(a > width, a - width, select(a < -width, a + width, a * 0.0))
+    inside = select(isnan(a), a, zero(a))  # TVM takes a product with zero for zero
+    return select(a > width, a - width, select(a < -width, a + width, inside))
 
 
 def _outside(g: Expr, a: Expr, width: float) -> Expr:

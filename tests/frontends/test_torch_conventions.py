@@ -1,0 +1,106 @@
+"""Values and gradients at kinks, ties, bounds and NaN are those of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.databases.torch_judge import judge
+from tests.databases.torch_samples import Sample
+from tests.databases.verdict import Status
+
+Function = Callable[..., torch.Tensor]
+
+AT_KINKS: dict[str, Function] = {
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "hardswish": F.hardswish,
+    "elu": F.elu,
+    "celu": F.celu,
+    "selu": F.selu,
+    "leaky_relu": F.leaky_relu,
+    "softplus": F.softplus,
+    "hardshrink": F.hardshrink,
+    "threshold": lambda x: F.threshold(x, 0.5, -1.0),
+    "clamp": lambda x: x.clamp(-1, 3),
+    "clamp with the bounds exchanged": lambda x: x.clamp(2, -1),
+    "clamp with tensors": lambda x: x.clamp(torch.full_like(x, -1), torch.full_like(x, 3)),
+    "maximum": lambda x: torch.maximum(x, torch.ones_like(x)),
+    "fmax": lambda x: torch.fmax(x, torch.ones_like(x)),
+    "floor division": lambda x: torch.div(x, 0.1, rounding_mode="floor") + x,
+    "nan_to_num": torch.nan_to_num,
+}
+KINKS = (-inf, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0, nan)
+
+
+def _rows(*rows: tuple[float, ...]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+ATTENTION = _rows((0.3, -0.2), (0.1, 0.7), (-0.5, 0.4))
+HIDDEN_ROW = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
+OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
+    "greatest with ties": (lambda x: x.max(1)[0], _rows((1, 2, 2), (3, 3, 3))),
+    "amax with ties": (lambda x: x.amax(1), _rows((1, 2, 2), (3, 3, 3))),
+    "greatest with NaN": (lambda x: x.max(1)[0] + x.amin(1), _rows((1, nan, 2), (3, 3, 4))),
+    "pooling with NaN": (lambda x: F.max_pool1d(x, 2), _rows((1, nan, 2, 5), (3, 3, 4, 1))),
+    "deviation of equal values": (lambda x: x.std(1), _rows((2, 2, 2), (1, 2, 4))),
+    "variance of one element": (lambda x: x.var(1), _rows((2,), (1,))),
+    "cross-entropy of certainties": (
+        lambda x: F.binary_cross_entropy(torch.sigmoid(x), torch.ones_like(x)),
+        _rows((40.0, -800.0, 1.0)),
+    ),
+    "sinc at zero": (torch.sinc, _rows((0.0, 0.5, 1.0))),
+    "power of a negative base": (lambda x: (-2.0) ** x, _rows((2.0, 3.0, 0.5))),
+    "sorted with NaN": (lambda x: torch.sort(x, stable=True)[0], _rows((2, nan, 1), (nan, 0, -1))),
+    **{
+        f"attention with a hidden row, {name}": (
+            lambda x, mask=mask: F.scaled_dot_product_attention(
+                x[None, None], x.sin()[None, None], x.cos()[None, None], mask
+            ),
+            ATTENTION,
+        )
+        for name, mask in (
+            ("by truth values", HIDDEN_ROW),
+            ("by infinities", torch.zeros(3, 3).double().masked_fill(~HIDDEN_ROW, -inf)),
+        )
+    },
+    "attention of three axes": (
+        lambda x: F.scaled_dot_product_attention(x[None], x.sin()[None], x[None], is_causal=True),
+        ATTENTION,
+    ),
+    "alpha of add and sub": (
+        lambda x: x.add(x.cos(), alpha=2) - x.sub(x.sin(), alpha=3),
+        ATTENTION,
+    ),
+    "negative padding": (
+        lambda x: F.pad(x, (-1, 1, -1, 2)) + F.pad(x[None], (-1, 1, 1, 0), "reflect")[0, :1],
+        ATTENTION,
+    ),
+}
+
+
+def _check(cases: dict[str, tuple[Function, torch.Tensor]]) -> None:
+    samples = [Sample(function, ((x,), {})) for function, x in cases.values()]
+    outcomes = dict(zip(cases, judge("conventions", samples), strict=True))
+    assert not {name: one for name, one in outcomes.items() if one[0] is not Status.EQUAL}
+
+
+def test_a_product_with_zero_keeps_nan() -> None:
+    """PyTorch exports softshrink in this form; TVM takes x * 0 for 0."""
+    sample = Sample(lambda x: x * 0, ((_rows((nan, 1.0, -1.0))[0],), {})).requires_grad_(False)
+    assert judge("conventions", [sample]) == [(Status.EQUAL, "")]
+
+
+def test_functions_at_their_kinks() -> None:
+    _check({name: (function, _rows(KINKS)[0]) for name, function in AT_KINKS.items()})
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ties_bounds_and_nan(first: int) -> None:
+    _check(dict(list(OTHERS.items())[first::2]))
