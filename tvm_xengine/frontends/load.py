@@ -38,7 +38,7 @@ def load_model(
     seed
         Of the weights that are drawn.
     """
-    suffix = Path(spec).suffix
+    suffix = Path(spec).suffix.lower()
     if suffix not in (".onnx", ".pt2"):
         _check_in_zoo(spec)
         return zoo.build(

@@ -91,28 +91,31 @@ def import_model(
     prepared = onnx.ModelProto()
     prepared.CopyFrom(model)
     try:
-        try:
-            prepared = _plain(name, prepared, batch_size)
-            roles, notes = state_roles(prepared.graph)
-            state = {role.name for role in roles if role.use is not Use.CONSTANT}
-            prepared = _convertible(prepared, state, train_norms=train_norms)
-        except UnsupportedModelError:
-            raise
-        except Exception as error:  # onnx trusts a file to be what it says
-            raise UnsupportedModelError(
-                f"the graph contradicts itself: {_first_line(error)}"
-            ) from error
-        names = _rename(prepared.graph)
-        values = {t.name: numpy_helper.to_array(t) for t in prepared.graph.initializer}
-        mod = _imported(prepared, {names[one] for one in state if one in names})
+        made = _read(name, prepared, batch_size, train_norms=train_norms)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
+    except Exception as error:  # onnx trusts a file to be what it says
+        raise UnsupportedModelError(
+            f"{name}: the graph contradicts itself: {_first_line(error)}"
+        ) from error
+    for note in made.notes:
+        logger.warning("%s: %s", name, note)
+    return made if initialise_seed is None else initialised(made, initialise_seed)
+
+
+def _read(
+    name: str, model: onnx.ModelProto, batch_size: int | None, *, train_norms: bool
+) -> ForwardModel:
+    model = _plain(name, model, batch_size)
+    roles, notes = state_roles(model.graph)
+    state = {role.name for role in roles if role.use is not Use.CONSTANT}
+    model = _convertible(model, state, train_norms=train_norms)
+    names = _rename(model.graph)
+    values = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    mod = _imported(model, {names[one] for one in state if one in names})
     origins = [replace(one, variable=names[one.name]) for one in roles if one.name in names]
     parameters = {role.variable for role in origins if role.is_parameter}
-    for note in notes:
-        logger.warning("%s: %s", name, note)
-    made = assemble(name, mod, values, parameters, origins=origins, notes=notes)
-    return made if initialise_seed is None else initialised(made, initialise_seed)
+    return assemble(name, mod, values, parameters, origins=origins, notes=notes)
 
 
 def _plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> onnx.ModelProto:

@@ -132,6 +132,21 @@ def align_rois(node: OnnxNode) -> relax.Expr | None:
     return None
 
 
+def split(node: OnnxNode) -> relax.Expr | None:
+    """Parts along an axis, some of which are empty; TVM makes all others."""
+    sizes = node.integers(1, "split")
+    if sizes is None or all(sizes):
+        return None
+    axis = node.integer("axis", 0) % len(node.shape())
+    ends = [int(end) for end in np.cumsum(sizes)]
+    return relax.Tuple(
+        [
+            node.emit(relax.op.strided_slice(node.input(0), [axis], [end - size], [end]))
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+    )
+
+
 CONVERTERS: dict[str, Converter] = {
     "Compress": compress,
     "DepthToSpace": depth_to_space,
@@ -141,6 +156,7 @@ CONVERTERS: dict[str, Converter] = {
     "ReverseSequence": reverse_sequence,
     "SpaceToDepth": space_to_depth,
     "TensorScatter": tensor_scatter,
+    "Split": split,
     "Trilu": triangle,
     "Unsqueeze": unsqueeze,
 }
