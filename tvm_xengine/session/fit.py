@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,7 @@ def fit(
     metrics: Mapping[str, Metric] | None = None,
     checkpoint: CheckpointOptions | str | Path | None = None,
     on_progress: Callable[[FitProgress], None] | None = None,
+    guard: bool = True,
     seed: int = 0,
 ) -> FitResult:
     """Train for some epochs; a run that is resumed takes the same steps as one that was not ended.
@@ -116,13 +117,15 @@ def fit(
         By name; None computes the loss, and the accuracy where targets are classes.
     checkpoint
         A path writes one checkpoint per epoch.
+    guard
+        Undoes a step that makes a NaN or an infinity; see `Step.guard` for what it costs.
     seed
         Of the order of a `Data`.
 
     Raises
     ------
     NotFiniteError
-        When a loss is not finite; the last checkpoint stays.
+        When a loss or the state is not finite; guarded, the state before that step is in place.
     """
     if epochs < 0:
         raise ValueError(f"epochs must not be negative, got {epochs}")
@@ -132,43 +135,69 @@ def fit(
     position = Position(step.steps_taken, step.lr)
     if saving is not None and saving.resume and saving.path.exists():
         position = load_step(step, saving.path)
-    losses: list[float] = []
-    validated: list[Mapping[str, float]] = []
-    last = position
+    if guard:
+        step.guard()
+    run = _Run(step, saving, on_progress, max_steps, position)
     for epoch in range(position.epoch, epochs):
         start = position.batch if epoch == position.epoch else 0
         random = _random_state(position.random if start else None)
-        batch = start - 1
-        for batch, given in enumerate(_epoch(step, data, epoch, start, seed), start=start):
-            if max_steps is not None and step.steps_taken >= max_steps:
-                break
+        if not run.epoch(epoch, start, _epoch(step, data, epoch, start, seed), random):
+            break
+        run.end_epoch(epoch, _validated(step, data, validation, metrics))
+    if saving is not None:
+        save_step(step, saving.path, run.position)
+    return FitResult(tuple(run.losses), tuple(run.validation), step.steps_taken)
+
+
+@dataclass
+class _Run:
+    """A run of the loop: what it has seen, and where it stands."""
+
+    step: Step
+    saving: CheckpointOptions | None
+    on_progress: Callable[[FitProgress], None] | None
+    max_steps: int | None
+    position: Position
+    losses: list[float] = field(default_factory=list)
+    validation: list[Mapping[str, float]] = field(default_factory=list)
+    _last: FitProgress | None = None
+
+    def epoch(
+        self, epoch: int, start: int, batches: Iterable[Any], random: Mapping[str, Any]
+    ) -> bool:
+        """Take the steps of an epoch from batch `start` on; whether it came to its end."""
+        step, saving, batch = self.step, self.saving, start - 1
+        for batch, given in enumerate(batches, start=start):
+            if self.max_steps is not None and step.steps_taken >= self.max_steps:
+                return False
             loss = float(step.step(*_arguments(given)))
             if not np.isfinite(loss):
                 raise NotFiniteError(
                     f"the loss of step {step.steps_taken} is {loss}; try a smaller learning rate",
                     "loss",
                 )
-            losses.append(loss)
-            last = Position(step.steps_taken, step.lr, epoch, batch + 1, random)
+            self.losses.append(loss)
+            self.position = Position(step.steps_taken, step.lr, epoch, batch + 1, random)
             if saving and saving.every_steps and step.steps_taken % saving.every_steps == 0:
-                save_step(step, saving.path, last)
-            if on_progress is not None:
-                on_progress(FitProgress(step.steps_taken, epoch, batch, loss))
-        else:
-            if batch < 0:
-                raise InvalidDataError("the data gave no batch; an iterator can be used only once")
-            last = Position(step.steps_taken, step.lr, epoch + 1)
-            found = _validated(step, data, validation, metrics)
-            validated.append(found)
-            if saving is not None and saving.every_steps is None:
-                save_step(step, saving.path, last)
-            if on_progress is not None and losses:
-                on_progress(FitProgress(step.steps_taken, epoch, batch, losses[-1], found))
-            continue
-        break
-    if saving is not None:
-        save_step(step, saving.path, last)
-    return FitResult(tuple(losses), tuple(validated), step.steps_taken)
+                save_step(step, saving.path, self.position)
+            self._tell(FitProgress(step.steps_taken, epoch, batch, loss))
+        if batch < 0:
+            raise InvalidDataError("the data gave no batch; an iterator can be used only once")
+        return True
+
+    def end_epoch(self, epoch: int, found: Mapping[str, float]) -> None:
+        """Note what the validation found, and write the checkpoint of the epoch."""
+        self.validation.append(found)
+        self.position = Position(self.step.steps_taken, self.step.lr, epoch + 1)
+        if self.saving is not None and self.saving.every_steps is None:
+            save_step(self.step, self.saving.path, self.position)
+        if self._last is not None:
+            self._tell(replace(self._last, validation=found))
+
+    def _tell(self, progress: FitProgress) -> None:
+        self._last = progress
+        if self.on_progress is not None:
+            self.on_progress(progress)
 
 
 def evaluate(

@@ -12,6 +12,7 @@ from tvm_xengine.compile.build import build_step
 from tvm_xengine.compile.forward import build_forward
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.optimizer_state import (
     as_torch_optimizer,
@@ -57,6 +58,7 @@ class Step:
         self._forward: StepExecutable | None = None
         self._forward_is_current = False
         self._is_training = True
+        self._finite: FiniteGuard | None = None
         self.lr_schedule = lr_schedule
         self.lr = lowered.training.recipe.optimizer.lr
         self.steps_taken = 0
@@ -96,10 +98,18 @@ class Step:
     def step(self, *batch: object, **named: object) -> np.float32:
         """Train on a batch, whatever the mode; the loss before the update."""
         arrays = _by_name(self.batch_names, batch, named)
-        self.results = self._executable.step({**arrays, **self._learning_rates()})
+        self.results = self._run({**arrays, **self._learning_rates()})
         self.steps_taken += 1
         self._forward_is_current = False
         return np.float32(self.results["loss"])
+
+    def guard(self, on: bool = True) -> Step:
+        """Undo steps that make a NaN or an infinity, from now on; returns the step itself.
+
+        It costs a copy of the updated state beside the arenas, and a pass over it per step.
+        """
+        self._finite = FiniteGuard(self._executable) if on else None
+        return self
 
     def predict(self, *inputs: object, **named: object) -> Any:
         """What the model returns in evaluation mode, in its own structure.
@@ -142,7 +152,7 @@ class Step:
             If a name is missing or unknown, or a shape differs; nothing is changed then.
         """
         self._state.write({name: as_array(value) for name, value in state.items()})
-        self._forward_is_current = False
+        self._was_written()
 
     def optimizer_state_dict(self) -> dict[str, Any]:
         """The state of the optimizer as ``torch.optim`` keeps it, for all parameters in order."""
@@ -161,7 +171,8 @@ class Step:
             arrays[STEP] = np.array(steps, "int32")
         self._executable.write(arrays)
         self.steps_taken = steps
-        self._state.start_counting_at(steps)
+        self._state.start_counting_at(self._batches_seen)
+        self._was_written()
 
     def load_into(
         self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
@@ -214,10 +225,24 @@ class Step:
                 if name.startswith("model/")
             }
         )
-        self._state.start_counting_at(steps_taken * self.training.recipe.micro_batches)
         self._executable.write({name: tensors[names[name]] for name in state})
         self.steps_taken = steps_taken
+        self._state.start_counting_at(self._batches_seen)
+        self._was_written()
+
+    def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Take one step; what it returns is finite if it is guarded."""
+        if self._finite is None:
+            return self._executable.step(batch)
+        self._finite.write(batch)
+        self._executable.run()
+        return self._finite.settle()
+
+    def _was_written(self) -> None:
+        """What is known of the state holds no longer."""
         self._forward_is_current = False
+        if self._finite is not None:
+            self.guard()
 
     @property
     def _batches_seen(self) -> int:
