@@ -7,6 +7,8 @@ the framework's values and derivatives at kinks, infinities and NaN. What they c
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import tvm
 from tvm import ir, relax
@@ -69,9 +71,17 @@ def _position_type(call: relax.Call, _builder: relax.BlockBuilder) -> relax.Tens
     return relax.TensorType(static_shape(call.args[0].ty), "int64")
 
 
+def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """The kernel of a call; kernels stand above this room, and are needed only when TVM lowers."""
+    kernels = importlib.import_module("tvm_xengine.kernels.te.pointwise.legalize")
+    made: relax.Expr = kernels.legalize(builder, call)
+    return made
+
+
 # TVM looks operators up by name in one registry per process, so importing this module fills it.
 for _name in POINTWISE_OPS:
     register_op_attr(PREFIX + _name, "FInferType", _broadcast_type)
     register_op_attr(PREFIX + _name, "FPurity", True)
+    register_op_attr(PREFIX + _name, "FLegalize", _legalize)
 register_op_attr(RUNNING_EXTREME, "FInferType", _position_type)
 register_op_attr(RUNNING_EXTREME, "FPurity", True)

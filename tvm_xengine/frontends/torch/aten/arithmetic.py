@@ -289,5 +289,5 @@ CONVERTERS: dict[str, Converter] = {
     "pow.Scalar": power,
     "pow.Tensor_Scalar": power_of_number,
     "pow.Tensor_Tensor": power,
-    **{f"where.{form}": where for form in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+    "where.self": where,
 }
