@@ -28,7 +28,10 @@ def max_pool_forward(
     """
     _, _, *space = [int(extent) for extent in data.shape]
     window = te.reduce_axis((0, prod(pool_size)), name="window")
-    lowest = tvm.tirx.const(float("-inf"), data.dtype)
+    is_float = "float" in str(data.dtype)
+    lowest = (
+        tvm.tirx.const(float("-inf"), data.dtype) if is_float else tvm.tirx.min_value(data.dtype)
+    )
 
     def value(n: Var, c: Var, *q: Var) -> Expr:
         k = unravel(window, pool_size)
@@ -48,9 +51,9 @@ def max_pool_forward(
             tvm.tirx.Select(first, left[1], right[1]),
         )
 
-    def nothing(position_dtype: str, value_dtype: str) -> tuple[Expr, Expr]:
+    def nothing(position_dtype: str, _value_dtype: str) -> tuple[Expr, Expr]:
         last = tvm.tirx.const(prod(pool_size), position_dtype)
-        return last, tvm.tirx.const(float("-inf"), value_dtype)
+        return last, lowest
 
     arg_max = te.comm_reducer(better, nothing, name="arg_max")
     position, maximum = te.compute(

@@ -70,7 +70,8 @@ def isnan(a: Expr) -> Expr:
     """Whether a number is NaN; integers never are."""
     if "float" not in str(a.ty.dtype):
         return tvm.tirx.const(False, "bool")
-    return tvm.tirx.isnan(a)
+    wide = a.astype("float32") if str(a.ty.dtype) == "bfloat16" else a  # TVM knows no other
+    return tvm.tirx.isnan(wide)
 
 
 def either(*conditions: Expr) -> Expr:
