@@ -1,11 +1,13 @@
 """What is installed is what is there."""
 
 import importlib.metadata
+import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -19,16 +21,33 @@ def project() -> dict[str, dict[str, object]]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def test_every_package_on_disk_is_listed() -> None:
-    listed = set(project()["tool"]["setuptools"]["packages"])  # type: ignore[index]
-    sources = {"tvm_xengine": ROOT / "tvm_xengine"}
-    sources |= {f"tvm_xengine.{name}": ROOT / name for name in ("passes", "cost_models")}
-    on_disk = set()
-    for package, folder in sources.items():
-        for init in folder.rglob("__init__.py"):
-            parts = init.parent.relative_to(folder).parts
-            on_disk.add(".".join((package, *parts)))
-    assert listed == on_disk
+def test_every_folder_of_sources_is_a_package_that_setuptools_finds() -> None:
+    find = project()["tool"]["setuptools"]["packages"]["find"]  # type: ignore[index]
+    found = set(find_packages(str(ROOT), include=find["include"]))
+    package = ROOT / "tvm_xengine"
+    folders = {
+        Path(folder).relative_to(ROOT)
+        for folder, _, files in os.walk(package, followlinks=True)
+        if any(name.endswith(".py") for name in files)
+    }
+    assert found == {".".join(folder.parts) for folder in folders}
+
+
+def test_every_data_file_is_installed() -> None:
+    listed = project()["tool"]["setuptools"]["package-data"]  # type: ignore[index]
+    installed = {
+        path.resolve()
+        for package, patterns in listed.items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    data = {
+        (Path(folder) / name).resolve()
+        for folder, _, files in os.walk(ROOT / "tvm_xengine", followlinks=True)
+        for name in files
+        if not name.endswith((".py", ".pyc", ".nbi", ".nbc"))
+    }
+    assert data <= installed
 
 
 @pytest.mark.parametrize("name", ["passes", "cost_models"])
