@@ -5,13 +5,13 @@ from torch import nn
 
 import tvm_xengine as xe
 
-model = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-step = xe.compile(
-    model, torch.randn(16, 1, 8, 8), loss="cross_entropy", optimizer="adam", budget=0.5
-)
+blocks = [nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(8)]
+model = nn.Sequential(nn.Flatten(), *blocks, nn.Linear(64, 10))
+example = torch.rand(256, 1, 8, 8)
+step = xe.compile(model, example, loss="cross_entropy", optimizer="adam", budget=0.5)
 for _ in range(10):
-    images, labels = torch.rand(16, 1, 8, 8), torch.randint(0, 10, (16,))
+    images, labels = torch.rand(256, 1, 8, 8), torch.randint(0, 10, (256,))
     loss = step(images, labels)
 print(step.report())
 step.load_into(model)
-print(f"loss {loss:.4f}, predictions {step.eval()(images).argmax(1).tolist()}")
+print(f"loss {loss:.4f}, predictions {step.eval()(images).argmax(1)[:8].tolist()}")
