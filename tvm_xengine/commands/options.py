@@ -21,8 +21,9 @@ from tvm_xengine.commands.export_options import (
 from tvm_xengine.compile.options import CostChoice
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
+from tvm_xengine.solvers.backends.worker import MODULES
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.solve import SOLVERS
+from tvm_xengine.solvers.solve import SOLVERS, backend_for
 
 _NO_COUNT = 2**31
 """Steps, batches and sizes are 32-bit numbers in kernels."""
@@ -173,6 +174,10 @@ def parse(arguments: Sequence[str] | None) -> Request:
         return _costs_only(costs_request(options))
     if options.command == "tune":
         return _tune_only(options)
+    try:
+        backend_for(options.solver, options.backend)
+    except ValueError as error:
+        parser.error(str(error))
     return Request(
         command=options.command,
         model=_model_options(options),
@@ -183,6 +188,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         ),
         plan=PlanOptions(
             solver=options.solver,
+            backend=options.backend,
             objective=Objective(options.objective),
             limits=Limits(options.time_limit, options.gap),
             seed=options.seed,
@@ -319,7 +325,19 @@ def _add_solver(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--objective", choices=[o.value for o in Objective], default=Objective.COST.value
     )
-    command.add_argument("--solver", choices=list(SOLVERS), default="auto")
+    command.add_argument(
+        "--solver",
+        choices=list(SOLVERS),
+        default="auto",
+        metavar="NAME",
+        help=f"how to look for schedules: {', '.join(SOLVERS)} (auto)",
+    )
+    command.add_argument(
+        "--backend",
+        choices=list(MODULES),
+        default=None,
+        help="what solves a solver's programs (the first that suits the solver)",
+    )
     command.add_argument(
         "--time-limit", type=_positive_float, metavar="S", default=60.0, help="seconds (60)"
     )

@@ -38,6 +38,7 @@ def run_pareto(request: Request, console: Console) -> None:
             problem,
             budgets,
             solver=request.plan.solver,
+            backend=request.plan.backend,
             objective=request.plan.objective,
             limits=request.plan.limits,
             seed=request.plan.seed,

@@ -39,6 +39,7 @@ def search_and_prove(best: Incumbent) -> tuple[Proof, str]:
         )
         _Beside(prover, guide, best).run()
     except KeyboardInterrupt:
+        request.stop.set()
         request.say("interrupted; this is the best so far")
     finally:
         prover.stop()
@@ -96,7 +97,7 @@ class _Beside:
         )
 
     def _is_over(self) -> bool:
-        if self.request.elapsed_s >= self.request.limits.time_limit_s:
+        if self.request.is_over:
             return True
         if self.best.value is None:
             return self.prover.proof(None).is_infeasible
