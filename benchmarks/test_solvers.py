@@ -28,7 +28,7 @@ IS_FULL = os.environ.get("TVM_XENGINE_BENCH") == "full"
 BASELINES = ("keep-all", "recompute-all", "sqrt-n", "revolve", "rotor", "greedy")
 FORMULATIONS = ("checkmate", "checkmate-rounding", "xengine", "tight", "retention")
 BACKENDS = {"xengine": "highs"}
-"""Other than the defaults: SCIP is slower on the products of columns."""
+"""Other than the defaults of the solvers."""
 RATIOS: tuple[float | None, ...] = (0.9, 0.7, 0.5, 0.3, None)
 Case = tuple[str, str, float | None]
 """Network, platform and budget ratio; None is just above the working set."""

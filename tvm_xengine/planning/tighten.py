@@ -14,11 +14,9 @@ from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.result import SolveResult
 
 MAX_TIGHTENINGS = 10
-"""How often a schedule is asked for again. The margin grows by the excess each time, and on the
-graphs of ``benchmarks/graphs`` a few times suffice."""
+"""How often a schedule is asked for again; the margin grows by the excess each time."""
 _LEAST_SHARE = 1 / 16
-"""A margin under which nothing is found is halved down to this share, below which the budgets are
-those that were asked for to within a rounding of sizes."""
+"""A margin under which nothing is found is halved down to this share: four times."""
 
 Layout = TypeVar("Layout")
 

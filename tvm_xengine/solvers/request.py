@@ -19,7 +19,7 @@ PROOF_RATIO = 1e-6
 MAX_SEED = 2**31 - 1
 """The largest seed that every backend takes."""
 _LEAST_REMAINING_S = 0.05
-"""Backends refuse a time limit of nothing."""
+"""A time limit of nothing is none to a backend."""
 
 
 @dataclass(frozen=True)

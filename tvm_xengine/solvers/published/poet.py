@@ -7,7 +7,7 @@
 
 over the rows of `stages` on one device. Its objective is energy; others may be asked for. As
 published, a tensor that is paged in can be read from the next stage on and the store has room
-for everything; the referee checks what really fits.
+for everything; the validator checks what really fits.
 """
 
 from __future__ import annotations
