@@ -17,7 +17,14 @@ from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 from tvm_xengine.scheduling.simulate import Simulation, simulate
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.request import MAX_SEED, PROOF_RATIO, Request
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
+from tvm_xengine.solvers.result import (
+    BudgetDiagnosis,
+    Limits,
+    Objective,
+    SolveResult,
+    Status,
+    StopReason,
+)
 from tvm_xengine.solvers.solve import answer, backend_for, solve
 
 _FIRST_SHARE = 0.75
@@ -328,12 +335,18 @@ def _no_schedule_message(problem: Problem, result: SolveResult) -> str:
     if result.status is not Status.INFEASIBLE and result.message != diagnosis.binding:
         lines.append(result.message)
     lines.append(diagnosis.binding)
-    if diagnosis.working_budget_bytes is not None:
-        lines.append(
-            f"these budgets work: --budget {format_budgets(diagnosis.working_budget_bytes)}"
-        )
+    if working := _working_budgets(problem, diagnosis):
+        lines.append(f"these budgets work: --budget {format_budgets(working)}")
     else:
-        lines.append(
-            f"the least that may work: --budget {format_budgets(diagnosis.working_set_bytes)}"
-        )
+        least = format_budgets(diagnosis.working_set_bytes)
+        lines.append(f"no schedule fits less than --budget {least}")
     return "; ".join(line for line in lines if line)
+
+
+def _working_budgets(problem: Problem, diagnosis: BudgetDiagnosis) -> dict[str, int] | None:
+    """Budgets for which there is a schedule whose address layout fits, too; None where none is known."""
+    if diagnosis.working_budget_bytes is None or diagnosis.working_schedule is None:
+        return None
+    working = dict(diagnosis.working_budget_bytes)
+    arenas = plan_arenas(problem.with_budgets(working), diagnosis.working_schedule)
+    return {name: max(size, arenas.arena_bytes[name]) for name, size in working.items()}

@@ -30,6 +30,7 @@ def diagnose(problem: Problem, request: Request) -> BudgetDiagnosis:
     asked = {device.name: device.budget_bytes for device in problem.platform.devices}
     ample = {name: max(size, _everything_bytes(problem)) for name, size in asked.items()}
     working: dict[str, int] | None = None
+    found: Schedule | None = None
     low, high = 0.0, 1.0
     cut = cut_off(problem)
     until_s = (1 + _GRACE_RATIO) * request.limits.time_limit_s + _GRACE_S
@@ -44,12 +45,12 @@ def diagnose(problem: Problem, request: Request) -> BudgetDiagnosis:
                 break
             low = ratio
             continue
-        high = ratio
+        high, found = ratio, schedule
         peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
         working = {name: max(asked[name], peak[name], problem.home_bytes[name]) for name in asked}
     if working == asked:
-        working = None
-    return BudgetDiagnosis(working, sets.least_bytes(), cut or sets.binding())
+        working = found = None
+    return BudgetDiagnosis(working, sets.least_bytes(), cut or sets.binding(), found)
 
 
 def _find(problem: Problem, request: Request) -> Schedule | None:

@@ -91,11 +91,14 @@ class BudgetDiagnosis:
         For each device, the smallest budget below which some op certainly cannot run there.
     binding
         A sentence that names the op and device that bind.
+    working_schedule
+        The schedule that was found for `working_budget_bytes`; its address layout may need more.
     """
 
     working_budget_bytes: Mapping[str, int] | None
     working_set_bytes: Mapping[str, int]
     binding: str
+    working_schedule: Schedule | None = None
 
 
 @dataclass(frozen=True)
