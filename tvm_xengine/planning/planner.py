@@ -67,10 +67,10 @@ class PlanOptions:
     """How to look for a schedule; see `tvm_xengine.solvers.solve`."""
 
     solver: str = "auto"
-    backend: str | None = None
     objective: Objective = Objective.COST
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
+    backend: str | None = None
 
 
 def plan_schedule(

@@ -77,11 +77,11 @@ class _Beside:
             guide=self.guide if is_asked else None,
         )
         if not is_asked or self.best.value is None:
-            self.best.offer(found, "search")
+            self.best.offer(found, "local-search")
 
     def _improve(self, value: float, schedule: Schedule) -> None:
         self.improved_s = self.request.elapsed_s
-        self.best.offer(schedule, "search", value)
+        self.best.offer(schedule, "local-search", value)
 
     def _rests(self) -> bool:
         return (
