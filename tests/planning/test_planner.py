@@ -73,8 +73,10 @@ def test_arenas_that_never_fit_share_one_time_limit(monkeypatch: pytest.MonkeyPa
     problem = training_chain(12, 60)
     given_s: list[float] = []
 
-    def too_large(asked: Problem, schedule: Schedule, *, seed: int = 0) -> ArenaPlan:
-        plan = plan_arenas(asked, schedule, seed=seed)
+    def too_large(
+        asked: Problem, schedule: Schedule, *, effort: int = 1000, seed: int = 0
+    ) -> ArenaPlan:
+        plan = plan_arenas(asked, schedule, effort=effort, seed=seed)
         return replace(
             plan, arena_bytes={name: size + 1000 for name, size in plan.arena_bytes.items()}
         )

@@ -139,7 +139,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         _add_database(command)
     _add_tune(tune)
     _add_model(export)
-    _add_solver(export)
+    _add_solver(export, ["--solver-backend"])
     export.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
     add_export_arguments(export, _size)
     for command in (train, plan):
@@ -175,7 +175,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
     if options.command == "tune":
         return _tune_only(options)
     try:
-        backend_for(options.solver, options.backend)
+        backend_for(options.solver, options.solver_backend)
     except ValueError as error:
         parser.error(str(error))
     return Request(
@@ -188,7 +188,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         ),
         plan=PlanOptions(
             solver=options.solver,
-            backend=options.backend,
+            backend=options.solver_backend,
             objective=Objective(options.objective),
             limits=Limits(options.time_limit, options.gap),
             seed=options.seed,
@@ -321,7 +321,10 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=seed, default=0)
 
 
-def _add_solver(command: argparse.ArgumentParser) -> None:
+def _add_solver(
+    command: argparse.ArgumentParser, names: Sequence[str] = ("--backend", "--solver-backend")
+) -> None:
+    """The options of a solve; `names` are those of the backend, which `export` has one of its own."""
     command.add_argument(
         "--objective", choices=[o.value for o in Objective], default=Objective.COST.value
     )
@@ -333,7 +336,8 @@ def _add_solver(command: argparse.ArgumentParser) -> None:
         help=f"how to look for schedules: {', '.join(SOLVERS)} (auto)",
     )
     command.add_argument(
-        "--backend",
+        *names,
+        dest="solver_backend",
         choices=list(MODULES),
         default=None,
         help="what solves a solver's programs (the first that suits the solver)",
