@@ -235,6 +235,7 @@ def plan(
     gap_ratio: float = 0.01,
     objective: str = "cost",
     solver: str = "auto",
+    backend: str | None = None,
     seed: int = 0,
 ) -> StepPlan:
     """The best schedule that is found for a problem, with addresses within its budgets.
@@ -245,6 +246,8 @@ def plan(
         The solver stops after that time, or when the optimum is at most that far.
     objective
         ``cost``, ``makespan`` or ``energy``.
+    solver, backend
+        As in `tvm_xengine.solvers.solve.solve`.
 
     Raises
     ------
@@ -252,7 +255,7 @@ def plan(
         If none fits the budgets; the message says which ones work.
     """
     limits = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio)
-    options = PlanOptions(solver, Objective(objective), limits, seed)
+    options = PlanOptions(solver, Objective(objective), limits, seed, backend)
     lowered = problem.lowered
     return StepPlan(lowered, plan_costed(problem.costed, options, lowered.stores, lowered.reporter))
 

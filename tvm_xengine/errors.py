@@ -13,6 +13,7 @@ XEngineError
 │   └── BudgetExceededError    ... the rule being a device's memory budget
 ├── NoScheduleError          no schedule was found under the budgets
 ├── SolverUnavailableError   the chosen solver cannot run here
+├── UnsupportedProblemError  the chosen solver cannot express the problem or objective
 ├── InvalidDatasetError      measurements or a cost model file cannot be used
 ├── CompilationError         a kernel could not be compiled to machine code
 ├── LibraryError             a vendor's library is missing, or refuses what it is given
@@ -76,6 +77,10 @@ class NoScheduleError(XEngineError):
 
 class SolverUnavailableError(XEngineError):
     """The chosen solver cannot run here."""
+
+
+class UnsupportedProblemError(XEngineError, ValueError):
+    """The chosen solver cannot express the problem or its objective."""
 
 
 class InvalidDatasetError(XEngineError):

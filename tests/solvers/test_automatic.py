@@ -45,7 +45,7 @@ def test_one_copy_less_is_chosen_where_memory_moves_the_last_op() -> None:
 def test_a_proof_that_no_order_fits_is_reported_as_infeasible() -> None:
     result = solve(training_chain(4, 56, parameter_bytes=8), limits=Limits(time_limit_s=20.0))
     assert result.status is Status.INFEASIBLE
-    assert result.advice is not None
+    assert result.diagnosis is not None
 
 
 def test_the_makespan_is_never_worse_than_that_of_the_cheapest_schedule() -> None:

@@ -80,7 +80,7 @@ def test_does_not_recompute_from_a_state_that_was_updated():
 
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(max_ops=6, max_devices=3))
-def test_whatever_it_returns_the_referee_accepts(problem):
+def test_whatever_it_returns_the_validator_accepts(problem):
     for objective in Objective:
         schedule = greedy_schedule(problem, objective=objective)
         if schedule is not None:

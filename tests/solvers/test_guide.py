@@ -112,7 +112,7 @@ def test_whatever_a_relaxation_suggests_ops_run_after_their_prerequisites(
 
 def test_within_a_period_ops_keep_the_order_of_the_best_schedule_and_of_the_graph_in_turn() -> None:
     problem = single(unet(2), 0.7)
-    best = solve(problem, "search", limits=Limits(2.0)).schedule
+    best = solve(problem, "local-search", limits=Limits(2.0)).schedule
     assert best is not None
     indexed = index_problem(problem, Objective.COST)
     own, graphs = indexed.first_runs(best), tuple(range(indexed.op_count))

@@ -1,9 +1,12 @@
-"""The entry point: statuses, advice, laws that hold for every solver."""
+"""The entry point: statuses, diagnosis, laws that hold for every solver."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -11,11 +14,25 @@ from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.result import Limits, Status
+from tvm_xengine.solvers.backends.worker import MODULES
+from tvm_xengine.solvers.result import Limits, Status, StopReason
 from tvm_xengine.solvers.solve import SOLVERS, solve
+
+
+def children() -> set[str]:
+    """Process ids of the processes that this one has started."""
+    found = subprocess.run(
+        ["ps", "--ppid", str(os.getpid()), "-o", "pid=,args="],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {line for line in found.stdout.splitlines() if "backends.worker" in line}
+
 
 IMPORT_CHECK = (
     "import sys, tvm_xengine.solvers.solve;"
@@ -33,6 +50,83 @@ def test_an_unknown_solver_is_named_with_those_there_are() -> None:
         solve(repeated_start(16), "magic")
 
 
+@pytest.mark.parametrize(
+    ("solver", "backend", "said"),
+    [
+        ("tight", "cp-sat", "highs or scip or gurobi, got 'cp-sat'"),
+        ("retention", "highs", "works with backend cp-sat"),
+        ("greedy", "scip", "without a backend.*tight, xengine, checkmate"),
+        ("auto", "none", "works with backend highs"),
+    ],
+)
+def test_a_backend_that_a_solver_cannot_use_is_refused_with_those_it_can(
+    solver: str, backend: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        solve(repeated_start(16), solver, backend)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_is_where_the_table_says(name: str) -> None:
+    assert callable(SOLVERS[name].load())
+    assert set(SOLVERS[name].backends) <= set(MODULES)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**70])
+def test_a_seed_that_no_backend_takes_is_refused(seed: int) -> None:
+    with pytest.raises(ValueError, match=f"seed from 0 to 2147483647, got {seed}"):
+        solve(repeated_start(16), seed=seed)
+
+
+@pytest.mark.parametrize(("limit_s", "gap"), [(float("inf"), 0.0), (float("nan"), 0.0), (1.0, 2.0)])
+def test_limits_that_are_none_are_refused(limit_s: float, gap: float) -> None:
+    with pytest.raises(ValueError, match=r"must be"):
+        Limits(limit_s, gap)
+
+
+@pytest.mark.parametrize("solver", ["auto", "local-search", "tight", "astar", "greedy"])
+def test_a_stopped_solve_has_a_schedule_and_says_that_it_was_interrupted(solver: str) -> None:
+    stop = threading.Event()
+    stop.set()
+    result = solve(training_chain(12, 56), solver, stop=stop)
+    assert result.schedule is not None
+    assert result.stopped_by in (StopReason.INTERRUPTED, StopReason.PROOF)
+    assert "interrupted" in result.message or result.stopped_by is StopReason.PROOF
+
+
+@pytest.mark.parametrize("solver", ["auto", "local-search", "tight"])
+def test_a_keyboard_interrupt_returns_the_best_schedule_and_leaves_no_worker(solver: str) -> None:
+    problem = single(chain(30), 0.5)
+    before = children()
+    at_work = threading.Event()
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        assert at_work.wait(60.0)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    result = solve(
+        problem, solver, limits=Limits(60.0), on_progress=lambda _sentence: at_work.set()
+    )
+    thread.join()
+    assert result.stopped_by is StopReason.INTERRUPTED
+    assert result.schedule is not None
+    assert result.diagnosis is None
+    assert result.value == pytest.approx(simulate(problem, result.schedule).cost_us)
+    assert children() == before
+
+
+def test_why_a_solve_ended_is_said() -> None:
+    assert solve(repeated_start(16)).stopped_by is StopReason.PROOF
+    assert solve(repeated_start(12), "recompute-all").stopped_by is not StopReason.LIMIT
+    searched = solve(training_chain(12, 56), "local-search", limits=Limits(0.3))
+    assert searched.stopped_by is StopReason.LIMIT
+    near = solve(training_chain(12, 56), limits=Limits(10.0, gap_ratio=0.9))
+    assert near.stopped_by in (StopReason.GAP, StopReason.PROOF)
+
+
 @pytest.mark.parametrize("solver", ["auto", "tight"])
 @pytest.mark.parametrize(("budget", "cost"), [(12, 7.0), (15, 7.0), (16, 6.0)])
 def test_every_solver_knows_the_optimum(solver: str, budget: int, cost: float) -> None:
@@ -44,11 +138,11 @@ def test_every_solver_knows_the_optimum(solver: str, budget: int, cost: float) -
 def test_a_budget_below_the_working_set_is_infeasible_and_the_op_is_named() -> None:
     result = solve(repeated_start(11))
     assert result.status is Status.INFEASIBLE
-    assert result.advice is not None
-    assert "needs 12 bytes on cpu" in result.advice.binding
-    assert result.advice.working_set_bytes == {"cpu": 12}
-    assert result.advice.working_budget_bytes is not None
-    assert solve(repeated_start(result.advice.working_budget_bytes["cpu"])).schedule is not None
+    assert result.diagnosis is not None
+    assert "needs 12 bytes on cpu" in result.diagnosis.binding
+    assert result.diagnosis.working_set_bytes == {"cpu": 12}
+    assert result.diagnosis.working_budget_bytes is not None
+    assert solve(repeated_start(result.diagnosis.working_budget_bytes["cpu"])).schedule is not None
 
 
 def test_a_failed_solver_does_not_claim_infeasibility() -> None:

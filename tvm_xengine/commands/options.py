@@ -21,8 +21,9 @@ from tvm_xengine.commands.export_options import (
 from tvm_xengine.compile.options import CostChoice
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
+from tvm_xengine.solvers.backends.worker import MODULES
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.solve import SOLVERS
+from tvm_xengine.solvers.solve import SOLVERS, backend_for
 
 _NO_COUNT = 2**31
 """Steps, batches and sizes are 32-bit numbers in kernels."""
@@ -138,7 +139,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         _add_database(command)
     _add_tune(tune)
     _add_model(export)
-    _add_solver(export)
+    _add_solver(export, ["--solver-backend"])
     export.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
     add_export_arguments(export, _size)
     for command in (train, plan):
@@ -173,6 +174,10 @@ def parse(arguments: Sequence[str] | None) -> Request:
         return _costs_only(costs_request(options))
     if options.command == "tune":
         return _tune_only(options)
+    try:
+        backend_for(options.solver, options.solver_backend)
+    except ValueError as error:
+        parser.error(str(error))
     return Request(
         command=options.command,
         model=_model_options(options),
@@ -183,6 +188,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         ),
         plan=PlanOptions(
             solver=options.solver,
+            backend=options.solver_backend,
             objective=Objective(options.objective),
             limits=Limits(options.time_limit, options.gap),
             seed=options.seed,
@@ -315,11 +321,27 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=seed, default=0)
 
 
-def _add_solver(command: argparse.ArgumentParser) -> None:
+def _add_solver(
+    command: argparse.ArgumentParser, names: Sequence[str] = ("--backend", "--solver-backend")
+) -> None:
+    """The options of a solve; `names` are those of the backend, which `export` has one of its own."""
     command.add_argument(
         "--objective", choices=[o.value for o in Objective], default=Objective.COST.value
     )
-    command.add_argument("--solver", choices=list(SOLVERS), default="auto")
+    command.add_argument(
+        "--solver",
+        choices=list(SOLVERS),
+        default="auto",
+        metavar="NAME",
+        help=f"how to look for schedules: {', '.join(SOLVERS)} (auto)",
+    )
+    command.add_argument(
+        *names,
+        dest="solver_backend",
+        choices=list(MODULES),
+        default=None,
+        help="what solves a solver's programs (the first that suits the solver)",
+    )
     command.add_argument(
         "--time-limit", type=_positive_float, metavar="S", default=60.0, help="seconds (60)"
     )

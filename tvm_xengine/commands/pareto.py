@@ -14,6 +14,7 @@ from tvm_xengine.planning.planner import budgets_for_ratio
 from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
 from tvm_xengine.report.summary import write_json
 from tvm_xengine.scheduling.problem import write_problem
+from tvm_xengine.solvers.result import StopReason
 
 
 def run_pareto(request: Request, console: Console) -> None:
@@ -38,12 +39,16 @@ def run_pareto(request: Request, console: Console) -> None:
             problem,
             budgets,
             solver=request.plan.solver,
+            backend=request.plan.backend,
             objective=request.plan.objective,
             limits=request.plan.limits,
             seed=request.plan.seed,
             on_point=show,
         )
-    front = [FrontPoint.of(ratio, point) for ratio, point in zip(ratios, points, strict=True)]
+    if any(point.result.stopped_by is StopReason.INTERRUPTED for point in points):
+        console.print(f"interrupted: {len(points)} of {len(ratios)} budgets were solved")
+    solved = ratios[len(ratios) - len(points) :]
+    front = [FrontPoint.of(ratio, point) for ratio, point in zip(solved, points, strict=True)]
     print_front(console, request.model.model, front)
     if request.output.json is not None:
         write_json(front_document(request.model.model, front), request.output.json)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
 from tvm_xengine.solvers.solve import solve
 
 
@@ -31,6 +31,7 @@ def pareto(
     budgets: Sequence[Mapping[str, int]],
     *,
     solver: str = "auto",
+    backend: str | None = None,
     objective: Objective = Objective.COST,
     limits: Limits | None = None,
     seed: int = 0,
@@ -40,7 +41,8 @@ def pareto(
 
     Solved from the last to the first, so list them from ample to small: each solve begins from
     the schedule of its neighbour, which fits whenever that had no more memory. Afterwards a
-    point takes over the schedule of any other that fits its budgets and is better.
+    point takes over the schedule of any other that fits its budgets and is better. An interrupted
+    front ends with the points that are solved: the last of `budgets`.
 
     Parameters
     ----------
@@ -53,6 +55,7 @@ def pareto(
         result = solve(
             problem.with_budgets(given),
             solver,
+            backend,
             objective=objective,
             limits=limits,
             seed=seed,
@@ -62,7 +65,10 @@ def pareto(
         start = result.schedule or start
         if on_point is not None:
             on_point(ParetoPoint(dict(given), result))
+        if result.stopped_by is StopReason.INTERRUPTED:
+            break
     results.reverse()
+    budgets = budgets[len(budgets) - len(results) :]
     schedules = [result.schedule for result in results if result.schedule is not None]
     return tuple(
         ParetoPoint(dict(given), _best_of(problem.with_budgets(given), result, schedules))
@@ -83,7 +89,7 @@ def _best_of(problem: Problem, result: SolveResult, schedules: list[Schedule]) -
                 value=value,
                 bound=min(result.bound, value),
                 status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
-                advice=None,
+                diagnosis=None,
                 message="found for another budget",
             )
     return result

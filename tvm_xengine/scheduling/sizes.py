@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _UNITS = {
     "": 1,
@@ -53,6 +53,26 @@ def format_bytes(size_bytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} GiB"
+
+
+def format_exactly(size_bytes: int) -> str:
+    """`size_bytes` as `parse_bytes` reads it back, in the largest unit that divides it: ``2MiB``."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes}B"
+
+
+def format_budgets(budget_bytes: Mapping[str, int]) -> str:
+    """Bytes of devices as one gives them on the command line: ``cpu=2MiB gpu=300B``.
+
+    Devices whose memory is not limited are left out.
+    """
+    return " ".join(
+        f"{device}={format_exactly(size)}"
+        for device, size in budget_bytes.items()
+        if size < _NO_MEMORY_BYTES
+    )
 
 
 def round_up(size_bytes: int, alignment_bytes: int) -> int:

@@ -132,9 +132,9 @@ def _smallest(problem: Problem, device: str) -> Plan | None:
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})
     limits = Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO)
     answer = solve(tight, limits=limits)
-    if answer.advice is None or answer.advice.working_budget_bytes is None:
+    if answer.diagnosis is None or answer.diagnosis.working_budget_bytes is None:
         return None
-    needed = answer.advice.working_budget_bytes[device]
+    needed = answer.diagnosis.working_budget_bytes[device]
     for more in _MORE:
         try:
             budget = {device: int(needed * more)}

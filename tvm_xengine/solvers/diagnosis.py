@@ -1,4 +1,4 @@
-"""What to tell someone whose budgets are too small."""
+"""Diagnosis of budgets that are too small."""
 
 from __future__ import annotations
 
@@ -9,28 +9,33 @@ from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.reach import cut_off
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import BudgetAdvice
+from tvm_xengine.solvers.result import BudgetDiagnosis
 from tvm_xengine.solvers.working_set import working_sets
 
 _STEPS = 10
-_GRACE_S = 10.0
-"""How long after its time limit a solve may still look for budgets that work."""
+"""Bisections between the budgets asked for and ample ones; they leave a thousandth of that range."""
+_GRACE_RATIO, _GRACE_S = 0.05, 0.5
+"""How long after its time limit a solve may still look for budgets that work: half of what the time
+limit of a plan allows beyond it."""
 
 
-def advise(problem: Problem, request: Request) -> BudgetAdvice:
+def diagnose(problem: Problem, request: Request) -> BudgetDiagnosis:
     """The smallest budgets between the asked ones and ample ones for which greedy finds a schedule.
 
-    All budgets are scaled together, by bisection; the advice is the peak of the last schedule
-    that was found, raised to the asked budget where that is larger.
+    All budgets are scaled together, by bisection; the answer is the peak of the smallest schedule
+    that was found, raised to the asked budget where that is larger. It is None where that is
+    nothing but the asked budgets.
     """
     sets = working_sets(problem)
     asked = {device.name: device.budget_bytes for device in problem.platform.devices}
     ample = {name: max(size, _everything_bytes(problem)) for name, size in asked.items()}
     working: dict[str, int] | None = None
+    found: Schedule | None = None
     low, high = 0.0, 1.0
     cut = cut_off(problem)
+    until_s = (1 + _GRACE_RATIO) * request.limits.time_limit_s + _GRACE_S
     for step in range(0 if cut else _STEPS):
-        if request.elapsed_s > request.limits.time_limit_s + _GRACE_S:
+        if request.stop.is_set() or request.elapsed_s > until_s:
             break
         ratio = high if step == 0 else (low + high) / 2
         budgets = {name: round(asked[name] + ratio * (ample[name] - asked[name])) for name in asked}
@@ -40,10 +45,12 @@ def advise(problem: Problem, request: Request) -> BudgetAdvice:
                 break
             low = ratio
             continue
-        high = ratio
+        high, found = ratio, schedule
         peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
         working = {name: max(asked[name], peak[name], problem.home_bytes[name]) for name in asked}
-    return BudgetAdvice(working, sets.least_bytes(), cut or sets.binding())
+    if working == asked:
+        working = found = None
+    return BudgetDiagnosis(working, sets.least_bytes(), cut or sets.binding(), found)
 
 
 def _find(problem: Problem, request: Request) -> Schedule | None:

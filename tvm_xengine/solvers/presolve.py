@@ -23,7 +23,7 @@ from tvm_xengine.solvers.result import Objective, SolveResult
 Solver = Callable[[Problem, Request], SolveResult]
 
 
-def solved_without_matched_devices(
+def solved_without_dominated_devices(
     solver: Solver, problem: Problem, request: Request
 ) -> SolveResult:
     """What `solver` says of the problem without the devices that another one matches.
@@ -32,13 +32,13 @@ def solved_without_matched_devices(
     schedule to begin from that uses what is left out, nothing is left out.
     """
     if request.objective is not Objective.MAKESPAN:
-        reduced = without_matched_devices(problem, request.objective)
+        reduced = without_dominated_devices(problem, request.objective)
         if request.value_of(problem, request.start) == request.value_of(reduced, request.start):
             problem = reduced
     return solver(problem, request)
 
 
-def without_matched_devices(problem: Problem, objective: Objective) -> Problem:
+def without_dominated_devices(problem: Problem, objective: Objective) -> Problem:
     """The problem without devices that one with room for everything matches as to `objective`."""
     if len(problem.platform.devices) < 3:  # one is home, the other the only one to match it
         return problem
@@ -48,18 +48,18 @@ def without_matched_devices(problem: Problem, objective: Objective) -> Problem:
         if is_home or any(there.keys() == {name} for there in problem.costs.values()):
             continue
         others = np.flatnonzero(roomy_devices(indexed)).tolist()
-        if any(_matches(indexed, other, r, range(indexed.tensor_count)) for other in others):
-            return without_matched_devices(_without(problem, name), objective)
+        if any(_dominates(indexed, other, r, range(indexed.tensor_count)) for other in others):
+            return without_dominated_devices(_without(problem, name), objective)
     return problem
 
 
-def without_matched_runs(indexed: IndexedProblem) -> IndexedProblem:
+def without_dominated_runs(indexed: IndexedProblem) -> IndexedProblem:
     """The problem in which nothing runs on devices that one with room for everything matches."""
     for r in range(indexed.device_count):
         runs = np.flatnonzero(indexed.can_run[:, r]).tolist()
         touched = {j for i in runs for j in (*indexed.reads[i], *indexed.makes[i])}
         others = np.flatnonzero(roomy_devices(indexed)).tolist() if runs else []
-        if any(_matches(indexed, other, r, touched) for other in others):
+        if any(_dominates(indexed, other, r, touched) for other in others):
             weight = indexed.compute_value.copy()
             weight[:, r] = np.inf
             indexed = replace(indexed, compute_value=weight)
@@ -82,7 +82,7 @@ def _without(problem: Problem, name: str) -> Problem:
     )
 
 
-def _matches(indexed: IndexedProblem, other: int, r: int, tensors: Iterable[int]) -> bool:
+def _dominates(indexed: IndexedProblem, other: int, r: int, tensors: Iterable[int]) -> bool:
     """Whether every run on r, and whatever of `tensors` is there, may be moved to `other`.
 
     That is so where nothing must stay on r, and runs and copies there cost no less.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,10 +12,14 @@ from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
+from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status, StopReason
 
 PROOF_RATIO = 1e-6
-"""A value this close to a bound, relatively, counts as proven optimal."""
+"""A value this close to a bound, relatively, counts as proven optimal: the tolerance of backends."""
+MAX_SEED = 2**31 - 1
+"""The largest seed that every backend takes."""
+_LEAST_REMAINING_S = 0.05
+"""A time limit of nothing is none to a backend."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +28,16 @@ class Request:
 
     Attributes
     ----------
+    seed
+        From 0 to `MAX_SEED`.
     start
         A schedule to improve on; None without one.
     on_progress
         Called with a sentence when there is news.
+    solver, backend
+        Names of the solver and of the backend that solves its programs.
+    stop
+        Once set, by any thread, the solve ends with the best schedule it knows.
     started
         ``time.perf_counter()`` when the solve began.
     """
@@ -36,7 +47,14 @@ class Request:
     seed: int = 0
     start: Schedule | None = None
     on_progress: Callable[[str], None] | None = None
+    solver: str = "auto"
+    backend: str = "highs"
+    stop: threading.Event = field(default_factory=threading.Event)
     started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ValueError(f"expected a seed from 0 to {MAX_SEED}, got {self.seed}")
 
     @property
     def elapsed_s(self) -> float:
@@ -46,7 +64,12 @@ class Request:
     @property
     def remaining_s(self) -> float:
         """What is left of the time limit, at least a little."""
-        return max(0.05, self.limits.time_limit_s - self.elapsed_s)
+        return max(_LEAST_REMAINING_S, self.limits.time_limit_s - self.elapsed_s)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up or the solve was interrupted."""
+        return self.stop.is_set() or self.elapsed_s >= self.limits.time_limit_s
 
     def say(self, sentence: str) -> None:
         """Report progress."""
@@ -54,7 +77,7 @@ class Request:
             self.on_progress(sentence)
 
     def value_of(self, problem: Problem, schedule: Schedule | None) -> float | None:
-        """The objective of `schedule`; None without one, or when the referee refuses it."""
+        """The objective of `schedule`; None without one, or when the validator refuses it."""
         if schedule is None:
             return None
         try:
@@ -87,14 +110,14 @@ def conclude(
     solver: str,
     message: str = "",
 ) -> SolveResult:
-    """The result of a solve, refereed: what was found, how good that provably is.
+    """The validated result of a solve: what was found, and how good that provably is.
 
     A proof that no schedule of a narrower scope fits is no proof that none does, so only
     EVERY_SCHEDULE gives INFEASIBLE.
     """
     value = request.value_of(problem, schedule)
     if schedule is not None and value is None:
-        message = f"{message}; its schedule was refused by the referee".lstrip("; ")
+        message = f"{message}; its schedule was refused by the validator".lstrip("; ")
         schedule = None
     bound = proof.bound if math.isfinite(proof.bound) else 0.0
     if value is not None:
@@ -105,6 +128,9 @@ def conclude(
         status = Status.INFEASIBLE
     else:
         status = Status.NO_SOLUTION
+    stopped_by = _stop_reason(request, status, value, bound)
+    if stopped_by is StopReason.INTERRUPTED:
+        message = f"{message}; interrupted".lstrip("; ")
     return SolveResult(
         status=status,
         schedule=schedule,
@@ -115,4 +141,16 @@ def conclude(
         solver=solver,
         message=message,
         scope=proof.scope,
+        stopped_by=stopped_by,
     )
+
+
+def _stop_reason(request: Request, status: Status, value: float | None, bound: float) -> StopReason:
+    """What ended a solve with this outcome."""
+    if status in (Status.OPTIMAL, Status.INFEASIBLE):
+        return StopReason.PROOF
+    if value is not None and 0.0 <= value - bound <= request.limits.gap_ratio * abs(value):
+        return StopReason.GAP
+    if request.stop.is_set():
+        return StopReason.INTERRUPTED
+    return StopReason.LIMIT if request.is_over else StopReason.EXHAUSTED

@@ -30,12 +30,22 @@ class Objective(Enum):
 
 
 class Status(Enum):
-    """Why the solver stopped."""
+    """What a solver knows at its end."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"  # a limit was hit; `schedule` is the best one found
     INFEASIBLE = "infeasible"  # proven: no schedule fits the budgets
     NO_SOLUTION = "no solution"  # a limit was hit before any schedule was found
+
+
+class StopReason(Enum):
+    """What ended a solve."""
+
+    PROOF = "proof"  # optimal, or infeasible, for certain
+    GAP = "gap"  # the gap asked for was proven
+    LIMIT = "time limit"
+    INTERRUPTED = "interrupted"
+    EXHAUSTED = "exhausted"  # the solver has nothing left to try, as heuristics
 
 
 class Scope(Enum):
@@ -62,15 +72,15 @@ class Limits:
     gap_ratio: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.time_limit_s > 0):
-            raise ValueError(f"time_limit_s must be > 0, got {self.time_limit_s}")
+        if not (0 < self.time_limit_s < math.inf):
+            raise ValueError(f"time_limit_s must be > 0 and finite, got {self.time_limit_s}")
         if not (0 <= self.gap_ratio < 1):
             raise ValueError(f"gap_ratio must be in [0, 1), got {self.gap_ratio}")
 
 
 @dataclass(frozen=True)
-class BudgetAdvice:
-    """What to do when budgets are too small.
+class BudgetDiagnosis:
+    """Why budgets are too small, and which ones work.
 
     Attributes
     ----------
@@ -81,11 +91,14 @@ class BudgetAdvice:
         For each device, the smallest budget below which some op certainly cannot run there.
     binding
         A sentence that names the op and device that bind.
+    working_schedule
+        The schedule that was found for `working_budget_bytes`; its address layout may need more.
     """
 
     working_budget_bytes: Mapping[str, int] | None
     working_set_bytes: Mapping[str, int]
     binding: str
+    working_schedule: Schedule | None = None
 
 
 @dataclass(frozen=True)
@@ -95,9 +108,9 @@ class SolveResult:
     Attributes
     ----------
     status
-        Why the solver stopped.
+        What is known at the end.
     schedule
-        The best schedule found, accepted by the referee; None when there is none.
+        The best schedule found, accepted by the validator; None when there is none.
     objective
         What was minimised; gives `value` and `bound` their unit (us, or uJ for energy).
     value
@@ -110,10 +123,12 @@ class SolveResult:
         Name of what found the schedule.
     message
         What a person should know: what was tried, clamped or not available.
-    advice
-        Set when no schedule was found.
+    diagnosis
+        Set when no schedule was found, unless the solve was interrupted.
     scope
         Which schedules the bound holds for.
+    stopped_by
+        What ended the solve.
     """
 
     status: Status
@@ -124,8 +139,9 @@ class SolveResult:
     solve_s: float
     solver: str
     message: str = ""
-    advice: BudgetAdvice | None = None
+    diagnosis: BudgetDiagnosis | None = None
     scope: Scope = Scope.EVERY_SCHEDULE
+    stopped_by: StopReason = StopReason.EXHAUSTED
 
     def __post_init__(self) -> None:
         has_schedule = self.status in (Status.OPTIMAL, Status.FEASIBLE)

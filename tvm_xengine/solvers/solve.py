@@ -2,127 +2,175 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import cast
 
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+
+SolverFunction = Callable[[Problem, Request], SolveResult]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Where the function of a solver is, and what it works with.
+
+    Attributes
+    ----------
+    place
+        ``module:function`` below this package, a `SolverFunction`; imported when it is used.
+    backends
+        Those that can solve its programs, the default first; empty where it has none.
+    without_dominated
+        Whether dominated devices are removed in presolve.
+    """
+
+    place: str
+    backends: tuple[str, ...] = ()
+    without_dominated: bool = False
+
+    def load(self) -> SolverFunction:
+        """The function that solves."""
+        module, _, name = self.place.partition(":")
+        function = getattr(import_module(f"tvm_xengine.solvers.{module}"), name)
+        return cast("SolverFunction", function)
+
+
+_FORMULATED = "exact.solve:solve_formulated"
+_BASELINE = "published.baselines.answer:answer_baseline"
+
+SOLVERS: dict[str, Solver] = {
+    "auto": Solver("portfolio.automatic:solve_automatically", ("highs",), True),
+    "local-search": Solver("local_search.alone:search_alone", (), True),
+    "astar": Solver("astar.alone:solve_by_astar", (), True),
+    "tight": Solver(_FORMULATED, ("highs", "scip", "gurobi")),
+    "xengine": Solver(_FORMULATED, ("scip", "gurobi", "highs")),
+    "checkmate": Solver(_FORMULATED, ("highs", "scip", "gurobi")),
+    "checkmate-rounding": Solver("published.rounding:solve_by_rounding", ("highs",)),
+    "retention": Solver(_FORMULATED, ("cp-sat",)),
+    "poet": Solver(_FORMULATED, ("highs", "gurobi")),
+    "greedy": Solver(_BASELINE),
+    "keep-all": Solver(_BASELINE),
+    "recompute-all": Solver(_BASELINE),
+    "revolve": Solver(_BASELINE),
+    "rotor": Solver(_BASELINE),
+    "sqrt-n": Solver(_BASELINE),
+}
+"""Every solver by name."""
 
 
 def solve(
     problem: Problem,
     solver: str = "auto",
+    backend: str | None = None,
     *,
     objective: Objective = Objective.COST,
     limits: Limits | None = None,
     seed: int = 0,
     start: Schedule | None = None,
     on_progress: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> SolveResult:
     """The best schedule that `solver` finds within `limits`, and how good it provably is.
+
+    A KeyboardInterrupt ends the solve like `stop`: the result holds the best schedule so far, and
+    its `stopped_by` says that it was interrupted.
 
     Parameters
     ----------
     solver
         A key of `SOLVERS`.
+    backend
+        One of those that the solver works with; None takes its default.
+    seed
+        From 0 to 2^31 - 1.
     start
         A schedule to begin from; never made worse.
     on_progress
         Called with a sentence when there is news.
+    stop
+        Set it, from any thread, to end the solve.
 
     Raises
     ------
     InvalidProblemError
         If the step delivers nothing: no output and no new state.
     ValueError
-        If there is no such solver, or it cannot minimise `objective`.
+        If there is no such solver, or it cannot work with `backend`.
+    UnsupportedProblemError
+        If it cannot express the problem, or minimise `objective`.
     SolverUnavailableError
         If the solver cannot run here: not installed, or its licence is too small.
     """
-    if solver not in SOLVERS:
-        raise ValueError(f"expected a solver among {sorted(SOLVERS)}, got {solver!r}")
     if not problem.graph.outputs and not problem.graph.updated_by:
         raise InvalidProblemError(
             "the graph has no outputs and updates no state, so there is nothing to schedule; name the"
             " tensors that the step delivers in `outputs`"
         )
-    request = Request(objective, limits or Limits(), seed, start, on_progress)
-    result = SOLVERS[solver](problem, request)
-    if result.schedule is None and result.advice is None:
-        from tvm_xengine.solvers.diagnosis import advise
+    request = Request(
+        objective=objective,
+        limits=limits or Limits(),
+        seed=seed,
+        start=start,
+        on_progress=on_progress,
+        solver=solver,
+        backend=backend_for(solver, backend) or "",
+        stop=stop or threading.Event(),
+    )
+    result = answer(problem, request)
+    if result.schedule is None and result.diagnosis is None and not request.stop.is_set():
+        from tvm_xengine.solvers.diagnosis import diagnose
 
-        result = replace(result, advice=advise(problem, request))
+        result = replace(result, diagnosis=diagnose(problem, request))
     return replace(result, solve_s=request.elapsed_s)
 
 
-def _auto(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.portfolio.automatic import solve_automatically
-    from tvm_xengine.solvers.presolve import solved_without_matched_devices
+def answer(problem: Problem, request: Request) -> SolveResult:
+    """What the solver of the request finds, without a diagnosis of budgets that are too small."""
+    chosen = SOLVERS[request.solver]
+    try:
+        if chosen.without_dominated:
+            from tvm_xengine.solvers.presolve import solved_without_dominated_devices
 
-    return solved_without_matched_devices(solve_automatically, problem, request)
+            result = solved_without_dominated_devices(chosen.load(), problem, request)
+        else:
+            result = chosen.load()(problem, request)
+    except KeyboardInterrupt:
+        request.stop.set()
+        result = None
+    if request.stop.is_set() and (result is None or result.status is Status.NO_SOLUTION):
+        from tvm_xengine.solvers.portfolio.quick import quick_answer
 
-
-def _search(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.local_search.alone import search_alone
-    from tvm_xengine.solvers.presolve import solved_without_matched_devices
-
-    return solved_without_matched_devices(search_alone, problem, request)
-
-
-def _formulated(name: str, backend: str) -> Callable[[Problem, Request], SolveResult]:
-    def solve_it(problem: Problem, request: Request) -> SolveResult:
-        from tvm_xengine.solvers.exact.solve import solve_formulated
-
-        return solve_formulated(problem, request, name=name, backend=backend)
-
-    return solve_it
+        result = quick_answer(problem, request)
+    assert result is not None
+    return result
 
 
-def _astar(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.astar.alone import solve_by_astar  # compiled code
-    from tvm_xengine.solvers.presolve import solved_without_matched_devices
+def backend_for(solver: str, backend: str | None) -> str | None:
+    """The backend that `solver` works with: `backend`, or its default; None where it needs none.
 
-    return solved_without_matched_devices(solve_by_astar, problem, request)
-
-
-def _rounding(problem: Problem, request: Request) -> SolveResult:
-    from tvm_xengine.solvers.published.rounding import solve_by_rounding
-
-    return solve_by_rounding(problem, request)
-
-
-def _baseline(name: str) -> Callable[[Problem, Request], SolveResult]:
-    def answer_it(problem: Problem, request: Request) -> SolveResult:
-        from tvm_xengine.solvers.published.baselines.answer import answer_baseline
-
-        return answer_baseline(problem, request, name)
-
-    return answer_it
-
-
-SOLVERS: dict[str, Callable[[Problem, Request], SolveResult]] = {
-    "auto": _auto,
-    "search": _search,
-    "astar": _astar,
-    "tight": _formulated("tight", "highs"),
-    "tight-scip": _formulated("tight", "scip"),
-    "tight-gurobi": _formulated("tight", "gurobi"),
-    "xengine": _formulated("xengine", "scip"),
-    "xengine-gurobi": _formulated("xengine", "gurobi"),
-    "xengine-highs": _formulated("xengine-flows", "highs"),
-    "checkmate": _formulated("checkmate", "highs"),
-    "checkmate-scip": _formulated("checkmate", "scip"),
-    "checkmate-gurobi": _formulated("checkmate", "gurobi"),
-    "checkmate-rounding": _rounding,
-    "retention": _formulated("retention", "cpsat"),
-    "poet": _formulated("poet", "highs"),
-    "poet-gurobi": _formulated("poet", "gurobi"),
-    **{
-        name: _baseline(name)
-        for name in ("greedy", "keep-all", "recompute-all", "revolve", "rotor", "sqrt-n")
-    },
-}
-"""Every solver by name; what a solver needs is imported when it is used."""
+    Raises
+    ------
+    ValueError
+        If there is no such solver, or it cannot work with `backend`; those that can are listed.
+    """
+    if solver not in SOLVERS:
+        raise ValueError(f"expected a solver among {sorted(SOLVERS)}, got {solver!r}")
+    suitable = SOLVERS[solver].backends
+    if backend is None:
+        return suitable[0] if suitable else None
+    if backend in suitable:
+        return backend
+    if not suitable:
+        able = ", ".join(name for name, entry in SOLVERS.items() if backend in entry.backends)
+        raise ValueError(
+            f"solver {solver} works without a backend; leave out backend {backend!r}, or choose a"
+            f" solver that uses it: {able or 'none does'}"
+        )
+    raise ValueError(f"solver {solver} works with backend {' or '.join(suitable)}, got {backend!r}")

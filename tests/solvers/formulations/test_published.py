@@ -29,10 +29,15 @@ def answered(program: Program) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("solver", ["checkmate", "checkmate-scip", "xengine", "xengine-highs"])
+@pytest.mark.parametrize(
+    ("solver", "backend"),
+    [("checkmate", "highs"), ("checkmate", "scip"), ("xengine", "scip"), ("xengine", "highs")],
+)
 @pytest.mark.parametrize(("budget", "cost"), [(12, 7.0), (16, 6.0)])
-def test_on_one_device_all_know_the_optimum(solver: str, budget: int, cost: float) -> None:
-    result = solve(repeated_start(budget), solver)
+def test_on_one_device_all_know_the_optimum(
+    solver: str, backend: str, budget: int, cost: float
+) -> None:
+    result = solve(repeated_start(budget), solver, backend)
     assert result.value == pytest.approx(cost)
 
 

@@ -23,7 +23,7 @@ def solve_by_astar(problem: Problem, request: Request) -> SolveResult:
         problem,
         request.objective,
         known=lambda: value,
-        should_stop=lambda: request.elapsed_s > request.limits.time_limit_s,
+        should_stop=lambda: request.is_over,
     )
     if found is None:
         message = (

@@ -31,7 +31,7 @@ from tvm_xengine.solvers.astar.view import (
     view_of,
 )
 from tvm_xengine.solvers.indexed import ANYWHERE, IndexedProblem, index_problem
-from tvm_xengine.solvers.presolve import without_matched_runs
+from tvm_xengine.solvers.presolve import without_dominated_runs
 from tvm_xengine.solvers.request import PROOF_RATIO
 from tvm_xengine.solvers.result import Objective
 
@@ -132,7 +132,7 @@ class _Search:
 
     def advance(self, counted: Counted) -> int:
         """Search until something is shown or it is to stop; raises `bound` and `expanded`."""
-        self._indexed = without_matched_runs(without_costly_runs(self._indexed, self._cut()))
+        self._indexed = without_dominated_runs(without_costly_runs(self._indexed, self._cut()))
         view = with_counted(view_of(self._indexed), counted)
         covers = make_covers(self._indexed, view)
         first = first_state(self._indexed)

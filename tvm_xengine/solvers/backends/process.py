@@ -26,8 +26,11 @@ from tvm_xengine.solvers.backends.answer import (
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published.retention import RetentionProgram
 
-_GRACE_S = 5.0
-"""How long past its own time limit a worker may take before it is killed."""
+_GRACE_S = 1.5
+"""How long past its own time limit, which begins once its library is loaded, a worker may take before
+it is killed; what it has sent by then counts. A plan may take 2 s beyond its time limit."""
+_NAP_S = 0.05
+"""Between looks at whether the solve was interrupted."""
 
 
 class BackendRun:
@@ -88,8 +91,10 @@ class BackendRun:
         self._is_cancelled = True
         self._process.kill()
 
-    def answer(self) -> Answer:
-        """Wait for the worker and return its answer.
+    def answer(self, stop: threading.Event | None = None) -> Answer:
+        """Wait for the worker and return its answer, or the best so far once `stop` is set.
+
+        A KeyboardInterrupt sets `stop`; without one it is raised.
 
         Raises
         ------
@@ -97,8 +102,18 @@ class BackendRun:
             If the backend cannot run here.
         """
         try:
-            self._thread.join(max(0.0, self._deadline - time.perf_counter()))
+            while self._thread.is_alive() and time.perf_counter() < self._deadline:
+                self._thread.join(_NAP_S)
+                if stop is not None and stop.is_set():
+                    self.cancel()
+                    break
             late = self._thread.is_alive()
+        except KeyboardInterrupt:
+            if stop is None:
+                raise
+            stop.set()
+            self.cancel()
+            late = False
         finally:  # also on KeyboardInterrupt: never leave a worker behind
             self._process.kill()
         self._thread.join()
@@ -110,7 +125,7 @@ class BackendRun:
         if self._is_cancelled:
             reason = "interrupted"
         elif late:
-            reason = f"killed {_GRACE_S:.0f} s after its time limit"
+            reason = f"killed {_GRACE_S:g} s after its time limit"
         else:
             reason = f"the worker died (exit status {self._process.returncode})"
         if self._best is None:
@@ -167,6 +182,7 @@ def run_backend(
     *,
     floor: float = -math.inf,
     on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Answer:
     """Solve `program` with the backend of that name and wait for the answer.
 
@@ -178,4 +194,4 @@ def run_backend(
     run = BackendRun(
         backend, program, options or BackendOptions(), floor=floor, on_incumbent=on_incumbent
     )
-    return run.answer()
+    return run.answer(stop)

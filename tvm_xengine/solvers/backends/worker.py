@@ -16,7 +16,7 @@ MODULES = {
     "highs": "tvm_xengine.solvers.backends.highs",
     "scip": "tvm_xengine.solvers.backends.scip",
     "gurobi": "tvm_xengine.solvers.backends.gurobi",
-    "cpsat": "tvm_xengine.solvers.backends.cpsat",
+    "cp-sat": "tvm_xengine.solvers.backends.cpsat",
 }
 
 

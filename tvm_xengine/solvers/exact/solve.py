@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
@@ -21,6 +22,9 @@ from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
 from tvm_xengine.solvers.published.retention import RetentionProgram
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult
+
+_WITH_PRODUCTS = ("scip", "gurobi")
+"""Backends that take products of columns; the others get flows in their place."""
 
 
 class Model(Protocol):
@@ -56,8 +60,10 @@ class Formulation:
     is_faithful: bool = True
 
 
-def formulation(name: str) -> Formulation:
-    """The formulation of that name."""
+def formulation(name: str, backend: str) -> Formulation:
+    """The formulation of that name, in the form that suits the backend."""
+    if name == "xengine" and backend not in _WITH_PRODUCTS:
+        name = "xengine-flows"
     return {
         "tight": Formulation("tight", tight.formulate_tight, tight.SCOPE),
         "checkmate": Formulation("checkmate", checkmate.formulate_checkmate, checkmate.SCOPE),
@@ -73,19 +79,22 @@ def formulation(name: str) -> Formulation:
     }[name]
 
 
-def solve_formulated(problem: Problem, request: Request, *, name: str, backend: str) -> SolveResult:
-    """The optimum of the formulation `name`, or the best that `backend` found in time.
+def solve_formulated(problem: Problem, request: Request) -> SolveResult:
+    """The optimum of the formulation, or the best that the backend of the request found in time.
 
     Raises
     ------
-    ValueError
+    UnsupportedProblemError
         If the objective is the makespan, or the formulation cannot express the problem.
     SolverUnavailableError
         If the backend cannot run here.
     """
+    name, backend = request.solver, request.backend
     if request.objective is Objective.MAKESPAN:
-        raise ValueError(f"solver {name} minimises cost or energy; use auto for the makespan")
-    chosen = formulation(name)
+        raise UnsupportedProblemError(
+            f"solver {name} minimises cost or energy; use auto for the makespan"
+        )
+    chosen = formulation(name, backend)
     indexed = index_problem(problem, request.objective)
     model = chosen.formulate(indexed)
     program = model.program
@@ -101,6 +110,7 @@ def solve_formulated(problem: Problem, request: Request, *, name: str, backend: 
         ),
         floor=indexed.cheapest,
         on_incumbent=lambda _, value: request.say(f"{name}: found {value:g}"),
+        stop=request.stop,
     )
     schedule = model.schedule(answer.x) if answer.x is not None else None
     start_value, value = (request.value_of(problem, s) for s in (request.start, schedule))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.request import Proof, Request, conclude
@@ -17,12 +18,23 @@ def search_alone(problem: Problem, request: Request) -> SolveResult:
     floor = 0.0
     if request.objective is not Objective.MAKESPAN:
         floor = index_problem(problem, request.objective).cheapest
-    schedule = search(
-        problem,
-        objective=request.objective,
-        limits=Limits(max(request.remaining_s, 1e-3)),
-        seed=request.seed,
-        start=request.start,
-        on_improvement=lambda value, _: request.say(f"search: {value:g}"),
-    )
-    return conclude(problem, request, schedule, Proof(floor), solver="search")
+    found: list[Schedule] = []
+
+    def keep(value: float, schedule: Schedule) -> None:
+        found.append(schedule)
+        request.say(f"local search: {value:g}")
+
+    try:
+        search(
+            problem,
+            objective=request.objective,
+            limits=Limits(request.remaining_s),
+            seed=request.seed,
+            start=request.start,
+            on_improvement=keep,
+            should_stop=lambda: request.is_over,
+        )
+    except KeyboardInterrupt:
+        request.stop.set()
+    schedule = found[-1] if found else None
+    return conclude(problem, request, schedule, Proof(floor), solver="local-search")

@@ -8,16 +8,13 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.exact import tight
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
+from tvm_xengine.solvers.portfolio.options import DEFAULTS
 from tvm_xengine.solvers.portfolio.prover import is_closed
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.reach import cut_off
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 from tvm_xengine.solvers.working_set import working_sets
-
-_TINY_OPS = 6
-_TINY_LIMIT_S = 3.0
-"""Up to so many ops A* is tried first, for so long."""
 
 
 def solve_automatically(problem: Problem, request: Request) -> SolveResult:
@@ -53,11 +50,11 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
 
 def _solve_tiny(problem: Problem, request: Request) -> SolveResult | None:
     """The proven optimum of a graph of a few ops; None for others, or when it takes too long."""
-    if len(problem.graph.ops) > _TINY_OPS or request.objective is Objective.MAKESPAN:
+    if len(problem.graph.ops) > DEFAULTS.tiny_ops or request.objective is Objective.MAKESPAN:
         return None
     from tvm_xengine.solvers.astar.alone import solve_by_astar  # compiled code, seconds to load
 
-    until_s = request.elapsed_s + min(_TINY_LIMIT_S, request.remaining_s)
+    until_s = request.elapsed_s + min(DEFAULTS.tiny_limit_s, request.remaining_s)
     result = solve_by_astar(problem, replace(request, limits=Limits(until_s)))
     if result.status not in (Status.OPTIMAL, Status.INFEASIBLE):
         return None

@@ -9,16 +9,10 @@ from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.local_search.guide import Guide
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
+from tvm_xengine.solvers.portfolio.options import DEFAULTS
 from tvm_xengine.solvers.portfolio.prover import Prover
 from tvm_xengine.solvers.request import Proof
 from tvm_xengine.solvers.result import Limits, Objective
-
-_SMALL_OPS = 60
-_PATIENCE_S = 2.0
-"""On graphs up to so many ops the search rests when it has found nothing better for so long."""
-_NAP_S = 0.02
-_COST_SHARE = 0.2
-"""Share of the time for the cheapest schedule, from which the makespan is then improved."""
 
 
 def search_and_prove(best: Incumbent) -> tuple[Proof, str]:
@@ -39,6 +33,7 @@ def search_and_prove(best: Incumbent) -> tuple[Proof, str]:
         )
         _Beside(prover, guide, best).run()
     except KeyboardInterrupt:
+        request.stop.set()
         request.say("interrupted; this is the best so far")
     finally:
         prover.stop()
@@ -51,20 +46,22 @@ class _Beside:
     def __init__(self, prover: Prover, guide: Guide, best: Incumbent) -> None:
         self.prover, self.guide, self.best = prover, guide, best
         self.request = best.request
-        self.is_small = len(best.problem.graph.ops) <= _SMALL_OPS
+        self.is_small = len(best.problem.graph.ops) <= DEFAULTS.small_ops
         self.improved_s = 0.0
 
     def run(self) -> None:
         """Search with one seed after the other, and rest where the proof needs the core more."""
         request = self.request
         if request.objective is Objective.MAKESPAN:
-            self._search(Objective.COST, Limits(_COST_SHARE * request.remaining_s), request.seed)
+            self._search(
+                Objective.COST, Limits(DEFAULTS.cost_share * request.remaining_s), request.seed
+            )
         turn = 0
         while not self._is_over():
             self.improved_s = request.elapsed_s
             self._search(request.objective, Limits(request.remaining_s), request.seed + turn)
             while self._rests() and not self._is_over():
-                time.sleep(_NAP_S)
+                time.sleep(DEFAULTS.nap_s)
             turn += 1
 
     def _search(self, objective: Objective, limits: Limits, seed: int) -> None:
@@ -80,11 +77,11 @@ class _Beside:
             guide=self.guide if is_asked else None,
         )
         if not is_asked or self.best.value is None:
-            self.best.offer(found, "search")
+            self.best.offer(found, "local-search")
 
     def _improve(self, value: float, schedule: Schedule) -> None:
         self.improved_s = self.request.elapsed_s
-        self.best.offer(schedule, "search", value)
+        self.best.offer(schedule, "local-search", value)
 
     def _rests(self) -> bool:
         return (
@@ -92,11 +89,11 @@ class _Beside:
             and self.best.value is not None
             and self.prover.is_at_work
             and not self.guide.has_hint
-            and self.request.elapsed_s - self.improved_s > _PATIENCE_S
+            and self.request.elapsed_s - self.improved_s > DEFAULTS.patience_s
         )
 
     def _is_over(self) -> bool:
-        if self.request.elapsed_s >= self.request.limits.time_limit_s:
+        if self.request.is_over:
             return True
         if self.best.value is None:
             return self.prover.proof(None).is_infeasible

@@ -14,6 +14,7 @@ from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome, RunProgram
 from tvm_xengine.solvers.backends.process import BackendRun
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
+from tvm_xengine.solvers.portfolio.options import DEFAULTS
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.relaxation.choose import (
     SMALL_OPS,
@@ -32,27 +33,6 @@ from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
 from tvm_xengine.solvers.request import Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
-
-_MAX_COLUMNS = 60_000
-"""Relaxations with more columns than this are not attempted."""
-_GAP_SHARE = 0.2
-_ROUGH_GAP_RATIO = 5e-3
-_LARGER_GAP_RATIO = 2e-3
-"""The first relaxation is solved to the one gap at most, those with better chosen moments to the
-other: where no candidate lifts them any more, what is left of the gap is all there is to prove."""
-_FINEST_GAP_RATIO = 1e-4
-_AGAIN_SHARE = 0.8
-"""Where more moments ask for too much time, the last that did not are solved to this gap, in this
-share of what is left of the time."""
-_LEAST_SOLVE_S = 3.0
-_SOLVE_SHARE = 0.3
-_SMALL_SOLVE_SHARE = 0.7
-"""One relaxation gets this share of what is left of the time, but a few seconds at least; on small
-graphs, where one that is solved to its end proves more than another with more moments, the second.
-"""
-
-_LIFT_SHARE = 0.1
-"""Choosing among moments by their linear relaxations gets this share of what is left of the time."""
 
 OnSolution = Callable[
     [MomentModel, NDArray[np.float64], Schedule | None], NDArray[np.float64] | None
@@ -119,7 +99,9 @@ def bounds(
     yield Proof(bound, scope)
     best = listener.incumbent()
     pressed = pressed_ops(indexed, best[1] if best else None)
-    time_share = _SMALL_SOLVE_SHARE if indexed.op_count <= SMALL_OPS else _SOLVE_SHARE
+    time_share = (
+        DEFAULTS.small_solve_share if indexed.op_count <= SMALL_OPS else DEFAULTS.solve_share
+    )
     trunk: list[int] = []
     if scope is Scope.EVERY_SCHEDULE:
         trunk = trunk_of(indexed, {op for op, _ in pressed})
@@ -132,15 +114,15 @@ def bounds(
     while moments and (is_again or frozenset(moments) not in tried):
         tried.add(frozenset(moments))
         is_over = request.elapsed_s > request.limits.time_limit_s
-        if is_over or relaxations.columns(len(moments)) > _MAX_COLUMNS:
+        if is_over or relaxations.columns(len(moments)) > DEFAULTS.max_columns:
             return
         model = relaxations.at(moments)
         best = listener.incumbent()
-        largest_gap = _ROUGH_GAP_RATIO if len(tried) == 1 else _LARGER_GAP_RATIO
+        largest_gap = DEFAULTS.rough_gap_ratio if len(tried) == 1 else DEFAULTS.larger_gap_ratio
         gap = worthwhile_gap(indexed, best, bound, largest_gap)
         options = BackendOptions(
-            time_limit_s=max(_LEAST_SOLVE_S, time_share * request.remaining_s),
-            gap_ratio=_FINEST_GAP_RATIO if is_again else gap,
+            time_limit_s=max(DEFAULTS.least_solve_s, time_share * request.remaining_s),
+            gap_ratio=DEFAULTS.finest_gap_ratio if is_again else gap,
             start=encode_moments(model, best[1]) if best and not is_makespan else None,
             seed=request.seed,
         )
@@ -154,10 +136,10 @@ def bounds(
             request.say(f"bound {bound:g} from {len(moments)} moments, for {scope.value}")
         pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
         yield Proof(bound, scope)
-        if answer.outcome is Outcome.OPTIMAL and options.gap_ratio > _FINEST_GAP_RATIO:
+        if answer.outcome is Outcome.OPTIMAL and options.gap_ratio > DEFAULTS.finest_gap_ratio:
             solved = moments
         elif solved and not is_higher:
-            moments, solved, is_again, time_share = solved, set(), True, _AGAIN_SHARE
+            moments, solved, is_again, time_share = solved, set(), True, DEFAULTS.again_share
             continue
         is_again = False
         grown = moments
@@ -167,7 +149,7 @@ def bounds(
                 moments,
                 exceeding_on(trunk, pressure),
                 run=run_aside,
-                limit_s=_LIFT_SHARE * request.remaining_s,
+                limit_s=DEFAULTS.branching_share * request.remaining_s,
             )
         if grown == moments:
             grown = next_moments(moments, pressed, pressure, relaxations.ancestors, trunk)
@@ -200,7 +182,7 @@ def worthwhile_gap(
     indexed: IndexedProblem,
     best: tuple[float, Schedule] | None,
     bound: float,
-    largest_ratio: float = _ROUGH_GAP_RATIO,
+    largest_ratio: float = DEFAULTS.rough_gap_ratio,
 ) -> float:
     """The relative gap to which a relaxation is worth solving, at most `largest_ratio`."""
     if indexed.op_count <= SMALL_OPS:
@@ -208,7 +190,7 @@ def worthwhile_gap(
     if best is None:
         return largest_ratio
     gap = (best[0] - bound) / max(best[0], 1e-12)
-    return float(min(largest_ratio, max(1e-6, _GAP_SHARE * gap)))
+    return float(min(largest_ratio, max(1e-6, DEFAULTS.gap_share * gap)))
 
 
 def critical_path(indexed: IndexedProblem) -> float:

@@ -21,9 +21,9 @@ class Incumbent:
         self._lock = threading.Lock()
 
     def offer(self, schedule: Schedule | None, source: str, value: float | None = None) -> None:
-        """Take `schedule` if the referee accepts it and it is better.
+        """Take `schedule` if the validator accepts it and it is better.
 
-        `value` is what the referee has said already, if it has.
+        `value` is what the validator has said already, if it has.
         """
         if value is None:
             value = self.request.value_of(self.problem, schedule)

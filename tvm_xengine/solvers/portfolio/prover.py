@@ -28,25 +28,11 @@ from tvm_xengine.solvers.portfolio.bound import (
     bound_of_open_order,
     bounds,
 )
+from tvm_xengine.solvers.portfolio.options import DEFAULTS
 from tvm_xengine.solvers.portfolio.refine import refine
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
-
-_OPEN_OPS = 24
-"""Up to so many ops all states are searched, or one relaxation leaves the order of first runs open."""
-_WALK_FIRST_S = 8.0
-"""So long a proof for some schedules only does not end a search of all states."""
-_GENERAL_SHARE = 0.5
-"""Otherwise that ends the search only after this share of the time: a schedule outside may be better."""
-_EXACT_OPS = 100
-"""Up to this many ops the stage model is tried, after the relaxations."""
-_BESIDE_OPS = 60
-"""Up to this many ops the stage model is solved beside the relaxations."""
-_HEAD_START_S = 1.0
-"""How long the stage model then waits for a schedule to begin from."""
-_TURNS_OPS = 200
-"""Beyond so many ops the given order comes after all that can be proven for every schedule."""
 
 
 class Prover:
@@ -91,9 +77,11 @@ class Prover:
         self._is_walking = False
         works = [self._relax]
         count = len(problem.graph.ops)
-        if request.objective is not Objective.MAKESPAN and count <= _EXACT_OPS:
-            works = [self._relax, self._be_exact] if count <= _BESIDE_OPS else [self._do_both]
-        if request.objective is not Objective.MAKESPAN and count <= _OPEN_OPS:
+        if request.objective is not Objective.MAKESPAN and count <= DEFAULTS.exact_ops:
+            works = (
+                [self._relax, self._be_exact] if count <= DEFAULTS.beside_ops else [self._do_both]
+            )
+        if request.objective is not Objective.MAKESPAN and count <= DEFAULTS.open_ops:
             works = [self._relax, self._walk_states]
             self._is_walking = True
         self._threads = [
@@ -125,7 +113,7 @@ class Prover:
         if value is None or is_closed(value, general, self._request):
             return general
         limit_s = self._request.limits.time_limit_s
-        first_s = _WALK_FIRST_S if self._is_walking else _GENERAL_SHARE * limit_s
+        first_s = DEFAULTS.walk_first_s if self._is_walking else DEFAULTS.general_share * limit_s
         if self.is_at_work and self._request.elapsed_s < first_s:
             return general
         for scope in (Scope.GIVEN_ORDER, Scope.STAGE_MODEL):
@@ -170,7 +158,7 @@ class Prover:
 
     def _walk_states(self) -> None:
         """The optimum by shortest paths; where they do not apply or end, by a relaxation."""
-        self._stopping.wait(_HEAD_START_S)
+        self._stopping.wait(DEFAULTS.head_start_s)
         if self._is_done():
             return
         found = shortest_path(
@@ -204,13 +192,13 @@ class Prover:
             self._prove(proof)
 
     def _be_exact(self) -> None:
-        self._stopping.wait(_HEAD_START_S)
+        self._stopping.wait(DEFAULTS.head_start_s)
         if not self._is_done():
             self._solve_stage_model()
 
     def _relax(self) -> None:
         every, given = self._rising(Scope.EVERY_SCHEDULE), self._rising(Scope.GIVEN_ORDER)
-        in_turns = len(self._problem.graph.ops) <= _TURNS_OPS
+        in_turns = len(self._problem.graph.ops) <= DEFAULTS.turns_ops
         works = _in_turns(every, given) if in_turns else chain(every, given)
         for _ in _in_turns(works, self._refining()):
             if self._is_done():

@@ -15,6 +15,7 @@ from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import BackendOptions, RunProgram
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.portfolio.bound import Listener, worthwhile_gap
+from tvm_xengine.solvers.portfolio.options import DEFAULTS
 from tvm_xengine.solvers.relaxation.choose import (
     incumbent_pressure,
     most_exceeded,
@@ -24,16 +25,6 @@ from tvm_xengine.solvers.relaxation.encode import encode_moments
 from tvm_xengine.solvers.relaxation.periods import periods_in_order
 from tvm_xengine.solvers.relaxation.time_points import formulate_moments
 from tvm_xengine.solvers.request import Request
-
-_FIRST_MOMENTS = 2
-_MOST_MOMENTS = 24
-_SOLVE_SHARE = 0.15
-_LEAST_SOLVE_S = 2.0
-_MOST_IDLE = 10
-_ROUNDS_BETWEEN = 1
-"""So many rounds are in the incumbent's order before one that is proposed has its turn."""
-_NAP_S = 0.02
-"""Between looks for a first incumbent, which the search needs the core for."""
 
 
 def refine(
@@ -61,13 +52,13 @@ def refine(
     series = _Series()
     guess: _Series | None = None
     rounds, idle = 0, 0
-    while request.remaining_s > 0.0 and idle < _MOST_IDLE:
+    while request.remaining_s > 0.0 and idle < DEFAULTS.most_idle:
         best = listener.incumbent()
         if best is None:
-            time.sleep(_NAP_S)
+            time.sleep(DEFAULTS.nap_s)
             yield
             continue
-        if guess is None and rounds >= _ROUNDS_BETWEEN:
+        if guess is None and rounds >= DEFAULTS.rounds_between:
             proposed = listener.proposed()
             guess, rounds = (_Series(*proposed) if proposed else None), 0
         at = guess or series
@@ -76,19 +67,19 @@ def refine(
         pressure = incumbent_pressure(indexed, schedule)
         fresh = [i for i in order if i not in at.moments]
         rounds += 1
-        if not fresh or len(at.moments) > _MOST_MOMENTS:
+        if not fresh or len(at.moments) > DEFAULTS.most_time_points:
             guess, idle = None, idle + (guess is None)
             yield
             continue
         idle = 0
         if at.is_new:
-            at.moments |= most_exceeded(fresh, _FIRST_MOMENTS, pressure)
+            at.moments |= most_exceeded(fresh, DEFAULTS.first_time_points, pressure)
         at.is_new = False
         model = formulate_moments(
             indexed, periods_in_order(indexed, sorted(at.moments), order), neglected=neglected
         )
         options = BackendOptions(
-            time_limit_s=max(_LEAST_SOLVE_S, _SOLVE_SHARE * request.remaining_s),
+            time_limit_s=max(DEFAULTS.least_refine_s, DEFAULTS.refine_share * request.remaining_s),
             gap_ratio=worthwhile_gap(indexed, best, 0.0),
             start=encode_moments(model, schedule),
             seed=request.seed,

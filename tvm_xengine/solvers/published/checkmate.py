@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.program import Program
@@ -51,7 +52,7 @@ def formulate_checkmate(indexed: IndexedProblem) -> CheckmateModel:
 
     Raises
     ------
-    ValueError
+    UnsupportedProblemError
         If no device can run every op.
     """
     draft = draft_one_device(indexed)
@@ -63,10 +64,15 @@ def draft_one_device(indexed: IndexedProblem) -> StageDraft:
     """The stage model on the best device, but for the rows of keep."""
     device = best_single_device(indexed)
     if device is None:
-        raise ValueError("the model needs a device that can run every op, and there is none")
+        raise UnsupportedProblemError(
+            "the solver works on one device, and no device can run every op; use solver auto"
+        )
     bundles = bundle(indexed, (device,))
     if not np.isfinite(bundles.compute_value).all():
-        raise ValueError("the model needs every updated state to be at home on the one device")
+        raise UnsupportedProblemError(
+            "the solver works on one device, and some state that is updated is at home on another; use"
+            " solver auto"
+        )
     draft = draft_stages(bundles)
     read_what_is_there(draft)
     keep_results_to_the_end(draft)

@@ -7,7 +7,7 @@
 
 over the rows of `stages` on one device. Its objective is energy; others may be asked for. As
 published, a tensor that is paged in can be read from the next stage on and the store has room
-for everything; the referee checks what really fits.
+for everything; the validator checks what really fits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.program import Program
@@ -74,7 +75,7 @@ def formulate_poet(indexed: IndexedProblem, *, runtime_limit_us: float | None = 
 
     Raises
     ------
-    ValueError
+    UnsupportedProblemError
         If there is no device that runs every op, or no such store.
     """
     draft = draft_one_device(indexed)
@@ -85,7 +86,9 @@ def formulate_poet(indexed: IndexedProblem, *, runtime_limit_us: float | None = 
         if d != device and (device, d) in indexed.links and (d, device) in indexed.links
     ]
     if not stores:
-        raise ValueError("poet needs a second device that is linked with the first both ways")
+        raise UnsupportedProblemError(
+            "poet needs a second device that is linked with the first both ways"
+        )
     idle = [d for d in stores if not indexed.can_run[:, d].any()]
     store = (idle or stores)[0]
     out, back = _page(draft, store)

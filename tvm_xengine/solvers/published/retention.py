@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.published.bundles import Bundles, best_single_device, bundle
@@ -116,15 +117,20 @@ def formulate_retention(indexed: IndexedProblem) -> RetentionModel:
 
     Raises
     ------
-    ValueError
+    UnsupportedProblemError
         If no device can run every op.
     """
     device = best_single_device(indexed)
     if device is None:
-        raise ValueError("the model needs a device that can run every op, and there is none")
+        raise UnsupportedProblemError(
+            "the solver works on one device, and no device can run every op; use solver auto"
+        )
     bundles = bundle(indexed, (device,))
     if not np.isfinite(bundles.compute_value).all():
-        raise ValueError("the model needs every updated state to be at home on the one device")
+        raise UnsupportedProblemError(
+            "the solver works on one device, and some state that is updated is at home on another; use"
+            " solver auto"
+        )
     program = RetentionProgram(
         compute_value=bundles.compute_value[:, 0],
         size=bundles.size.astype(np.int64),

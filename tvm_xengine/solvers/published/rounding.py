@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import BackendOptions
@@ -30,15 +31,17 @@ _THRESHOLDS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
 
 def solve_by_rounding(problem: Problem, request: Request) -> SolveResult:
-    """The best rounding that the referee accepts; the bound is every op at its cheapest.
+    """The best rounding that the validator accepts; the bound is every op at its cheapest.
 
     Raises
     ------
-    ValueError
+    UnsupportedProblemError
         If the objective is the makespan, or no device can run every op.
     """
     if request.objective is Objective.MAKESPAN:
-        raise ValueError("solver checkmate-rounding minimises cost or energy, not the makespan")
+        raise UnsupportedProblemError(
+            "solver checkmate-rounding minimises cost or energy, not the makespan"
+        )
     smaller = {
         device.name: max(1, round((1 - _ALLOWANCE_RATIO) * device.budget_bytes))
         for device in problem.platform.devices
@@ -47,7 +50,10 @@ def solve_by_rounding(problem: Problem, request: Request) -> SolveResult:
     indexed = index_problem(problem.with_budgets(smaller), request.objective)
     model = formulate_checkmate(indexed)
     answer = run_backend(
-        "highs", model.program.relaxed(), BackendOptions(time_limit_s=request.remaining_s)
+        request.backend,
+        model.program.relaxed(),
+        BackendOptions(time_limit_s=request.remaining_s),
+        stop=request.stop,
     )
     best: tuple[float, Schedule] | None = None
     if answer.x is not None:

@@ -12,7 +12,7 @@ The products stay products for SCIP and Gurobi; for HiGHS they become flows,
 
 which do not charge a copy that is not needed. Left out, as published: a copy occupies nothing
 at its destination and cannot be kept there, so that budgets may be exceeded when the schedule
-is replayed; the referee then refuses it.
+is replayed; the validator then refuses it.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Objective, SolveResult
 
 
-def answer_baseline(problem: Problem, request: Request, name: str) -> SolveResult:
-    """What the baseline of that name finds; its bound is every op at its cheapest."""
-    schedule = baselines()[name](problem, request)
+def answer_baseline(problem: Problem, request: Request) -> SolveResult:
+    """What the baseline of the request's name finds; its bound is every op at its cheapest."""
+    schedule = baselines()[request.solver](problem, request)
     is_makespan = request.objective is Objective.MAKESPAN
     bound = 0.0 if is_makespan else index_problem(problem, request.objective).cheapest
-    return conclude(problem, request, schedule, Proof(bound), solver=name)
+    return conclude(problem, request, schedule, Proof(bound), solver=request.solver)
 
 
 def baselines() -> dict[str, Callable[[Problem, Request], Schedule | None]]:

@@ -1,7 +1,7 @@
 """Checkpointing of chains: recompute-all, sqrt(n), Revolve and the dynamic program of Rotor.
 
 Each gives sequences of block runs (see `chain`), from lax to frugal; the cheapest that the
-referee accepts is the answer.
+validator accepts is the answer.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tests.oracles.exhaustive import solve_exhaustively
 from tests.strategies import problems
 from tvm_xengine.scheduling.platform import Device, Link
 from tvm_xengine.scheduling.problem import OpCost, Problem
-from tvm_xengine.solvers.presolve import without_matched_devices
+from tvm_xengine.solvers.presolve import without_dominated_devices
 from tvm_xengine.solvers.result import Objective
 
 
@@ -56,10 +56,10 @@ def with_a_twin(draw: st.DrawFn) -> Problem:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=with_a_twin(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)))
-def test_nothing_is_lost_without_a_device_that_another_matches(
+def test_nothing_is_lost_without_a_device_that_another_dominates(
     problem: Problem, objective: Objective
 ) -> None:
-    reduced = without_matched_devices(problem, objective)
+    reduced = without_dominated_devices(problem, objective)
     assume(reduced is not problem)
     whole = solve_exhaustively(problem, objective=objective.value)
     assume(whole.is_proven)
