@@ -115,7 +115,8 @@ def _silu(g: Expr, a: Expr) -> Expr:
 
 
 def _abs(g: Expr, a: Expr) -> Expr:
-    return tvm.tirx.Select(a < _like(a, 0), -g, _where(a > _like(a, 0), g))
+    # The last case is that of zero and of NaN, which the gradient of PyTorch keeps.
+    return tvm.tirx.Select(a < _like(a, 0), -g, tvm.tirx.Select(a > _like(a, 0), g, a * g))
 
 
 def _softplus(g: Expr, a: Expr, *, beta: float, threshold: float) -> Expr:
