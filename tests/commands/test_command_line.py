@@ -3,9 +3,14 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
+
+from tvm_xengine.frontends.load import load_model
 
 TWO_CPUS = """
 [[device]]
@@ -152,3 +157,42 @@ def test_a_target_that_tvm_does_not_know_is_refused(tmp_path: Path, cache: Path)
     path = tmp_path / "p.toml"
     path.write_text(TWO_CPUS.replace("-mcpu=x86-64", "-mcpu=abacus"))
     assert "abacus" in refused("plan", "mlp", "--platform", str(path), cache=cache)
+
+
+def test_own_data_trains_and_the_trained_tensors_are_saved(tmp_path: Path, cache: Path) -> None:
+    random = np.random.default_rng(0)
+    saved, data = tmp_path / "trained.safetensors", tmp_path / "data.npz"
+    np.savez(data, x=random.normal(size=(40, 1, 8, 8)), y=random.integers(0, 10, 40))
+    done = run(
+        *("train", "mlp", "--data", str(data), "--steps", "4", "--freeze", "*bias"),
+        *("--costs", "roofline", "--time-limit", "3", "--save", str(saved)),
+        cache=cache,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy" not in done.stdout  # nothing is held out
+    tensors = load_file(saved)
+    first = load_model("mlp").parameters
+    assert set(tensors) == set(first)
+    changed = {name for name in first if not np.array_equal(tensors[name], first[name])}
+    assert changed == {name for name in first if not name.endswith("bias")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--data", "absent.npz"), "absent.npz"),
+        (("--freeze", "absent*"), "absent*"),
+        (("--freeze", "*"), "nothing to train"),
+    ],
+)
+def test_data_and_patterns_that_do_not_fit_are_refused(
+    arguments: tuple[str, ...], said: str, cache: Path
+) -> None:
+    given = ("--costs", "roofline", "--steps", "1", "--time-limit", "3")
+    assert said in refused("train", "mlp", *given, *arguments, cache=cache)
+
+
+def test_the_version_is_told() -> None:
+    command = [sys.executable, "-m", "tvm_xengine", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == version("tvm-xengine")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from tvm_xengine.commands.costs_options import (
@@ -45,6 +46,8 @@ class ModelOptions:
         Draw the weights of a file anew.
     output
         Position of the output that is trained; None where there is only one.
+    train, freeze
+        Patterns of the names of parameters that are trained, and that are not.
     """
 
     model: str
@@ -55,6 +58,8 @@ class ModelOptions:
     num_classes: int | None = None
     draw_weights: bool = False
     output: int | None = None
+    train: tuple[str, ...] | None = None
+    freeze: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class OutputOptions:
     schedule: Path | None
     problem: Path | None
     plot: Path | None
+    state: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
         prog="tvm-xengine",
         description="Plan and run training steps that fit the memory of every device.",
     )
+    parser.add_argument("--version", action="version", version=version("tvm-xengine"))
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="plan a training step, run it, compare, report")
     plan = commands.add_parser("plan", help="the same up to the schedule; nothing is executed")
@@ -160,6 +167,12 @@ def parse(arguments: Sequence[str] | None) -> Request:
         help="budgets as in --budget-ratio (1.0 down to 0.3)",
     )
     pareto.add_argument("--plot", type=Path, metavar="FILE", help="draw the front (.svg, .png)")
+    train.add_argument(
+        "--save",
+        type=Path,
+        metavar="FILE",
+        help="write the trained tensors to a .safetensors file, by the model's own names",
+    )
     train.add_argument("--steps", type=_positive_int, default=600, help="training steps (600)")
     train.add_argument("--lr", type=_positive_float, default=0.01, help="learning rate (0.01)")
     train.add_argument(
@@ -198,6 +211,7 @@ def parse(arguments: Sequence[str] | None) -> Request:
             schedule=getattr(options, "save_schedule", None),
             problem=getattr(options, "save_problem", None),
             plot=getattr(options, "plot", None),
+            state=getattr(options, "save", None),
         ),
         cache=getattr(options, "cache", None),
         steps=getattr(options, "steps", 1),
@@ -220,6 +234,8 @@ def _model_options(options: argparse.Namespace) -> ModelOptions:
         num_classes=options.classes,
         draw_weights=options.draw_weights,
         output=options.output_index,
+        train=None if getattr(options, "train", None) is None else tuple(options.train),
+        freeze=tuple(getattr(options, "freeze", ())),
     )
 
 
@@ -279,7 +295,27 @@ def _add_tune(command: argparse.ArgumentParser) -> None:
 
 def _add_common(command: argparse.ArgumentParser) -> None:
     _add_model(command)
-    command.add_argument("--data", choices=["digits"], default="digits", help="training data")
+    command.add_argument(
+        "--data",
+        default="digits",
+        metavar="SOURCE",
+        help="digits, a .npz file with arrays x and y, a folder of images with a subfolder per class,"
+        " or package.module:function (digits)",
+    )
+    command.add_argument(
+        "--train",
+        nargs="+",
+        default=None,
+        metavar="PATTERN",
+        help="train only the parameters whose names match, e.g. 'fc*'",
+    )
+    command.add_argument(
+        "--freeze",
+        nargs="+",
+        default=[],
+        metavar="PATTERN",
+        help="do not train the parameters whose names match",
+    )
     command.add_argument("--platform", type=Path, metavar="FILE", help="platform TOML file")
     command.add_argument(
         "--budget",

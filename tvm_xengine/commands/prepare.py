@@ -112,6 +112,8 @@ def requested_model(options: ModelOptions) -> ForwardModel:
     )
     if options.output is not None:
         model = with_output(model, options.output)
+    if options.train is not None or options.freeze:
+        model = model.with_trained(options.train, options.freeze)
     return without_final_softmax(model)
 
 

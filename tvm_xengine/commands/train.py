@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from tvm_xengine.compile.forward import build_forward
 from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
+from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.report.summary import (
@@ -75,6 +77,9 @@ def run_train(request: Request, console: Console) -> None:
     print_report(console, plan, run)
     if request.output.json is not None:
         write_json(as_document(plan, run), request.output.json)
+    if request.output.state is not None:
+        _save(prepared, trace.state, request.output.state)
+        console.print(f"trained tensors written to {request.output.state}")
 
 
 def test_accuracy(
@@ -82,9 +87,15 @@ def test_accuracy(
     state: Mapping[str, NDArray[np.generic]],
     data: Data,
     store: KernelStore | None = None,
-) -> float:
-    """Share of the test labels that the forward function, in inference mode, names rightly."""
+) -> float | None:
+    """Share of the held-out labels that the forward function, in inference mode, names rightly.
+
+    None where nothing is held out, or the targets are no classes.
+    """
     model = prepared.model
+    targets = set(data.validation) - set(model.input_names)
+    if len(targets) != 1 or not all(data.validation[name].dtype.kind in "iu" for name in targets):
+        return None
     forward = build_forward(
         evaluation_module(model),
         len(model.input_names),
@@ -93,7 +104,7 @@ def test_accuracy(
     )
     forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
     hits: list[NDArray[np.bool_]] = []
-    (target,) = set(data.validation) - set(model.input_names)
+    (target,) = targets
     for batch, counted in data.validation_batches(model.batch_size):
         scores = np.asarray(
             forward.step({name: batch[name] for name in model.input_names})["output"]
@@ -102,6 +113,18 @@ def test_accuracy(
         named = scores.argmax(axis=1).reshape(labels.shape)
         hits.append((named == labels)[:counted])
     return float(np.concatenate(hits).mean())
+
+
+def _save(prepared: PreparedStep, state: Mapping[str, NDArray[np.generic]], path: Path) -> None:
+    """Write parameters, statistics and constants by the names of the file or module."""
+    from safetensors.numpy import save
+
+    tensors = {
+        name: np.ascontiguousarray(state.get(role.variable, prepared.model.state[role.variable]))
+        for role in prepared.model.roles
+        for name in role.names
+    }
+    write_bytes_atomically(path, save(tensors))
 
 
 def wanted_data(prepared: PreparedStep) -> Wanted:

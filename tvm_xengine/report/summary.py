@@ -84,7 +84,7 @@ class RunSummary:
     steps: int
     loss_first: float
     loss_last: float
-    accuracy: float
+    accuracy: float | None
     step_us_measured: float
     identical_to_keep_all: bool | None
     max_rel_diff: float | None

@@ -89,7 +89,8 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
         )
     if run is not None:
         table.add_row("loss", f"{run.loss_first:.4f} to {run.loss_last:.4f} in {run.steps} steps")
-        table.add_row("test accuracy", f"{100 * run.accuracy:.1f} %")
+        if run.accuracy is not None:
+            table.add_row("test accuracy", f"{100 * run.accuracy:.1f} %")
         if run.identical_to_keep_all is not None and run.max_rel_diff is not None:
             same = (
                 "bit-identical"
