@@ -24,7 +24,7 @@ QUICK = BoostedTrees(members=1, trees=80, learning_rate=0.2, depth=5)
 def test_the_command_knows_every_quantity_split_and_source():
     assert set(QUANTITY_NAMES) == set(QUANTITIES)
     assert set(SPLIT_NAMES) == set(SPLITS)
-    assert SOURCE_NAMES == SOURCES
+    assert tuple(SOURCES) == SOURCE_NAMES
 
 
 def test_energy_is_learned_where_it_was_measured():

@@ -45,6 +45,7 @@ TEAMS_AND_PAUSES = """
 """
 
 
+@pytest.mark.xfail(strict=False, reason="depends on what else the machine does")
 @needs_onednn
 @pytest.mark.skipif(
     (os.cpu_count() or 1) == 1 or not hasattr(os, "sched_setaffinity"),

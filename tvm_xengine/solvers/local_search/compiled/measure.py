@@ -41,7 +41,7 @@ def measure_memory(g: SearchView, w: Scratch) -> float:
             elif beyond == 0.0 and excess == 0.0 and live > 0.95 * budget:
                 w.hot[hot].step, w.hot[hot].device = s, d
                 hot += 1
-        excess += (worst + beyond / max(1, len(g.tensor))) / budget
+        excess += (worst + beyond / max(1, len(g.tensor))) / max(1, budget)
     w.counted[HOT] = hot
     return excess
 
