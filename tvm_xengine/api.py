@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_xengine.compile.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compile.links import with_measured_links
 from tvm_xengine.compile.lower import lower_step
 from tvm_xengine.compile.options import CompileOptions, CostChoice
@@ -71,6 +72,9 @@ def compile(
     lr_schedule: Schedule | None = None,
     progress: Progress | Reporter | None = None,
     cache: str | Path | None = None,
+    pin: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
+    recompute: Sequence[str] = (),
     **options: Any,
 ) -> Step:
     """Compile a training step that fits a memory budget.
@@ -104,6 +108,8 @@ def compile(
         Called while compiling.
     cache
         File of measurements, beside which compiled kernels are kept; None is the user's.
+    pin, keep, recompute
+        Constraints on the schedule, as in `lower`.
     options
         Of `training_step`.
 
@@ -113,7 +119,15 @@ def compile(
         When any stage refuses its input.
     """
     training = training_step(model, example_inputs, loss=loss, optimizer=optimizer, **options)
-    lowered = lower(training, platform, progress=progress, cache=cache)
+    lowered = lower(
+        training,
+        platform,
+        progress=progress,
+        cache=cache,
+        pin=pin,
+        keep=keep,
+        recompute=recompute,
+    )
     budgets_of(budget, lowered.platform)
     problem = make_problem(lowered, costs=costs).with_budget(budget)
     return build(lowered, plan(problem, time_limit_s=time_limit_s), lr_schedule=lr_schedule)
@@ -207,13 +221,40 @@ def lower(
     *,
     progress: Progress | Reporter | None = None,
     cache: str | Path | None = None,
+    pin: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
+    recompute: Sequence[str] = (),
 ) -> Lowered:
-    """The training step as kernel calls, each prepared for each device of a platform."""
+    """The training step as kernel calls, each prepared for each device of a platform.
+
+    Parameters
+    ----------
+    pin
+        Patterns of ops, and the only device on which these may run. A pattern matches an op by
+        its name, or by the name of a parameter that it reads, so ``fc1.*`` is a layer.
+    keep
+        Patterns of ops that are not recomputed.
+    recompute
+        Patterns of ops whose results are dropped before the loss, and computed again after it.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a pattern matches nothing that it can be used for.
+    """
     stores = Stores.open(CompileOptions(measurements=None if cache is None else Path(cache)))
     reporter = _reporter(progress)
     devices = with_measured_links(_platform(platform), stores.measurements)
     on_progress = reporter.stage("lowering kernels")
-    step = lower_step(training.step.mod, devices, on_progress, tuned=stores.tuned)
+    patterns = ConstraintPatterns(
+        pin=tuple((pin or {}).items()),
+        keep=tuple(keep),
+        recompute=tuple(recompute),
+        model_names={role.variable: role.names for role in training.roles},
+    )
+    step = lower_step(
+        training.step.mod, devices, on_progress, tuned=stores.tuned, constraints=patterns
+    )
     return Lowered(training, step, stores, reporter)
 
 

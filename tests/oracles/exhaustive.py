@@ -167,8 +167,12 @@ class _Rules:
                     cost.workspace_bytes,
                 )
                 for device, cost in problem.costs[op.name].items()
+                if problem.constraints.pinned.get(op.name, device) == device
             }
             for op in self.ops
+        ]
+        self.may_repeat = [
+            op.recomputable and op.name not in problem.constraints.kept for op in self.ops
         ]
         self.copy_price = {
             (self.devices.index(link.src), self.devices.index(link.dst), j): (
@@ -227,7 +231,7 @@ class _Rules:
 
     def _may_run(self, state: _State, i: int) -> bool:
         if state.done >> i & 1:
-            return self.ops[i].recomputable
+            return self.may_repeat[i]
         return not self.in_given_order or state.done == (1 << i) - 1
 
     def _computations(
@@ -243,7 +247,7 @@ class _Rules:
             if j not in self.replaces and not state.resident & self.bit(j, d)
         ]
         taken = self.bits(updated, d)
-        is_noted = self.in_given_order or not self.ops[i].recomputable
+        is_noted = self.in_given_order or not self.may_repeat[i]
         done = state.done | 1 << i if is_noted else state.done
         needed = sum(self.size[j] for j in fresh) + workspace_bytes
         for gone in self._evictions(state, d, needed, pinned=reads | makes):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import tvm
 from tvm import tirx
 
+from tvm_xengine.compile.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compile.prepared import PreparedKernels
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.store.kernel_store import OnProgress
@@ -20,6 +21,7 @@ from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.relax_ir.extract import Extraction, extract_graph
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature, lifted_constants
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.value_range import ValueRange
 
@@ -34,6 +36,8 @@ class LoweredStep:
         The Relax function that is the step.
     kernels
         By (name of the PrimFunc, name of the device).
+    constraints
+        What every schedule of the step must respect.
     """
 
     mod: tvm.IRModule
@@ -41,6 +45,7 @@ class LoweredStep:
     extraction: Extraction
     platform: Platform
     kernels: Mapping[tuple[str, str], DeviceKernel]
+    constraints: Constraints = field(default_factory=Constraints)
 
     @cached_property
     def distinct(self) -> Sequence[DeviceKernel]:
@@ -87,6 +92,7 @@ def lower_step(
     *,
     func_name: str = TRAIN_STEP,
     tuned: TunedSchedules | None = None,
+    constraints: ConstraintPatterns | None = None,
 ) -> LoweredStep:
     """Lower a function of `mod` to kernel calls, from the sources that each device names.
 
@@ -96,16 +102,21 @@ def lower_step(
     ----------
     tuned
         Schedules for generated kernels, used where they are faster than the built-in rules.
+    constraints
+        Where ops run, and which are kept or repeated.
 
     Raises
     ------
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
+    InvalidProblemError
+        If a pattern of `constraints` matches nothing that it can be used for.
     InvalidPlatformError
         If a device names unknown kernel sources, or only sources that are missing here.
     """
     thread_pool_size()
-    return lower_with(PreparedKernels(platform, tuned), mod, platform, func_name, on_progress)
+    prepared = PreparedKernels(platform, tuned)
+    return lower_with(prepared, mod, platform, func_name, on_progress, constraints=constraints)
 
 
 def lower_with(
@@ -116,6 +127,7 @@ def lower_with(
     on_progress: OnProgress | None = None,
     *,
     passes: Sequence[tvm.ir.transform.Pass] = (),
+    constraints: ConstraintPatterns | None = None,
 ) -> LoweredStep:
     """Lower a function of `mod` to kernel calls with kernels that `prepared` makes.
 
@@ -126,6 +138,8 @@ def lower_with(
     ----------
     passes
         Applied to the kernel calls last.
+    constraints
+        Where ops run, and which are kept or repeated.
 
     Raises
     ------
@@ -137,13 +151,16 @@ def lower_with(
     if on_progress is not None:
         _prepare_all(prepared, lowered, devices, on_progress)
     lowered = tvm.transform.Sequential([SplitGroups(func_name, prepared.needs), *passes])(lowered)
+    wishes = constraints or ConstraintPatterns()
+    lowered = wishes.repeated(lowered, func_name)
     extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
     kernels = {
         (name, device): prepared.prepare(lowered[name], device, name)
         for device in devices
         for name in dict.fromkeys(extraction.kernels.values())
     }
-    return LoweredStep(lowered, func_name, extraction, platform, kernels)
+    found = wishes.of(extraction.graph, platform)
+    return LoweredStep(lowered, func_name, extraction, platform, kernels, found)
 
 
 def _prepare_all(

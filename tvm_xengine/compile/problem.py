@@ -18,7 +18,12 @@ def make_problem(step: LoweredStep, costs: KernelCosts) -> Problem:
     The platform's links must be measured (``with_measured_links``) before the step is lowered.
     ``Problem.with_budgets`` changes the budgets.
     """
-    return Problem(step.extraction.graph, step.platform, op_costs(step, costs))
+    return Problem(
+        step.extraction.graph,
+        step.platform,
+        op_costs(step, costs),
+        constraints=step.constraints,
+    )
 
 
 def op_costs(

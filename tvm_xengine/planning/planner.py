@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.tighten import fit_layout
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.graph import MAX_BYTES
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.problem import Problem
@@ -273,20 +274,22 @@ def keep_everything(problem: Problem, device: str) -> tuple[Problem, Schedule]:
     Returns
     -------
     problem, schedule
-        The problem with its state at home on `device` and no budget, and its schedule.
+        The problem with its state at home on `device`, no budget and no constraints, and its
+        schedule.
 
     Raises
     ------
     ValueError
         If some op cannot run on `device`.
     """
-    missing = [op.name for op in problem.graph.ops if not problem.can_run(op.name, device)]
+    missing = [op.name for op in problem.graph.ops if device not in problem.costs[op.name]]
     if missing:
         raise ValueError(f"{device} cannot run {missing}, so it cannot run the whole step")
     platform = problem.platform.with_budgets(
         {other.name: UNLIMITED_BYTES for other in problem.platform.devices}
     )
-    alone = replace(problem, platform=platform, home=dict.fromkeys(problem.home, device))
+    home = dict.fromkeys(problem.home, device)
+    alone = replace(problem, platform=platform, home=home, constraints=Constraints())
     return alone, with_frees(alone, [Compute(op.name, device) for op in problem.graph.ops])
 
 
@@ -301,7 +304,7 @@ def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:
     resident_bytes = sum(problem.home_bytes.values())
     budgets = {}
     for device in problem.platform.computing:
-        if all(problem.can_run(op.name, device.name) for op in problem.graph.ops):
+        if all(device.name in problem.costs[op.name] for op in problem.graph.ops):
             alone, schedule = keep_everything(problem, device.name)
             arena_bytes = plan_arenas(alone, schedule).arena_bytes[device.name]
             rest_bytes = arena_bytes - resident_bytes

@@ -15,6 +15,11 @@ from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_text
 from tvm_xengine.files.typed import typed, typed_value
+from tvm_xengine.scheduling.constraints import (
+    Constraints,
+    constraints_from_json,
+    constraints_to_json,
+)
 from tvm_xengine.scheduling.graph import MAX_BYTES, Op, OpGraph, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 
@@ -94,12 +99,15 @@ class Problem:
         Device on which each resident tensor is when the step begins, and on which
         persistent ones must be when it ends. Tensors that are not named live on
         ``platform.home``.
+    constraints
+        What every schedule must respect besides.
     """
 
     graph: OpGraph
     platform: Platform
     costs: Mapping[str, Mapping[str, OpCost]]
     home: Mapping[str, str] = field(default_factory=dict)
+    constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
         resident = [tensor for tensor in self.graph.bases if tensor.role.is_resident]
@@ -113,10 +121,35 @@ class Problem:
         self._check_links()
         self._check_costs()
         self._check_homes()
+        self.constraints.check(self.graph, self.costs)
 
     def can_run(self, op: str, device: str) -> bool:
-        """Whether `op` can run on `device`."""
-        return device in self.costs[op]
+        """Whether `op` can run on `device`, and may."""
+        return device in self.costs[op] and self.constraints.pinned.get(op, device) == device
+
+    def may_repeat(self, op: str) -> bool:
+        """Whether `op` may run more than once."""
+        return self.graph.op[op].recomputable and op not in self.constraints.kept
+
+    @cached_property
+    def without_constraints(self) -> Problem:
+        """A problem with the same schedules, whose costs and ops themselves say what may run.
+
+        An op has costs only where it may run, and is not recomputable where it must run once. All
+        solvers get this form, so each of them respects every constraint.
+        """
+        if not self.constraints:
+            return self
+        kept = self.constraints.kept
+        ops = tuple(
+            replace(op, recomputable=False) if op.name in kept else op for op in self.graph.ops
+        )
+        costs = {
+            op: {device: cost for device, cost in there.items() if self.can_run(op, device)}
+            for op, there in self.costs.items()
+        }
+        graph = replace(self.graph, ops=ops)
+        return replace(self, graph=graph, costs=costs, constraints=Constraints())
 
     @cached_property
     def home_bytes(self) -> Mapping[str, int]:
@@ -193,7 +226,7 @@ class Problem:
 def problem_to_json(problem: Problem) -> str:
     """`problem` as a JSON text that `problem_from_json` reads back to an equal problem."""
     graph = problem.graph
-    document = {
+    document: dict[str, object] = {
         "schema": SCHEMA,
         "tensors": [{**asdict(t), "role": t.role.value} for t in graph.tensors],
         "ops": [asdict(op) for op in graph.ops],
@@ -210,6 +243,8 @@ def problem_to_json(problem: Problem) -> str:
         },
         "home": dict(problem.home),
     }
+    if problem.constraints:
+        document["constraints"] = constraints_to_json(problem.constraints)
     return json.dumps(document, allow_nan=False)
 
 
@@ -246,6 +281,9 @@ def problem_from_json(text: str) -> Problem:
                 for op, costs in document["costs"].items()
             },
             home={name: typed_value(str, device) for name, device in document["home"].items()},
+            constraints=constraints_from_json(
+                document.get("constraints", constraints_to_json(Constraints()))
+            ),
         )
     except KeyError as error:
         raise InvalidProblemError(f"the problem lacks the key {error}") from error

@@ -68,9 +68,9 @@ class Residency:
 def trace_residency(problem: Problem, schedule: Schedule) -> Residency:
     """Replay `schedule` and check that every step finds what it needs.
 
-    Checked here: names, links, that ops run where they can, that inputs are there in the
-    right version, that only recomputable ops repeat, that copies do not collide, that
-    frees hit something, that every update and output is delivered. Bytes are not counted.
+    Checked here: names, links, that ops run where they can and may, that inputs are there in the
+    right version, that no op repeats that must not, that copies do not collide, that frees hit
+    something, that every update and output is delivered. Bytes are not counted.
 
     Raises
     ------
@@ -141,8 +141,10 @@ class _Walk:
             raise InvalidScheduleError(f"{where}: the graph has no op {name!r}")
         op = self.graph.op[name]
         if not self.problem.can_run(name, device):
-            raise InvalidScheduleError(f"{where}: {name} cannot run on {device}")
-        if name in self.computed and not op.recomputable:
+            pinned = self.problem.constraints.pinned.get(name, device)
+            reason = "" if pinned == device else f"; it is pinned to {pinned}"
+            raise InvalidScheduleError(f"{where}: {name} cannot run on {device}{reason}")
+        if name in self.computed and not self.problem.may_repeat(name):
             raise InvalidScheduleError(f"{where}: {name} ran before and must not be repeated")
         for tensor in self.graph.reads[name]:
             access.reads[tensor] = self._there(where, tensor, device)

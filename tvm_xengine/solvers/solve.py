@@ -123,6 +123,7 @@ def solve(
         backend=backend_for(solver, backend) or "",
         stop=stop or threading.Event(),
     )
+    problem = problem.without_constraints
     result = answer(problem, request)
     if result.schedule is None and result.diagnosis is None and not request.stop.is_set():
         from tvm_xengine.solvers.diagnosis import diagnose
@@ -133,7 +134,7 @@ def solve(
 
 def answer(problem: Problem, request: Request) -> SolveResult:
     """What the solver of the request finds, without a diagnosis of budgets that are too small."""
-    chosen = SOLVERS[request.solver]
+    chosen, problem = SOLVERS[request.solver], problem.without_constraints
     try:
         if chosen.without_dominated:
             from tvm_xengine.solvers.presolve import solved_without_dominated_devices

@@ -1,0 +1,110 @@
+"""Constraints on a schedule by patterns of names, as people give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import tvm
+
+from tvm_xengine.errors import InvalidProblemError
+from tvm_xengine.passes.repeat_for_later_use import RepeatForLaterUse, repeatable_calls
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.scheduling.constraints import Constraints
+from tvm_xengine.scheduling.graph import Op, OpGraph
+from tvm_xengine.scheduling.platform import Platform
+
+_MOST_NAMED = 12
+"""So many op names stand in a message; large networks have hundreds."""
+
+
+@dataclass(frozen=True)
+class ConstraintPatterns:
+    """Where ops run, which are run once, and which are repeated.
+
+    Patterns are those of a shell. They match the name of an op, of a tensor that it makes, or of
+    a parameter that it reads (as the model names it, or the step), so ``fc1.*`` is a layer.
+
+    Attributes
+    ----------
+    pin
+        Pairs of a pattern and the device on which its ops run; the last match counts.
+    keep
+        Ops that run once; their results stay in memory, of some device, until their last use.
+    recompute
+        Ops before the loss that are computed again for their uses after it, so that their
+        results need no memory between. Those without such a use, and those whose results the
+        step returns, are left as they are.
+    """
+
+    pin: tuple[tuple[str, str], ...] = ()
+    keep: tuple[str, ...] = ()
+    recompute: tuple[str, ...] = ()
+    model_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names that the model gives a parameter, by the parameter's name in the step."""
+
+    def repeated(self, mod: tvm.IRModule, func_name: str) -> tvm.IRModule:
+        """The module with the calls that `recompute` matches repeated.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a pattern matches no call that can be repeated.
+        """
+        if not self.recompute:
+            return mod
+        graph = extract_graph(mod, func_name).graph
+        found = {pattern: self._matching(graph, "recompute", pattern) for pattern in self.recompute}
+        names = repeatable_calls(mod[func_name], frozenset().union(*found.values()))
+        for pattern, matching in found.items():
+            if not matching & names:
+                able = repeatable_calls(mod[func_name])
+                raise InvalidProblemError(
+                    f"recompute={pattern!r} matches {_some(matching)}, but none of them has a"
+                    " result that is used again after the loss and may be dropped;"
+                    f" {_some(able) or 'no op'} can be recomputed"
+                )
+        return tvm.transform.Sequential([RepeatForLaterUse(func_name, names)])(mod)
+
+    def of(self, graph: OpGraph, platform: Platform) -> Constraints:
+        """The constraints on the ops of a step.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a pattern matches no op, or a device cannot compute.
+        """
+        able = [device.name for device in platform.computing]
+        pinned: dict[str, str] = {}
+        for pattern, device in self.pin:
+            if device not in able:
+                raise InvalidProblemError(
+                    f"pin={pattern}={device} names no device that computes; those are"
+                    f" {', '.join(able)}"
+                )
+            pinned |= dict.fromkeys(sorted(self._matching(graph, "pin", pattern)), device)
+        kept = [self._matching(graph, "keep", pattern) for pattern in self.keep]
+        return Constraints(pinned, frozenset().union(*kept))
+
+    def _matching(self, graph: OpGraph, option: str, pattern: str) -> AbstractSet[str]:
+        found = {op.name for op in graph.ops if self._matches(graph, op, pattern)}
+        if not found:
+            raise InvalidProblemError(
+                f"{option}={pattern!r} matches no op; the ops are"
+                f" {_some(op.name for op in graph.ops)}"
+            )
+        return found
+
+    def _matches(self, graph: OpGraph, op: Op, pattern: str) -> bool:
+        read = [name for name in graph.reads[op.name] if graph.tensor[name].role.is_resident]
+        models = [name for variable in read for name in self.model_names.get(variable, ())]
+        names = (op.name, *op.outputs, *read, *models)
+        return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _some(names: Iterable[str]) -> str:
+    every = sorted(names) if isinstance(names, AbstractSet) else list(names)
+    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return f"{', '.join(every[:_MOST_NAMED])}{more}"
