@@ -111,7 +111,7 @@ def problem_of(network: str, platform: str, ratio: float | None) -> Problem:
     Parameters
     ----------
     ratio
-        The main device's budget is its state plus this share of what keeping everything on it
+        The main device's budget is its state plus this share of what keeping all tensors on it
         needs beside the state; None gives 2 % more than what any schedule needs there. The
         others have three times that need.
     """

@@ -39,7 +39,7 @@ def loaded_after_importing(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_problems_solvers_and_the_referee_never_import_tvm() -> None:
+def test_problems_solvers_and_the_validator_never_import_tvm() -> None:
     assert not {"tvm", "tvm_ffi"} & loaded_after_importing(*PLAIN)
 
 

@@ -15,7 +15,7 @@ _MOST_FLOPS = 1 << 25
 
 
 def sequences(r: RandomLayers) -> relax.Expr:
-    """Convolutions over time, of one moment or several, near or apart, of all channels or each."""
+    """Convolutions over time, of one time step or several, near or apart, of all channels or each."""
     channels, length = _channels(r), _length(r)
     while r.batch_size * channels * length > LARGEST_IMAGE and length > 4:
         length //= 2
@@ -50,7 +50,7 @@ def _convolution(r: RandomLayers, x: relax.Expr) -> relax.Expr:
     channels = before if is_alone else _channels(r)
     most = max(4, _MOST_FLOPS // (batch * before * window * length))
     channels = channels if is_alone else min(channels, most)
-    # All of the border before the first moment, or half of it on each side.
+    # All of the border before the first time step, or half of it on each side.
     border = (reach, 0) if r.happens(0.4) else (reach // 2, reach - reach // 2)
     weight = r.layers.weight(r.name("weight"), (channels, before // groups, window))
     y = relax.op.nn.conv1d(

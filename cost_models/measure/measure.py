@@ -36,7 +36,7 @@ def measure_kernels(
     Kernels that run on one thread are timed by its CPU time, which other processes lengthen
     little; parallel ones by the wall clock, of which the shortest batch counts. Every kernel is
     timed in several rounds and the rounds go over all kernels in turn, because the noise of
-    neighbouring moments is alike. Rounds in which the machine was slower than in others do not
+    neighbouring rounds is alike. Rounds in which the machine was slower than in others do not
     count, and are made up for where the effort allows it. The cache knows every timing at once, so
     interrupting or killing the work loses none, and the next call times only the rounds that are
     missing.

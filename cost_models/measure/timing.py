@@ -26,7 +26,7 @@ class Effort:
     Attributes
     ----------
     rounds
-        Number of separate moments at which every kernel is timed.
+        Number of separate rounds in which every kernel is timed.
     batch_us
         Length of one timed batch of calls, which hides the clock's resolution.
     round_us

@@ -108,8 +108,8 @@ def test_active_costs_measure_only_what_the_plan_relies_on(
     monkeypatch.setattr(planning, "measured_costs", fake)
     stores = Stores.open(options)
     costed = cost_step(lowered, CostChoice.ACTIVE, stores, Reporter())
-    roomy = costed.with_budgets(Budgets(device_bytes={"cpu": 10**6}))
-    planned = plan_costed(roomy, QUICK, stores, Reporter())
+    ample = costed.with_budgets(Budgets(device_bytes={"cpu": 10**6}))
+    planned = plan_costed(ample, QUICK, stores, Reporter())
     assert planned.plan.problem.platform.device("cpu").budget_bytes == 10**6
     assert 0 < planned.measured_kernels == len(set(measured))
     used = {

@@ -74,7 +74,7 @@ def test_rows_are_normed_in_two_dimensions_few_and_thousands():
     assert min(data[0] for data in rows) < 16 and max(data[0] for data in rows) > 2000
 
 
-def test_sequences_have_windows_of_one_moment_and_of_many():
+def test_sequences_have_windows_of_one_time_step_and_of_many():
     found = [
         tensors
         for seed in range(40)

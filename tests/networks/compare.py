@@ -39,7 +39,7 @@ class Trace:
 
 
 def build_executable(subject: Subject) -> tuple[TrainingStep, StepExecutable]:
-    """The network's step on one CPU device, by the road that every plan takes."""
+    """The network's step on one CPU device, through the same pipeline as every plan."""
     training = build_training_step(subject.model)
     # Most of the time goes into LLVM; its first level halves that and leaves the schedules alone.
     platform = Platform((Device("cpu", "llvm -mcpu=native -opt-level=1", kernels=("tir",)),))

@@ -23,7 +23,7 @@ def test_the_start_is_repeated_only_when_it_must_be(budget: int, cost: float | N
 
 @settings(max_examples=60, deadline=None)
 @given(problem=problems())
-def test_what_is_optimal_is_accepted_by_the_referee_at_its_value(problem: Problem) -> None:
+def test_what_is_optimal_is_accepted_by_the_validator_at_its_value(problem: Problem) -> None:
     result = solve_exhaustively(problem, objective="energy")
     if result.schedule is not None:
         assert simulate(problem, result.schedule).energy_uj == pytest.approx(result.value)

@@ -106,7 +106,7 @@ def test_a_slice_does_not_wait_with_all_it_is_cut_from():
 
 
 def arena_bytes(training, fuse, monkeypatch, plain=False):
-    """Arena of keeping everything on one processor."""
+    """Arena of keeping all tensors on one processor."""
     with monkeypatch.context() as patch:
         patch.setattr(
             lower,

@@ -12,7 +12,7 @@ from tvm_xengine.planning import planner
 from tvm_xengine.planning.planner import (
     PlanOptions,
     budgets_for_ratio,
-    keep_everything,
+    keep_all_on,
     plan_schedule,
 )
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
@@ -27,29 +27,29 @@ from tvm_xengine.solvers.solve import answer
 QUICK = PlanOptions(limits=Limits(time_limit_s=2.0))
 
 
-def test_keeping_everything_runs_each_op_once_on_one_device() -> None:
-    problem, schedule = keep_everything(chain(devices=2), "d1")
+def test_keeping_all_runs_each_op_once_on_one_device() -> None:
+    problem, schedule = keep_all_on(chain(devices=2), "d1")
     result = simulate(problem, schedule)
     assert result.busy_us == {"d0": 0.0, "d1": 40.0}
     assert schedule.transfers == schedule.recomputed_ops == 0
 
 
-def test_keeping_everything_on_a_device_that_cannot_is_refused() -> None:
+def test_keeping_all_on_a_device_that_cannot_is_refused() -> None:
     problem = chain(devices=2)
     costs = {**problem.costs, "b": {"d1": problem.costs["b"]["d1"]}}
     with pytest.raises(ValueError, match=r"d0 cannot run \['b'\]"):
-        keep_everything(Problem(problem.graph, problem.platform, costs), "d0")
+        keep_all_on(Problem(problem.graph, problem.platform, costs), "d0")
 
 
 def test_the_budget_ratio_counts_from_the_resident_state() -> None:
-    """State is 200 bytes, keeping everything needs 408 (the arena of the chain)."""
+    """State is 200 bytes, keeping all needs 408 (the arena of the chain)."""
     assert budgets_for_ratio(chain(devices=2), 0.5) == {"d0": 304, "d1": 304}
     assert budgets_for_ratio(chain(), 1.0) == {"d0": 408}
     with pytest.raises(ValueError, match=">= 0"):
         budgets_for_ratio(chain(), -0.1)
 
 
-def test_at_ratio_one_keeping_everything_fits() -> None:
+def test_at_ratio_one_keeping_all_fits() -> None:
     problem = chain()
     plan = plan_schedule(problem.with_budgets(budgets_for_ratio(problem, 1.0)), QUICK)
     assert plan.result.status is Status.OPTIMAL
@@ -130,8 +130,8 @@ def test_a_plan_is_never_worse_than_the_one_it_began_from(problem: Problem) -> N
 
 
 def test_a_start_that_does_not_fit_is_no_plan() -> None:
-    _, roomy = keep_everything(chain(devices=2), "d0")
+    _, kept = keep_all_on(chain(devices=2), "d0")
     problem = chain(408, devices=2).with_budgets({"d0": 407})
-    plan = plan_schedule(problem, QUICK, start=roomy)
-    assert plan.schedule != roomy
+    plan = plan_schedule(problem, QUICK, start=kept)
+    assert plan.schedule != kept
     assert plan.arenas.arena_bytes["d0"] <= 407

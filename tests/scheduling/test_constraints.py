@@ -10,7 +10,7 @@ import pytest
 from tests.solvers.chains import repeated_start
 from tests.solvers.test_constraints import two_devices
 from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError
-from tvm_xengine.planning.planner import budgets_for_ratio, keep_everything
+from tvm_xengine.planning.planner import budgets_for_ratio, keep_all_on
 from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json
 from tvm_xengine.scheduling.schedule import Compute, with_frees
@@ -62,5 +62,5 @@ def test_malformed_constraints_are_refused(wrong: object) -> None:
 def test_keep_all_and_ratios_do_not_depend_on_constraints() -> None:
     free = two_devices()
     pinned = replace(free, constraints=Constraints({"b": "slow", "c": "fast"}))
-    assert keep_everything(pinned, "slow") == keep_everything(free, "slow")
+    assert keep_all_on(pinned, "slow") == keep_all_on(free, "slow")
     assert budgets_for_ratio(pinned, 0.5) == budgets_for_ratio(free, 0.5)

@@ -93,13 +93,13 @@ def test_no_order_that_is_given_is_cheaper(problem: Problem) -> None:
     found = shortest_path(problem, Objective.COST, capacity=200_000)
     assume(found is not None and found.is_over)
     assert found is not None
-    given_order = solve(problem, solver="tight", limits=Limits(10.0))
+    given_order = solve(problem, solver="small", limits=Limits(10.0))
     if given_order.value is not None:
         assert found.bound <= given_order.value + 1e-6
 
 
 def test_a_result_made_elsewhere_comes_home_for_what_reads_it_there() -> None:
-    """Only `roomy` can update, only `tight` can read the result, which no run fetches home."""
+    """Only `large` can update, only `small` can read the result, which no run fetches home."""
     tensors = (
         Tensor("w", 256, Role.STATISTIC),
         Tensor("new", 256, Role.INTERMEDIATE),
@@ -109,14 +109,14 @@ def test_a_result_made_elsewhere_comes_home_for_what_reads_it_there() -> None:
         Op("update", "update", ("w",), ("new",), (("new", "w"),), recomputable=False),
         Op("read", "read", ("new",), ("y",), recomputable=False),
     )
-    devices = (Device("tight", "llvm", 576), Device("roomy", "llvm", 4096))
-    names = ("tight", "roomy")
+    devices = (Device("small", "llvm", 576), Device("large", "llvm", 4096))
+    names = ("small", "large")
     links = tuple(Link(a, b, 4.0, 0.064) for a in names for b in names if a != b)
     problem = Problem(
         OpGraph(tensors, ops, ("y",)),
-        Platform(devices, links, home="tight"),
-        {"update": {"roomy": OpCost(5.0)}, "read": {"tight": OpCost(3.0)}},
-        home={"w": "tight"},
+        Platform(devices, links, home="small"),
+        {"update": {"large": OpCost(5.0)}, "read": {"small": OpCost(3.0)}},
+        home={"w": "small"},
     )
     found = shortest_path(problem, Objective.COST)
     assert found is not None

@@ -60,7 +60,7 @@ def test_the_makespan_bound_is_below_the_makespan_of_the_cheapest_schedule(
             assert proof.bound <= makespan_us + 1e-6
 
 
-def test_what_was_solved_is_solved_more_exactly_where_more_moments_take_too_long() -> None:
+def test_what_was_solved_is_solved_more_exactly_where_more_time_points_take_too_long() -> None:
     asked: list[tuple[int, float]] = []
 
     def slow(program: Program, options: BackendOptions, floor: float) -> Answer:

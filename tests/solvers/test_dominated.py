@@ -17,7 +17,7 @@ from tvm_xengine.solvers.result import Objective
 
 
 @st.composite
-def with_a_twin(draw: st.DrawFn) -> Problem:
+def with_a_dominated_device(draw: st.DrawFn) -> Problem:
     """A problem whose last device is as far as the one before, no faster, or only stores."""
     problem = draw(problems(max_devices=2))
     assume(len(problem.platform.devices) == 2)
@@ -25,14 +25,14 @@ def with_a_twin(draw: st.DrawFn) -> Problem:
     assume(second not in problem.home.values() and problem.platform.devices[0].can_compute)
     per_unit, slower = draw(st.sampled_from((0.032, 0.064))), st.integers(0, 2).map(float)
     stores = draw(st.booleans())
-    names = (first, second, "twin")
+    names = (first, second, "dominated")
     devices = (
         problem.platform.devices[0],
         replace(problem.platform.devices[1], budget_bytes=2**20),
-        Device("twin", None if stores else "llvm", draw(st.sampled_from((256, 512, 2**20)))),
+        Device("dominated", None if stores else "llvm", draw(st.sampled_from((256, 512, 2**20)))),
     )
     links = tuple(
-        Link(a, b, 2.0 + ("twin" in (a, b)) * draw(slower), per_unit, 31.25)
+        Link(a, b, 2.0 + ("dominated" in (a, b)) * draw(slower), per_unit, 31.25)
         for a in names
         for b in names
         if a != b
@@ -42,7 +42,7 @@ def with_a_twin(draw: st.DrawFn) -> Problem:
         if stores or second not in there
         else {
             **there,
-            "twin": OpCost(
+            "dominated": OpCost(
                 there[second].compute_us + draw(slower),
                 energy_uj=there[second].energy_uj + draw(slower),
                 workspace_bytes=there[second].workspace_bytes,
@@ -55,7 +55,9 @@ def with_a_twin(draw: st.DrawFn) -> Problem:
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(problem=with_a_twin(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)))
+@given(
+    problem=with_a_dominated_device(), objective=st.sampled_from((Objective.COST, Objective.ENERGY))
+)
 def test_nothing_is_lost_without_a_device_that_another_dominates(
     problem: Problem, objective: Objective
 ) -> None:

@@ -16,22 +16,22 @@ from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.guide import Guide
-from tvm_xengine.solvers.local_search.relaxed_decisions import decisions_of_moments
+from tvm_xengine.solvers.local_search.relaxed_decisions import decisions_of_time_points
 from tvm_xengine.solvers.relaxation.periods import (
     ancestor_bits,
     periods_in_every_order,
     periods_in_given_order,
 )
-from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel, formulate_time_points
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.solve import solve
 
 
-def relaxed(problem: Problem, every: int = 1) -> tuple[MomentModel, Answer]:
-    """The relaxation with one op in `every` a moment, and its answer."""
+def relaxed(problem: Problem, every: int = 1) -> tuple[TimePointModel, Answer]:
+    """The relaxation with one op in `every` a time point, and its answer."""
     indexed = index_problem(problem, Objective.COST)
-    moments = range(0, indexed.op_count, every)
-    model = formulate_moments(indexed, periods_in_given_order(indexed, moments))
+    time_points = range(0, indexed.op_count, every)
+    model = formulate_time_points(indexed, periods_in_given_order(indexed, time_points))
     answer = solve_program(model.program, BackendOptions(20.0), lambda _: None)
     assert isinstance(answer, Answer)
     return model, answer
@@ -42,7 +42,7 @@ def relaxed(problem: Problem, every: int = 1) -> tuple[MomentModel, Answer]:
     [single(chain(5), 0.6), pair(chain(4), 0.5, slow=3.0, link_gb_s=5.0)],
     ids=["one device", "two devices"],
 )
-def test_a_relaxation_with_every_op_a_moment_is_carried_out_near_its_bound(
+def test_a_relaxation_with_every_op_a_time_point_is_carried_out_near_its_bound(
     problem: Problem,
 ) -> None:
     found: list[Schedule] = []
@@ -59,10 +59,10 @@ def test_a_relaxation_with_every_op_a_moment_is_carried_out_near_its_bound(
         assert answer.bound - 1e-6 <= value <= 1.2 * answer.value
 
 
-def test_without_moments_in_the_middle_the_excess_is_found_there() -> None:
+def test_without_time_points_in_the_middle_the_excess_is_found_there() -> None:
     problem = single(chain(5), 0.5)
     guide = Guide(problem, Objective.COST, lambda _: None)
-    model, answer = relaxed(problem, every=1000)  # only the first op is a moment
+    model, answer = relaxed(problem, every=1000)  # only the first op is a time point
     assert answer.x is not None
     pressure = guide.take(model, answer.x)
     assert pressure is not None
@@ -95,16 +95,16 @@ def test_whatever_a_relaxation_suggests_ops_run_after_their_prerequisites(
     ancestors = ancestor_bits(indexed)
     deepest = max(range(indexed.op_count), key=lambda i: ancestors[i].bit_count())
     on_the_way = [i for i in range(indexed.op_count) if ancestors[deepest] >> i & 1]
-    moments = [
+    time_points = [
         i for n, i in enumerate(on_the_way) if all(ancestors[i] >> j & 1 for j in on_the_way[:n])
     ]
-    model = formulate_moments(
-        indexed, periods_in_every_order(indexed, moments or [deepest], ancestors)
+    model = formulate_time_points(
+        indexed, periods_in_every_order(indexed, time_points or [deepest], ancestors)
     )
     rng = np.random.default_rng(seed)
     x = rng.random(model.program.column_count)
     within = rng.permutation(indexed.op_count).tolist()
-    order = decisions_of_moments(model, x, order=within).order.tolist()
+    order = decisions_of_time_points(model, x, order=within).order.tolist()
     assert sorted(order) == list(range(indexed.op_count))
     for place, i in enumerate(order):
         assert not set(indexed.predecessors[i]) & set(order[place:])

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.oracle]
 _EVALUATIONS = 100_000
 _MISSED_SHARE = 0.01
 """The search may miss so many optima: it is a heuristic, and there are problems like sliding puzzles,
-where everything has to make way for everything else. `auto` may miss none."""
+where every tensor has to be evicted for another. `auto` may miss none."""
 
 
 def oracle(examples: int) -> settings:

@@ -175,7 +175,7 @@ def test_two_runs_with_one_seed_are_equal_and_better_than_greedy():
 
 
 def test_the_order_of_first_computations_is_searched_too():
-    """The optimum under the given order costs 1.0753 times keeping everything (model `tight`)."""
+    """The optimum under the given order costs 1.0753 times keeping all tensors (model `tight`)."""
     problem = single(chain(10), 0.5)
     schedule = search(problem, evaluations=60_000)
     assert schedule is not None

@@ -1,4 +1,4 @@
-"""``tvm-xengine train``: plan a training step, run it beside the keep-everything step, report."""
+"""``tvm-xengine train``: plan a training step, run it beside the keep-all step, report."""
 
 from __future__ import annotations
 

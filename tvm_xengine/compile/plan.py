@@ -15,7 +15,7 @@ from tvm_xengine.compile.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.predict import predict_costs
-from tvm_xengine.planning.planner import Plan, PlanOptions, keep_everything, plan_schedule
+from tvm_xengine.planning.planner import Plan, PlanOptions, keep_all_on, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -186,7 +186,7 @@ def plan_keep_all(problem: Problem, device: str) -> Plan:
     ValueError
         If some op cannot run on `device`.
     """
-    alone, schedule = keep_everything(problem, device)
+    alone, schedule = keep_all_on(problem, device)
     simulation = simulate(alone, schedule)
     result = SolveResult(
         status=Status.FEASIBLE,

@@ -268,7 +268,7 @@ def _excess_bytes(problem: Problem, arenas: ArenaPlan) -> dict[str, int]:
     }
 
 
-def keep_everything(problem: Problem, device: str) -> tuple[Problem, Schedule]:
+def keep_all_on(problem: Problem, device: str) -> tuple[Problem, Schedule]:
     """The step that keeps every tensor until its last use, all on one device.
 
     Returns
@@ -296,7 +296,7 @@ def keep_everything(problem: Problem, device: str) -> tuple[Problem, Schedule]:
 def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:
     """Budget of each computing device: resident state plus `ratio` of the rest.
 
-    The rest is what the arena of keeping everything on that device needs beyond the resident
+    The rest is what the arena of keeping all tensors on that device needs beyond the resident
     state. Devices that cannot run the whole step keep their budget.
     """
     if not ratio >= 0:
@@ -305,7 +305,7 @@ def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:
     budgets = {}
     for device in problem.platform.computing:
         if all(device.name in problem.costs[op.name] for op in problem.graph.ops):
-            alone, schedule = keep_everything(problem, device.name)
+            alone, schedule = keep_all_on(problem, device.name)
             arena_bytes = plan_arenas(alone, schedule).arena_bytes[device.name]
             rest_bytes = arena_bytes - resident_bytes
             wanted_bytes = resident_bytes + ratio * rest_bytes

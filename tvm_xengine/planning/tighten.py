@@ -1,6 +1,6 @@
 """Tightens budgets until the address layout of a schedule fits those that were asked for.
 
-Solvers count live bytes; an address layout may need more, for gaps between tensors. Then a schedule
+Solvers count live bytes; an address layout may need more, for holes between tensors. Then a schedule
 is asked for again under budgets that are smaller by the excess.
 """
 

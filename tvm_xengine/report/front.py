@@ -97,7 +97,7 @@ def plot_front(model: str, front: Sequence[FrontPoint], path: Path) -> None:
     ratios = [point.ratio for point, _ in solved]
     axes.plot(ratios, [value for _, value in solved], "o-", label="best schedule found")
     axes.plot(ratios, [point.bound for point, _ in solved], "--", label="proven lower bound")
-    axes.set_xlabel("budget ratio (1: keep everything)")
+    axes.set_xlabel("budget ratio (1: keep all)")
     axes.set_ylabel(f"{front[0].objective} of the step [{unit}]")
     axes.set_title(model)
     axes.set_ylim(0, 1.15 * max((value for _, value in solved), default=1.0))

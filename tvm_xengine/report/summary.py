@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.planning.planner import Plan, keep_everything
+from tvm_xengine.planning.planner import Plan, keep_all_on
 from tvm_xengine.report.intervals import cost_interval_us, cost_sources
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.schedule import Compute
@@ -99,7 +99,7 @@ def summarize_plan(
     all_kernels: int,
     source_of: Callable[[str, str], str],
 ) -> PlanSummary:
-    """The summary of a plan, the keep-everything step on its home device beside it.
+    """The summary of a plan, the keep-all step on its home device beside it.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def summarize_plan(
 def _keep_all(plan: Plan) -> KeepAllSummary | None:
     device = plan.problem.platform.home
     try:
-        alone, schedule = keep_everything(plan.problem, device)
+        alone, schedule = keep_all_on(plan.problem, device)
     except ValueError:
         return None
     return KeepAllSummary(

@@ -83,7 +83,7 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
             else f", measured {format_us(keep.step_us_measured)}"
         )
         table.add_row(
-            "keep everything",
+            "keep all",
             f"predicted {format_us(keep.step_us_predicted)}{kept},"
             f" arena {format_bytes(keep.arena_bytes)} on {keep.device}",
         )

@@ -1,7 +1,7 @@
 """Follows a schedule and names the piece of memory behind every read and write.
 
 An *instance* is one stay of a tensor in a device's memory, from the step that puts it there
-to the step that frees it. The referee, the arena planner and the rewriter share this walk,
+to the step that frees it. The validator, the arena planner and the rewriter share this walk,
 so that what is checked is what is laid out and what is run.
 """
 

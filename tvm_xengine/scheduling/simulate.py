@@ -1,4 +1,4 @@
-"""The referee: replays a schedule and says whether it is valid, how much memory it takes and how long.
+"""The validator: replays a schedule and says whether it is valid, how much memory it takes and how long.
 
 Written from the problem definition, not from any formulation; no solver is trusted.
 """

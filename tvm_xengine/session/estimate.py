@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tvm_xengine.compile.options import CostChoice
 from tvm_xengine.compile.plan import cost_step
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.planner import Plan, PlanOptions, keep_everything, plan_schedule
+from tvm_xengine.planning.planner import Plan, PlanOptions, keep_all_on, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.graph import OpGraph, Role
 from tvm_xengine.scheduling.problem import Problem
@@ -111,7 +111,7 @@ def estimate_lowered(
     names = [device.name for device in lowered.platform.computing]
     home = lowered.platform.home
     device = home if home in names else names[0]
-    problem, schedule = keep_everything(costed.problem, device)
+    problem, schedule = keep_all_on(costed.problem, device)
     arenas = plan_arenas(problem, schedule)
     keep_all = arenas.arena_bytes[device]
     alone = replace(costed.problem, platform=costed.problem.platform)

@@ -181,7 +181,7 @@ def inferred_loss(model: ForwardModel) -> Loss:
     Raises
     ------
     UnsupportedModelError
-        For all other outputs, with advice.
+        For all other outputs; the message says what to do.
     """
     outputs = returned_fields(model.main)
     if len(outputs) != 1:
@@ -205,7 +205,7 @@ def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
     Raises
     ------
     UnsupportedModelError
-        With advice.
+        The message says what to do.
     """
     shape = static_shape(model.main.ret_ty)
     if isinstance(loss, CrossEntropy) and len(shape) > 1:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
-from tvm_xengine.solvers.relaxation.uncapacitated import roomy_devices
+from tvm_xengine.solvers.relaxation.uncapacitated import uncapacitated_devices
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Objective, SolveResult
 
@@ -47,7 +47,7 @@ def without_dominated_devices(problem: Problem, objective: Objective) -> Problem
         is_home = name in problem.home.values() or name == problem.platform.home
         if is_home or any(there.keys() == {name} for there in problem.costs.values()):
             continue
-        others = np.flatnonzero(roomy_devices(indexed)).tolist()
+        others = np.flatnonzero(uncapacitated_devices(indexed)).tolist()
         if any(_dominates(indexed, other, r, range(indexed.tensor_count)) for other in others):
             return without_dominated_devices(_without(problem, name), objective)
     return problem
@@ -58,7 +58,7 @@ def without_dominated_runs(indexed: IndexedProblem) -> IndexedProblem:
     for r in range(indexed.device_count):
         runs = np.flatnonzero(indexed.can_run[:, r]).tolist()
         touched = {j for i in runs for j in (*indexed.reads[i], *indexed.makes[i])}
-        others = np.flatnonzero(roomy_devices(indexed)).tolist() if runs else []
+        others = np.flatnonzero(uncapacitated_devices(indexed)).tolist() if runs else []
         if any(_dominates(indexed, other, r, touched) for other in others):
             weight = indexed.compute_value.copy()
             weight[:, r] = np.inf

@@ -48,7 +48,7 @@ def plan_document(
             }
             for name, size in package.regions.items()
         },
-        "keep_everything_bytes": keep_all_bytes,
+        "keep_all_bytes": keep_all_bytes,
         "state_bytes": package.state_bytes,
         "flash_bytes": package.flash_bytes,
         "code": None

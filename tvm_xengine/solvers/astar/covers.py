@@ -19,27 +19,27 @@ from tvm_xengine.solvers.astar.potentials import Potential, Rest
 from tvm_xengine.solvers.astar.view import WORD, StateView
 from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
 
-_MOMENTS = 3
+_TIME_POINTS = 3
 _LARGE_STATE = 7
 _LARGE_SHARE = 0.1
 """State below this share of the largest is taken to be where it disturbs least."""
 
 
 class Covers(NamedTuple):
-    """What the compiled estimate reads; M moments, K large tensors of state, S = 2**M.
+    """What the compiled estimate reads; M time points, K large tensors of state, S = 2**M.
 
     Attributes
     ----------
     device
-        The capacitated device looked at, -1 without any moment.
+        The capacitated device looked at, -1 without any time point.
     op
-        The op of each moment, shape (M,).
+        The op of each time point, shape (M,).
     state
         Large state homed on the device, shape (K,).
     cover
-        For each moment the minimal sets of state that make room, as bits, -1 for none, (M, C).
+        For each time point the minimal sets of state that make room, as bits, -1 for none, (M, C).
     constant
-        Of each potential, shape (2 S,): first those in which the moments of a subset do not run
+        Of each potential, shape (2 S,): first those in which the time points of a subset do not run
         on the device, by subset; then the same with free copies of `state` to and from it.
     table
         What each byte of a state's words adds, shape (2 S, B, 256).
@@ -58,10 +58,10 @@ class Covers(NamedTuple):
 
 
 def make_covers(indexed: IndexedProblem, view: StateView) -> Covers:
-    """The moments that ask most of the tightest device, their covers and potentials."""
+    """The time points that ask most of the tightest device, their covers and potentials."""
     rest = Rest(indexed)
-    device, state, moments = _tightest(indexed, view)
-    covers = [_minimal_covers(indexed, view, device, state, u) for u in moments]
+    device, state, time_points = _tightest(indexed, view)
+    covers = [_minimal_covers(indexed, view, device, state, u) for u in time_points]
     free = [
         key
         for j in state
@@ -70,7 +70,8 @@ def make_covers(indexed: IndexedProblem, view: StateView) -> Covers:
         for key in ((a, device, j), (device, a, j))
     ]
     subsets = [
-        [u for k, u in enumerate(moments) if chosen >> k & 1] for chosen in range(1 << len(moments))
+        [u for k, u in enumerate(time_points) if chosen >> k & 1]
+        for chosen in range(1 << len(time_points))
     ]
     potentials = [
         rest.potential(not_run=[(device, u) for u in subset], free=copies)
@@ -80,10 +81,10 @@ def make_covers(indexed: IndexedProblem, view: StateView) -> Covers:
     width = max((len(sets) for sets in covers), default=0)
     return Covers(
         device,
-        np.array(moments, np.int64),
+        np.array(time_points, np.int64),
         np.array(state, np.int64),
         np.array([sets + [-1] * (width - len(sets)) for sets in covers], np.int64).reshape(
-            len(moments), width
+            len(time_points), width
         ),
         np.array([potential.constant for potential in potentials]),
         *_tables(indexed, potentials),
@@ -102,8 +103,8 @@ def _tightest(indexed: IndexedProblem, view: StateView) -> tuple[int, list[int],
         }
         share = max(excess.values(), default=0.0) / max(1.0, float(indexed.budget[d]))
         if share > best[0]:
-            moments = sorted(excess, key=lambda u: -excess[u])[:_MOMENTS]
-            best = (share, d, state, moments)
+            time_points = sorted(excess, key=lambda u: -excess[u])[:_TIME_POINTS]
+            best = (share, d, state, time_points)
     return best[1:]
 
 

@@ -67,32 +67,32 @@ def _potential(c: Covers, q: int, row: Words, need: np.uint64) -> float:
 def _with_covers(
     p: StateView, c: Covers, row: Words, need: np.uint64, runs: float, s: Scratch
 ) -> float:
-    """The least over which of the needed moments still run on the device.
+    """The least over which of the needed time points still run on the device.
 
     `runs` is what is needed at least without any copies of state but those home.
     """
-    moments = c.op.size
+    time_points = c.op.size
     back = _price_of_leaving(p, c, row, s.price)
     for k in range(c.state.size):
         j = c.state[k]
         if p.result_of[j] < 0 and not has(row, c.device * p.reads.shape[1], j):
             runs -= cheapest_copy(p, row, j, c.device)
     needed = 0
-    for m in range(moments):
+    for m in range(time_points):
         if (need >> np.uint64(c.op[m])) & ONE != 0:
             needed |= 1 << m
             s.least[m] = _cheapest_cover(c, m, s.price)
     best = np.inf
-    for off in range(1 << moments):
+    for off in range(1 << time_points):
         if off & ~needed:
             continue
         value = _potential(c, off, row, need)
         cover = 0.0
-        for m in range(moments):
+        for m in range(time_points):
             if (needed & ~off) >> m & 1:
                 cover = max(cover, s.least[m])
         if value < best:
-            rest = max(runs, _potential(c, (1 << moments) + off, row, need))
+            rest = max(runs, _potential(c, (1 << time_points) + off, row, need))
             value = max(value, rest + back + cover)
         best = min(best, value)
     return float(best)

@@ -1,4 +1,4 @@
-"""Compiled: A* over states, each move a run or a copy with all that must make way for it.
+"""Compiled: A* over states, each move a run or a copy with the evictions that it needs.
 
 Schedules are only looked at in one form that loses nothing: what an op reads arrives right
 before it; a tensor leaves a capacitated device only when its bytes are needed, and then in minimal

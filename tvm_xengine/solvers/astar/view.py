@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
-from tvm_xengine.solvers.relaxation.uncapacitated import roomy_devices
+from tvm_xengine.solvers.relaxation.uncapacitated import uncapacitated_devices
 
 WORD = 64
 """Bits of a word."""
@@ -107,7 +107,7 @@ def view_of(indexed: IndexedProblem) -> StateView:
     results = np.flatnonzero(indexed.update_of >= 0)
     result_of[indexed.update_of[results]] = results
     mark = np.where(result_of >= 0, np.cumsum(result_of >= 0) - 1, -1)
-    is_uncapacitated = roomy_devices(indexed)
+    is_uncapacitated = uncapacitated_devices(indexed)
     unread = np.array([not ops for ops in indexed.consumers], np.bool_)
     return StateView(
         reads=np.array([words_of(tensors, indexed.tensor_count) for tensors in indexed.reads]),

@@ -28,10 +28,10 @@ from tvm_xengine.solvers.local_search.compiled.scratch import (
 )
 from tvm_xengine.solvers.local_search.compiled.view import view_of
 from tvm_xengine.solvers.local_search.encode import decisions_of
-from tvm_xengine.solvers.local_search.relaxed_decisions import decisions_of_moments
-from tvm_xengine.solvers.relaxation.decode import CannotCarryOutError, decode_moments
-from tvm_xengine.solvers.relaxation.encode import encode_moments
-from tvm_xengine.solvers.relaxation.time_points import MomentModel
+from tvm_xengine.solvers.local_search.relaxed_decisions import decisions_of_time_points
+from tvm_xengine.solvers.relaxation.decode import CannotCarryOutError, decode_time_points
+from tvm_xengine.solvers.relaxation.encode import encode_time_points
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel
 from tvm_xengine.solvers.result import Objective
 
 _logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Guide:
         self._proposed: tuple[Schedule, set[int]] | None = None
 
     def take(
-        self, model: MomentModel, x: NDArray[np.float64], near: Schedule | None = None
+        self, model: TimePointModel, x: NDArray[np.float64], near: Schedule | None = None
     ) -> Floats | None:
         """Share of a budget that the solution asks for around each op's first run, shape (n,).
 
@@ -80,12 +80,12 @@ class Guide:
         """
         order = self._order(model.indexed, near)
         exact = self._carry_out_exactly(model, x, order, is_proposal=near is None)
-        projected = encode_moments(model, near) if near is not None else None
+        projected = encode_time_points(model, near) if near is not None else None
         base = None
         if near is not None and projected is not None:
             base = decisions_of(self._indexed, near), projected
         for holds in (False, True):
-            decisions = decisions_of_moments(
+            decisions = decisions_of_time_points(
                 model, x, holds_what_returns=holds, order=order, near=base
             )
             value, excess = self._carried_out(decisions)
@@ -110,7 +110,7 @@ class Guide:
 
     def _carry_out_exactly(
         self,
-        model: MomentModel,
+        model: TimePointModel,
         x: NDArray[np.float64],
         order: Sequence[int],
         *,
@@ -119,7 +119,7 @@ class Guide:
         """Follow the solution to the letter; the share of a budget asked for around first runs."""
         indexed, problem = model.indexed, self._indexed.problem
         try:
-            written = decode_moments(model, x, order)
+            written = decode_time_points(model, x, order)
             schedule = with_frees(problem, [step for step, _ in written])
             live = live_bytes(problem, schedule, trace_residency(problem, schedule))
         except (CannotCarryOutError, InvalidScheduleError) as error:
@@ -135,7 +135,7 @@ class Guide:
         if pressure.max() <= 1.0:
             self._on_schedule(schedule)
         elif is_proposal:
-            self._proposed = schedule, set(model.moments(x).tolist())
+            self._proposed = schedule, set(model.time_points(x).tolist())
         return pressure
 
     def _carried_out(self, x: Decisions) -> tuple[float, float]:
@@ -158,7 +158,7 @@ class Guide:
             return None
 
     def proposed(self) -> tuple[Schedule, set[int]] | None:
-        """What the last solution led to if it fits no budget, and its moments; once."""
+        """What the last solution led to if it fits no budget, and its time points; once."""
         found, self._proposed = self._proposed, None
         return found
 

@@ -16,13 +16,13 @@ from tvm_xengine.solvers.local_search.compiled.decisions import (
     copied,
     keep_all_decisions,
 )
-from tvm_xengine.solvers.relaxation.time_points import MomentModel, values_of
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel, values_of
 
 _Bits = NDArray[np.int64]
 
 
-def decisions_of_moments(
-    model: MomentModel,
+def decisions_of_time_points(
+    model: TimePointModel,
     x: NDArray[np.float64],
     *,
     holds_what_returns: bool = False,
@@ -34,8 +34,8 @@ def decisions_of_moments(
     Ops run in the order of their periods and, within a period, of `order`, as far as their
     predecessors allow, each where it first runs in the solution; an update waits for the end
     of its period where what reads the old state is repeated in it. A tensor is held through a
-    use interval on the devices that keep it at every moment within, and dropped where there is none.
-    Intervals without a moment and neglected tensors, of which the relaxation says nothing, are held.
+    use interval on the devices that keep it at every time point within, and dropped where there is none.
+    Intervals without a time point and neglected tensors, of which the relaxation says nothing, are held.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def decisions_of_moments(
         what `x` has in common with that solution is decided as there.
     """
     indexed = model.indexed
-    moments = model.moments(x)
+    time_points = model.time_points(x)
     period, device = _first_runs(model, x)
     device = _settled(model, device)
     if near is None:
         result = keep_all_decisions(indexed, device)
         rank = _updates_to_delay(model, x, period)
-        rank[moments] = 2
+        rank[time_points] = 2
         place = np.arange(indexed.op_count)
         if order is not None:
             place[list(order)] = np.arange(indexed.op_count)
@@ -67,7 +67,7 @@ def decisions_of_moments(
         is_moved = device != _settled(model, _first_runs(model, near[1])[1])
         result.device[is_moved] = device[is_moved]
 
-    moment_place = result.position[moments]
+    place_of_time_point = result.position[time_points]
     kept = _kept_bits(model, x)
     arriving = _arrivals(model, x)
     kept_near = _kept_bits(model, near[1]) if near is not None else np.full_like(kept, -1)
@@ -77,7 +77,7 @@ def decisions_of_moments(
             continue
         for k, (begin, interval) in enumerate(own):
             end = own[k + 1][0] if k + 1 < len(own) else indexed.op_count
-            inside = np.flatnonzero((moment_place > begin) & (moment_place < end))
+            inside = np.flatnonzero((place_of_time_point > begin) & (place_of_time_point < end))
             bits = kept[inside, j]
             returns = len(inside) and np.bitwise_and.reduce(bits) == 0 and bits[-1] != 0
             differs = (bits != kept_near[inside, j]).any()
@@ -131,14 +131,14 @@ def _made_on(indexed: IndexedProblem, x: Decisions, interval: int) -> int:
     return int(x.device[int(np.searchsorted(start, interval, side="right")) - 1])
 
 
-def _first_runs(model: MomentModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bits]:
+def _first_runs(model: TimePointModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bits]:
     """Period and device of each op's first run."""
     count = model.indexed.op_count
     period, device = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    moment_of = {op: k for k, op in enumerate(model.moments(x).tolist())}
+    time_point_of = {op: k for k, op in enumerate(model.time_points(x).tolist())}
     for i in range(count):
-        if i in moment_of:
-            period[i] = moment_of[i]
+        if i in time_point_of:
+            period[i] = time_point_of[i]
             device[i] = int(values_of(model.at[period[i], :, i], x).argmax())
             continue
         for k in range(model.periods.earliest[i], model.periods.latest[i] + 1):
@@ -149,12 +149,12 @@ def _first_runs(model: MomentModel, x: NDArray[np.float64]) -> tuple[_Bits, _Bit
     return period, device
 
 
-def _told_tensors(model: MomentModel) -> list[bool]:
+def _told_tensors(model: TimePointModel) -> list[bool]:
     """Whether the relaxation has columns for each tensor."""
     return [bool((model.keep[:, :, j] >= 0).any()) for j in range(model.keep.shape[2])]
 
 
-def _settled(model: MomentModel, device: _Bits) -> _Bits:
+def _settled(model: TimePointModel, device: _Bits) -> _Bits:
     """Ops that touch neglected tensors only, which the solution may put anywhere, near their inputs."""
     indexed, is_told, result = model.indexed, _told_tensors(model), device.copy()
     for i, (reads, makes) in enumerate(zip(indexed.reads, indexed.makes, strict=True)):
@@ -170,7 +170,7 @@ def _settled(model: MomentModel, device: _Bits) -> _Bits:
     return result
 
 
-def _updates_to_delay(model: MomentModel, x: NDArray[np.float64], period: _Bits) -> _Bits:
+def _updates_to_delay(model: TimePointModel, x: NDArray[np.float64], period: _Bits) -> _Bits:
     """1 for updates in whose period a reader of the old state is repeated, else 0, shape (n,)."""
     indexed = model.indexed
     result = np.zeros(indexed.op_count, dtype=np.int64)
@@ -182,14 +182,14 @@ def _updates_to_delay(model: MomentModel, x: NDArray[np.float64], period: _Bits)
     return result
 
 
-def _kept_bits(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
-    """Devices that keep each tensor at each moment, as bits, shape (K + 1, J)."""
+def _kept_bits(model: TimePointModel, x: NDArray[np.float64]) -> _Bits:
+    """Devices that keep each tensor at each time point, as bits, shape (K + 1, J)."""
     is_kept = values_of(model.keep, x) > 0.5
     weights = 1 << np.arange(is_kept.shape[1])
     return np.asarray((is_kept * weights[None, :, None]).sum(axis=1), np.int64)
 
 
-def _arrivals(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
+def _arrivals(model: TimePointModel, x: NDArray[np.float64]) -> _Bits:
     """On how many devices each tensor is made or brought in each period, shape (K + 1, J)."""
     producer = model.indexed.producer
     runs = (values_of(model.run, x) > 0.5).sum(axis=1)
@@ -198,10 +198,10 @@ def _arrivals(model: MomentModel, x: NDArray[np.float64]) -> _Bits:
 
 
 def _decide(result: Decisions, interval: int, kept: _Bits, arrivals: _Bits, here: int) -> None:
-    """Set the decision of a use interval at whose moments the devices `kept` hold what is on `here`.
+    """Set the decision of a use interval at whose time points the devices `kept` hold what is on `here`.
 
-    `arrivals` counts what is brought back in the period before each of the moments: all but
-    the last time it is dropped again, and then, too, if not kept at the last moment.
+    `arrivals` counts what is brought back in the period before each of the time points: all but
+    the last time it is dropped again, and then, too, if not kept at the last time point.
     """
     throughout = int(np.bitwise_and.reduce(kept))
     is_more = (kept & ~throughout) != 0

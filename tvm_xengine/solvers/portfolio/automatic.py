@@ -18,7 +18,7 @@ from tvm_xengine.solvers.working_set import working_sets
 
 
 def solve_automatically(problem: Problem, request: Request) -> SolveResult:
-    """The best of keep-everything, greedy, search and, where the size allows, the exact model.
+    """The best of keep-all, greedy, search and, where the size allows, the exact model.
 
     Bounds are proven beside the search, and it stops as soon as the gap asked for is proven.
     The proof is for every schedule where possible, else for the graph's order of first runs;

@@ -1,4 +1,4 @@
-"""Proven lower bounds on any size of graph, by relaxations with more and more moments."""
+"""Proven lower bounds on any size of graph, by relaxations with more and more time points."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from tvm_xengine.solvers.relaxation.choose import (
     SMALL_OPS,
     exceeding_on,
     neediest,
-    next_moments,
+    next_time_points,
     pressed_ops,
     spread,
     trunk_of,
     with_suggested,
 )
-from tvm_xengine.solvers.relaxation.encode import encode_moments
-from tvm_xengine.solvers.relaxation.lifting import lifted
+from tvm_xengine.solvers.relaxation.encode import encode_time_points
 from tvm_xengine.solvers.relaxation.periods import ancestor_bits, positions_in_every_order
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations
-from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
+from tvm_xengine.solvers.relaxation.strong_branching import with_chosen_time_points
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel, formulate_time_points
 from tvm_xengine.solvers.request import Proof, Request
 from tvm_xengine.solvers.result import Objective, Scope
 
 OnSolution = Callable[
-    [MomentModel, NDArray[np.float64], Schedule | None], NDArray[np.float64] | None
+    [TimePointModel, NDArray[np.float64], Schedule | None], NDArray[np.float64] | None
 ]
 """Told a relaxation, its solution and a schedule of the same order to stay close to, if any; says
 how much of a budget carrying it out would ask for around the first run of each op, shape (n,),
@@ -53,10 +53,10 @@ class Listener:
     incumbent
         The best (value, schedule) so far, or None.
     suggested
-        Ops that sufficed as moments elsewhere.
+        Ops that sufficed as time points elsewhere.
     proposed
         A schedule in a new order that is cheap and may fit the budgets after some changes, and the
-        moments at which it does; once.
+        time points at which it does; once.
     """
 
     incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
@@ -77,8 +77,8 @@ def bounds(
     """Bounds that never fall, each proven for `scope`; ends when nothing is left to try.
 
     The first is the sum of every op at its cheapest (for the makespan: the critical path).
-    Then relaxations follow with more and more moments. Where a solution can be carried out,
-    the next moments are among those at which it asks for more than the budgets: the ones that lift
+    Then relaxations follow with more and more time points. Where a solution can be carried out,
+    the next time points are among those at which it asks for more than the budgets: the ones that raise
     the linear relaxation, or where none does those that ask for most; else they are spread over
     the ops at whose first runs memory is pressed.
 
@@ -106,24 +106,24 @@ def bounds(
     if scope is Scope.EVERY_SCHEDULE:
         trunk = trunk_of(indexed, {op for op, _ in pressed})
         pressed = [(op, share) for op, share in pressed if op in trunk]
-    moments = set(spread(pressed, 1)) if pressed else set()
-    moments |= neediest(indexed, [op for op, _ in pressed])
+    time_points = set(spread(pressed, 1)) if pressed else set()
+    time_points |= neediest(indexed, [op for op, _ in pressed])
     tried: set[frozenset[int]] = set()
     solved: set[int] = set()
     is_again = False
-    while moments and (is_again or frozenset(moments) not in tried):
-        tried.add(frozenset(moments))
+    while time_points and (is_again or frozenset(time_points) not in tried):
+        tried.add(frozenset(time_points))
         is_over = request.elapsed_s > request.limits.time_limit_s
-        if is_over or relaxations.columns(len(moments)) > DEFAULTS.max_columns:
+        if is_over or relaxations.columns(len(time_points)) > DEFAULTS.max_columns:
             return
-        model = relaxations.at(moments)
+        model = relaxations.at(time_points)
         best = listener.incumbent()
         largest_gap = DEFAULTS.rough_gap_ratio if len(tried) == 1 else DEFAULTS.larger_gap_ratio
         gap = worthwhile_gap(indexed, best, bound, largest_gap)
         options = BackendOptions(
             time_limit_s=max(DEFAULTS.least_solve_s, time_share * request.remaining_s),
             gap_ratio=DEFAULTS.finest_gap_ratio if is_again else gap,
-            start=encode_moments(model, best[1]) if best and not is_makespan else None,
+            start=encode_time_points(model, best[1]) if best and not is_makespan else None,
             seed=request.seed,
         )
         answer = run(model.program, options, bound)
@@ -133,29 +133,31 @@ def bounds(
         is_higher = math.isfinite(answer.bound) and answer.bound > bound
         if is_higher:
             bound = answer.bound
-            request.say(f"bound {bound:g} from {len(moments)} moments, for {scope.value}")
+            request.say(f"bound {bound:g} from {len(time_points)} time points, for {scope.value}")
         pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
         yield Proof(bound, scope)
         if answer.outcome is Outcome.OPTIMAL and options.gap_ratio > DEFAULTS.finest_gap_ratio:
-            solved = moments
+            solved = time_points
         elif solved and not is_higher:
-            moments, solved, is_again, time_share = solved, set(), True, DEFAULTS.again_share
+            time_points, solved, is_again, time_share = solved, set(), True, DEFAULTS.again_share
             continue
         is_again = False
-        grown = moments
+        grown = time_points
         if trunk and indexed.op_count > SMALL_OPS:
-            grown = lifted(
+            grown = with_chosen_time_points(
                 relaxations,
-                moments,
+                time_points,
                 exceeding_on(trunk, pressure),
                 run=run_aside,
                 limit_s=DEFAULTS.branching_share * request.remaining_s,
             )
-        if grown == moments:
-            grown = next_moments(moments, pressed, pressure, relaxations.ancestors, trunk)
-        moments = grown
+        if grown == time_points:
+            grown = next_time_points(time_points, pressed, pressure, relaxations.ancestors, trunk)
+        time_points = grown
         if trunk:
-            moments = with_suggested(moments, listener.suggested(), trunk, relaxations.ancestors)
+            time_points = with_suggested(
+                time_points, listener.suggested(), trunk, relaxations.ancestors
+            )
 
 
 def bound_of_open_order(
@@ -166,9 +168,11 @@ def bound_of_open_order(
     It leaves their order open, so it grows with the square of the number of ops.
     """
     indexed = index_problem(problem, request.objective)
-    model = formulate_moments(indexed, positions_in_every_order(indexed, ancestor_bits(indexed)))
+    model = formulate_time_points(
+        indexed, positions_in_every_order(indexed, ancestor_bits(indexed))
+    )
     best = listener.incumbent()
-    start = encode_moments(model, best[1]) if best else None
+    start = encode_time_points(model, best[1]) if best else None
     options = BackendOptions(request.remaining_s, 0.0, start=start, seed=request.seed)
     answer = run(model.program, options, indexed.cheapest)
     if answer.x is not None:

@@ -51,7 +51,7 @@ class Prover:
     on_solution
         Called, from the thread, with every solution of a relaxation.
     proposed
-        Gives what such a solution leads to where it fits no budget, and its moments.
+        Gives what such a solution leads to where it fits no budget, and its time points.
     """
 
     def __init__(
@@ -213,11 +213,11 @@ class Prover:
             self._request,
             listener=self._listener,
             run=partial(self._run, None),
-            on_moments=self._suggest,
+            on_time_points=self._suggest,
         )
 
-    def _suggest(self, moments: set[int]) -> None:
-        self._sufficed = moments
+    def _suggest(self, time_points: set[int]) -> None:
+        self._sufficed = time_points
 
     def _rising(self, scope: Scope) -> Iterator[None]:
         """Raise the bound of that scope, round by round, while it may be that of the incumbent."""

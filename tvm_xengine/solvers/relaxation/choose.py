@@ -1,4 +1,4 @@
-"""Where a relaxation looks at memory: the moments, and the tensors that it may neglect."""
+"""Where a relaxation looks at memory: the time points, and the tensors that it may neglect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.relaxation.periods import depend_on_each_other
 
 _PRESSED_RATIO = 0.9
-"""An op is a candidate for a moment if at its first run this much of a budget is asked for."""
+"""An op is a candidate for a time point if at its first run this much of a budget is asked for."""
 _NEGLIGIBLE_SHARE = 1e-3
 SMALL_OPS = 60
 """Up to so many ops relaxations leave nothing out and are solved exactly."""
@@ -23,7 +23,7 @@ SMALL_OPS = 60
 def pressed_ops(indexed: IndexedProblem, incumbent: Schedule | None) -> list[tuple[int, float]]:
     """(op, pressure) of the ops at whose first run memory is pressed, in order.
 
-    Pressure is what keeping everything would hold on the smallest device that computes, or what
+    Pressure is what keeping all tensors would hold on the smallest device that computes, or what
     the incumbent holds, as a share of the budget.
     """
     computing = indexed.can_run.any(axis=0)
@@ -110,37 +110,37 @@ def negligible_tensors(indexed: IndexedProblem) -> NDArray[np.bool_]:
     return result
 
 
-def next_moments(
-    moments: set[int],
+def next_time_points(
+    time_points: set[int],
     pressed: Sequence[tuple[int, float]],
     pressure: NDArray[np.float64] | None,
     ancestors: Sequence[int],
     trunk: Sequence[int],
 ) -> set[int]:
-    """More moments: where a budget is exceeded most, else spread, else all of `pressed`.
+    """More time points: where a budget is exceeded most, else spread, else all of `pressed`.
 
     With `ancestors`, those for every order, they stay a chain of dependences: an excess stands
     for the op of the `trunk` that is next to it; where nothing is left there that fits, a new
     chain begins.
     """
     over = _exceeding(pressure)
-    fresh = [op for op in over if op not in moments]
-    spread = _spread_out(pressed, moments)
+    fresh = [op for op in over if op not in time_points]
+    spread = _spread_out(pressed, time_points)
     if not ancestors:
-        return moments | (most_exceeded(fresh, 1 + len(moments) // 2, pressure) or spread)
+        return time_points | (most_exceeded(fresh, 1 + len(time_points) // 2, pressure) or spread)
 
     def fits(op: int) -> bool:
-        return depend_on_each_other(ancestors, moments, op)
+        return depend_on_each_other(ancestors, time_points, op)
 
     on_trunk = _next_to(trunk, over)
-    if fitting := {m: op for m, op in on_trunk.items() if m not in moments and fits(m)}:
-        chosen = most_exceeded(list(fitting.values()), 1 + len(moments) // 3, pressure)
-        return moments | {m for m, op in fitting.items() if op in chosen}
+    if fitting := {m: op for m, op in on_trunk.items() if m not in time_points and fits(m)}:
+        chosen = most_exceeded(list(fitting.values()), 1 + len(time_points) // 3, pressure)
+        return time_points | {m for m, op in fitting.items() if op in chosen}
     if fitting_fresh := [op for op in fresh if fits(op)]:
-        return moments | most_exceeded(fitting_fresh, 1, pressure)
+        return time_points | most_exceeded(fitting_fresh, 1, pressure)
     if fitting_spread := [op for op in spread if fits(op)]:
-        return moments | set(fitting_spread)
-    return most_exceeded(fresh, 1, pressure) or moments
+        return time_points | set(fitting_spread)
+    return most_exceeded(fresh, 1, pressure) or time_points
 
 
 def exceeding_on(trunk: Sequence[int], pressure: NDArray[np.float64] | None) -> list[int]:
@@ -149,11 +149,11 @@ def exceeding_on(trunk: Sequence[int], pressure: NDArray[np.float64] | None) -> 
 
 
 def with_suggested(
-    moments: set[int], suggested: set[int], trunk: Sequence[int], ancestors: Sequence[int]
+    time_points: set[int], suggested: set[int], trunk: Sequence[int], ancestors: Sequence[int]
 ) -> set[int]:
-    """`moments`, a chain of dependences, and those next to `suggested` on the trunk that fit."""
+    """`time_points`, a chain of dependences, and those next to `suggested` on the trunk that fit."""
     on_trunk = _next_to(trunk, suggested)
-    return moments | {op for op in on_trunk if depend_on_each_other(ancestors, moments, op)}
+    return time_points | {op for op in on_trunk if depend_on_each_other(ancestors, time_points, op)}
 
 
 def _exceeding(pressure: NDArray[np.float64] | None) -> list[int]:
@@ -165,11 +165,11 @@ def _next_to(trunk: Sequence[int], ops: Iterable[int]) -> dict[int, int]:
     return {min(trunk, key=lambda m: abs(m - op)): op for op in ops} if trunk else {}
 
 
-def _spread_out(pressed: Sequence[tuple[int, float]], moments: set[int]) -> set[int]:
-    """About as many more of the pressed ops as there are moments, or all that are left."""
-    count = min(len(pressed), 2 * len(moments) + 1)
+def _spread_out(pressed: Sequence[tuple[int, float]], time_points: set[int]) -> set[int]:
+    """About as many more of the pressed ops as there are time points, or all that are left."""
+    count = min(len(pressed), 2 * len(time_points) + 1)
     every = {op for op, _ in pressed}
-    return (set(spread(pressed, count)) - moments) or (every - moments)
+    return (set(spread(pressed, count)) - time_points) or (every - time_points)
 
 
 def most_exceeded(ops: list[int], count: int, pressure: NDArray[np.float64] | None) -> set[int]:

@@ -1,9 +1,9 @@
-"""Carries out a solution of a moment relaxation to the letter.
+"""Carries out a solution of a time point relaxation to the letter.
 
-The relaxation says what runs and what is copied in each period and what is there at each moment.
+The relaxation says what runs and what is copied in each period and what is there at each time point.
 Within a period first runs follow a given order, and what is repeated or copied comes when it is
 first asked for. The steps cost what the solution does, and little more for neglected tensors;
-whether they fit the budgets between the moments the relaxation does not know.
+whether they fit the budgets between the time points the relaxation does not know.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.schedule import Step
-from tvm_xengine.solvers.relaxation.time_points import MomentModel, values_of
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel, values_of
 from tvm_xengine.solvers.state import ScheduleState
 
 _Flags = NDArray[np.bool_]
@@ -25,15 +25,15 @@ class CannotCarryOutError(Exception):
     """A solution runs an op nowhere, or asks for a tensor that is nowhere or that no link brings."""
 
 
-def decode_moments(
-    model: MomentModel, x: NDArray[np.float64], order: Sequence[int]
+def decode_time_points(
+    model: TimePointModel, x: NDArray[np.float64], order: Sequence[int]
 ) -> list[tuple[Step, int]]:
     """Steps that follow the solution `x`, each with the op whose first run it serves.
 
     Parameters
     ----------
     order
-        All ops; first runs of a period, other than moments, are made in this order.
+        All ops; first runs of a period, other than time points, are made in this order.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def decode_moments(
 class _Walk:
     """A schedule while it is being written, period after period."""
 
-    def __init__(self, model: MomentModel, x: NDArray[np.float64]) -> None:
+    def __init__(self, model: TimePointModel, x: NDArray[np.float64]) -> None:
         self.model, self.p, self.x = model, model.indexed, x
         self.run, self.at = _is_one(model.run, x), _is_one(model.at, x)
         self.keep, self.copy = _is_one(model.keep, x), _is_one(model.copy, x)
@@ -67,18 +67,18 @@ class _Walk:
 
     def steps(self, order: Sequence[int]) -> list[tuple[Step, int]]:
         """All steps, in order."""
-        moments = self.model.moments(self.x).tolist()
+        time_points = self.model.time_points(self.x).tolist()
         first = self._first_periods()
-        for self.period in range(len(moments) + 1):
+        for self.period in range(len(time_points) + 1):
             self._evict_what_returns()
-            here = [i for i in order if first[i] == self.period and i not in moments]
+            here = [i for i in order if first[i] == self.period and i not in time_points]
             late = [i for i in here if self._must_wait(i)]
             for i in [*(i for i in here if i not in late), *late]:
                 self.serving = i
                 if not self.has_run[i]:
                     self._compute(i, self._device(i))
-            is_last = self.period == len(moments)
-            self.serving = order[-1] if is_last else moments[self.period]
+            is_last = self.period == len(time_points)
+            self.serving = order[-1] if is_last else time_points[self.period]
             for d, j in np.argwhere(self.keep[self.period] & ~self.there).tolist():
                 if not self._is_overwritten(j):
                     self._bring(j, d)

@@ -1,4 +1,4 @@
-"""Writes a schedule as a solution of a moment relaxation, for a backend to begin from."""
+"""Writes a schedule as a solution of a time point relaxation, for a backend to begin from."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Step, Transfer, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.relaxation.time_points import MomentModel
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel
 from tvm_xengine.solvers.relaxation.uncapacitated import there_at_once
 
 _ABSENT = -1
 
 
-def encode_moments(model: MomentModel, schedule: Schedule) -> NDArray[np.float64] | None:
+def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.float64] | None:
     """The solution of `model` to which `schedule` projects; None when it has none.
 
     It has none when first runs follow another order than the model's periods allow, and for
@@ -93,8 +93,8 @@ def _set_where_there_is_one(
     x[columns[exists]] = np.broadcast_to(values, np.shape(columns))[exists]
 
 
-def _set_holds(model: MomentModel, x: NDArray[np.float64]) -> None:
-    """What is kept at a moment, and neither made nor copied before it, was held until then."""
+def _set_holds(model: TimePointModel, x: NDArray[np.float64]) -> None:
+    """What is kept at a time point, and neither made nor copied before it, was held until then."""
     p = model.indexed
     held = np.zeros(model.held.shape)
     for k, d, j in zip(*(axis.tolist() for axis in np.nonzero(model.hold != _ABSENT)), strict=True):

@@ -1,6 +1,6 @@
-"""The moments at which a relaxation looks at memory, and the periods between them.
+"""The time points at which a relaxation looks at memory, and the periods between them.
 
-A moment is the first run of an op. Which op it is may be fixed, or left to the relaxation.
+A time point is the first run of an op. Which op it is may be fixed, or left to the relaxation.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tvm_xengine.solvers.indexed import IndexedProblem
 
 @dataclass(frozen=True)
 class Periods:
-    """When ops may first run, in periods between moments.
+    """When ops may first run, in periods between time points.
 
     Attributes
     ----------
     may_be
-        Whether the first run of op i may be moment k, shape (K, n).
+        Whether the first run of op i may be time point k, shape (K, n).
     earliest, latest
         For each op the first and last period in which it may first run; for one that may be a
-        moment, the periods that its first run may end.
+        time point, the periods that its first run may end.
     """
 
     may_be: NDArray[np.bool_]
@@ -33,49 +33,49 @@ class Periods:
     latest: tuple[int, ...]
 
     @property
-    def moment_count(self) -> int:
-        """Number of moments, K."""
+    def time_point_count(self) -> int:
+        """Number of time points, K."""
         return len(self.may_be)
 
     @property
-    def is_moment(self) -> NDArray[np.bool_]:
-        """Whether the first run of op i is a moment, shape (n,)."""
+    def is_time_point(self) -> NDArray[np.bool_]:
+        """Whether the first run of op i is a time point, shape (n,)."""
         return np.asarray(self.may_be.any(axis=0), np.bool_)
 
 
-def periods_in_given_order(indexed: IndexedProblem, moments: Sequence[int]) -> Periods:
+def periods_in_given_order(indexed: IndexedProblem, time_points: Sequence[int]) -> Periods:
     """The periods when first runs follow the order of the ops."""
-    return periods_in_order(indexed, moments, range(indexed.op_count))
+    return periods_in_order(indexed, time_points, range(indexed.op_count))
 
 
 def periods_in_order(
-    indexed: IndexedProblem, moments: Sequence[int], order: Sequence[int]
+    indexed: IndexedProblem, time_points: Sequence[int], order: Sequence[int]
 ) -> Periods:
     """The periods when first runs follow `order`, a permutation of the ops."""
     place = np.empty(indexed.op_count, np.int64)
     place[list(order)] = np.arange(indexed.op_count)
-    ordered = tuple(sorted(set(moments), key=lambda i: int(place[i])))
+    ordered = tuple(sorted(set(time_points), key=lambda i: int(place[i])))
     period = np.searchsorted(place[list(ordered)], place).tolist()
     return Periods(_each_is(indexed, ordered), tuple(period), tuple(period))
 
 
 def periods_in_every_order(
-    indexed: IndexedProblem, moments: Sequence[int], ancestors: Sequence[int]
+    indexed: IndexedProblem, time_points: Sequence[int], ancestors: Sequence[int]
 ) -> Periods:
-    """The periods when first runs follow dependences only; `moments` must be a chain of them.
+    """The periods when first runs follow dependences only; `time_points` must be a chain of them.
 
     `ancestors` are those of `ancestor_bits`.
 
     Raises
     ------
     ValueError
-        If one moment does not depend on the one before: the bound would not hold.
+        If one time point does not depend on the one before: the bound would not hold.
     """
-    ordered = tuple(sorted(set(moments)))
+    ordered = tuple(sorted(set(time_points)))
     for earlier, later in pairwise(ordered):
         if not ancestors[later] >> earlier & 1:
             raise ValueError(
-                f"moments must be a chain of dependences, but {indexed.op_names[later]} does not"
+                f"time points must be a chain of dependences, but {indexed.op_names[later]} does not"
                 f" depend on {indexed.op_names[earlier]}"
             )
     earliest, latest = [], []
@@ -88,7 +88,7 @@ def periods_in_every_order(
 
 
 def positions_in_every_order(indexed: IndexedProblem, ancestors: Sequence[int]) -> Periods:
-    """Every first run is a moment, in whatever order dependences allow.
+    """Every first run is a time point, in whatever order dependences allow.
 
     `ancestors` are those of `ancestor_bits`.
     """
@@ -100,18 +100,18 @@ def positions_in_every_order(indexed: IndexedProblem, ancestors: Sequence[int]) 
     return Periods(may_be, tuple(before.tolist()), tuple((count - 1 - after).tolist()))
 
 
-def _each_is(indexed: IndexedProblem, moments: Sequence[int]) -> NDArray[np.bool_]:
-    may_be = np.zeros((len(moments), indexed.op_count), np.bool_)
-    may_be[np.arange(len(moments)), list(moments)] = True
+def _each_is(indexed: IndexedProblem, time_points: Sequence[int]) -> NDArray[np.bool_]:
+    may_be = np.zeros((len(time_points), indexed.op_count), np.bool_)
+    may_be[np.arange(len(time_points)), list(time_points)] = True
     return may_be
 
 
-def depend_on_each_other(ancestors: Sequence[int], moments: Iterable[int], op: int) -> bool:
+def depend_on_each_other(ancestors: Sequence[int], time_points: Iterable[int], op: int) -> bool:
     """Whether `op` comes before or after each of the others in every order.
 
     `ancestors` are those of `ancestor_bits`.
     """
-    return all(ancestors[max(m, op)] >> min(m, op) & 1 for m in moments if m != op)
+    return all(ancestors[max(m, op)] >> min(m, op) & 1 for m in time_points if m != op)
 
 
 def ancestor_bits(indexed: IndexedProblem) -> tuple[int, ...]:

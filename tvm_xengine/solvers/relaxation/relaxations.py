@@ -1,4 +1,4 @@
-"""The moment relaxations of a problem, by their moments."""
+"""The time point relaxations of a problem, by their time points."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tvm_xengine.solvers.relaxation.periods import (
     periods_in_every_order,
     periods_in_given_order,
 )
-from tvm_xengine.solvers.relaxation.time_points import MomentModel, formulate_moments
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel, formulate_time_points
 from tvm_xengine.solvers.result import Scope
 
 
 @dataclass(frozen=True)
 class Relaxations:
-    """One for every set of moments, each proven for the same schedules.
+    """One for every set of time points, each proven for the same schedules.
 
     Attributes
     ----------
     scope
-        Every schedule, for which moments must be a chain of dependences, or the given order.
+        Every schedule, for which time points must be a chain of dependences, or the given order.
     """
 
     indexed: IndexedProblem
@@ -45,24 +45,24 @@ class Relaxations:
         """For each op, as bits, what must have run before; empty where the order is given."""
         return ancestor_bits(self.indexed) if self.scope is Scope.EVERY_SCHEDULE else ()
 
-    def at(self, moments: Collection[int]) -> MomentModel:
-        """The relaxation with these moments."""
-        ordered = sorted(moments)
+    def at(self, time_points: Collection[int]) -> TimePointModel:
+        """The relaxation with these time points."""
+        ordered = sorted(time_points)
         if self.scope is Scope.EVERY_SCHEDULE:
             periods = periods_in_every_order(self.indexed, ordered, self.ancestors)
         else:
             periods = periods_in_given_order(self.indexed, ordered)
-        return formulate_moments(
+        return formulate_time_points(
             self.indexed, periods, is_makespan=self.is_makespan, neglected=self.neglected
         )
 
     def columns(self, count: int) -> int:
-        """About how many columns it has with `count` moments."""
+        """About how many columns it has with `count` time points."""
         indexed = self.indexed
         tensors = int((~self.neglected).sum())
         per_period = indexed.device_count * (indexed.op_count + tensors)
         return (count + 1) * (per_period + len(indexed.links) * tensors)
 
-    def fits(self, moments: Collection[int], op: int) -> bool:
-        """Whether `op` makes a chain of dependences with the moments, where it must."""
-        return not self.ancestors or depend_on_each_other(self.ancestors, moments, op)
+    def fits(self, time_points: Collection[int], op: int) -> bool:
+        """Whether `op` makes a chain of dependences with the time points, where it must."""
+        return not self.ancestors or depend_on_each_other(self.ancestors, time_points, op)

@@ -1,8 +1,8 @@
-"""The moment relaxation: a lower bound that needs few variables, whatever the size of the graph.
+"""The time point relaxation: a lower bound that needs few variables, whatever the size of the graph.
 
 Choose ops m_1, ..., m_K that first run one after the other in every schedule considered: any
 ops when the order of first runs is given, else ops that depend on each other in a chain. Their
-first runs cut a schedule into periods 0, ..., K; the moment K + 1 is the end of the step. Of a
+first runs cut a schedule into periods 0, ..., K; the time point K + 1 is the end of the step. Of a
 schedule only this is kept:
 
     run[k,d,i]     in {0,1}  d runs op i in period k (at least once)
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
 from tvm_xengine.solvers.program import Program, ProgramBuilder
 from tvm_xengine.solvers.relaxation.periods import Periods
-from tvm_xengine.solvers.relaxation.uncapacitated import roomy_devices, there_at_once
+from tvm_xengine.solvers.relaxation.uncapacitated import there_at_once, uncapacitated_devices
 
 _Grid = NDArray[np.int64]
 _Terms = list[tuple[int, float]]
@@ -49,8 +49,8 @@ _ABSENT = -1
 
 
 @dataclass(frozen=True)
-class MomentModel:
-    """The relaxation at some moments, and where its solutions are read from.
+class TimePointModel:
+    """The relaxation at some time points, and where its solutions are read from.
 
     Attributes
     ----------
@@ -69,8 +69,8 @@ class MomentModel:
     hold: _Grid
     held: _Grid
 
-    def moments(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The op whose first run is moment k in the solution `x`, shape (K,)."""
+    def time_points(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The op whose first run is time point k in the solution `x`, shape (K,)."""
         taken = np.where(self.at >= 0, values_of(self.at, x), -1.0).max(axis=1, initial=-1.0)
         return np.asarray(taken.argmax(axis=1) if len(taken) else np.zeros(0), np.int64)
 
@@ -80,14 +80,14 @@ def values_of(columns: NDArray[np.int64], x: NDArray[np.float64]) -> NDArray[np.
     return np.where(columns >= 0, x[np.maximum(columns, 0)], 0.0)
 
 
-def formulate_moments(
+def formulate_time_points(
     indexed: IndexedProblem,
     periods: Periods,
     *,
     is_makespan: bool = False,
     neglected: NDArray[np.bool_] | None = None,
-) -> MomentModel:
-    """The relaxation of `indexed` at these moments; with `is_makespan`, of its busiest stream.
+) -> TimePointModel:
+    """The relaxation of `indexed` at these time points; with `is_makespan`, of its busiest stream.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def formulate_moments(
     else:
         _weigh_all(draft)
     program = draft.builder.build()
-    return MomentModel(
+    return TimePointModel(
         indexed,
         periods,
         program,
@@ -133,17 +133,17 @@ class _Draft:
         self.periods = periods
         self.counts = ~neglected
         self.compute_value = _with_copies_of_neglected_state(p, neglected)
-        self.is_roomy = roomy_devices(p)
+        self.is_uncapacitated = uncapacitated_devices(p)
         self.builder = ProgramBuilder()
-        self.moment_count = periods.moment_count
+        self.time_point_count = periods.time_point_count
         last_read, last_run = self._last_periods()
-        period = np.arange(self.moment_count + 1)[:, None]
+        period = np.arange(self.time_point_count + 1)[:, None]
         earliest, latest = np.array(periods.earliest), np.array(periods.latest)
-        # The first run of a moment is not part of a period.
-        is_moment = periods.is_moment
-        first, run_by = earliest + is_moment, latest + is_moment
+        # The first run of a time point is not part of a period.
+        is_time_point = periods.is_time_point
+        first, run_by = earliest + is_time_point, latest + is_time_point
         runs = (first <= period) & (period <= np.where(p.recomputable, last_run, latest))
-        runs &= p.recomputable | ~is_moment
+        runs &= p.recomputable | ~is_time_point
         made_by = np.where(p.producer >= 0, run_by[p.producer], 0)
         at_once = there_at_once(p) & self.counts
         runs_at_once = np.array([at_once[:, list(made)].all(axis=1) for made in p.makes]).T
@@ -154,7 +154,7 @@ class _Draft:
         kept = (made_from <= period) & (period < last_read)
         for k, op in np.argwhere(periods.may_be).tolist():
             kept[k, list(p.reads[op])] = True
-        kept[self.moment_count] |= p.must_end_on != NOWHERE
+        kept[self.time_point_count] |= p.must_end_on != NOWHERE
         kept &= self.counts
         self.stays = at_once & (p.updated_by < 0) & (made_by < period)[:, None]
         self.keep = self._columns(kept[:, None] & ~self.stays)
@@ -214,15 +214,15 @@ class _Draft:
     def _last_periods(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The last period in which a tensor may be read, an op may run."""
         p = self.p
-        last_read = np.where(p.must_end_on != NOWHERE, self.moment_count + 1, -1)
+        last_read = np.where(p.must_end_on != NOWHERE, self.time_point_count + 1, -1)
         last_run = np.array(self.periods.latest)
         for i in reversed(range(p.op_count)):
             if p.recomputable[i]:
                 useful = max((int(last_read[j]) for j in p.makes[i] if self.counts[j]), default=-1)
-                last_run[i] = max(last_run[i], min(self.moment_count, useful))
+                last_run[i] = max(last_run[i], min(self.time_point_count, useful))
             for j in p.reads[i]:
                 last_read[j] = max(last_read[j], last_run[i])
-        last_read[p.updated_by >= 0] = self.moment_count + 1
+        last_read[p.updated_by >= 0] = self.time_point_count + 1
         return last_read, last_run
 
 
@@ -246,19 +246,19 @@ def _with_copies_of_neglected_state(
 
 
 def _run_every_op(draft: _Draft) -> None:
-    """Every op first runs in one of the periods or moments in which it may, and then again.
+    """Every op first runs in one of the periods or time points in which it may, and then again.
 
-    sum_i at[k,d,i] <= 1,   run[k,d,i] <= sum_d' at[< k,d',i]   where the moments are open
+    sum_i at[k,d,i] <= 1,   run[k,d,i] <= sum_d' at[< k,d',i]   where the time points are open
     """
     p, periods = draft.p, draft.periods
-    is_moment = periods.is_moment
+    is_time_point = periods.is_time_point
     for i in range(p.op_count):
         begin, end = periods.earliest[i], periods.latest[i]
-        columns = draft.at[:, :, i] if is_moment[i] else draft.run[begin : end + 1, :, i]
+        columns = draft.at[:, :, i] if is_time_point[i] else draft.run[begin : end + 1, :, i]
         terms = [(c, 1.0) for c in columns.ravel().tolist() if c >= 0]
         upper = np.inf if p.recomputable[i] else 1.0
         draft.builder.row(terms, lower=1.0, upper=upper)
-        if is_moment[i] and begin < end:
+        if is_time_point[i] and begin < end:
             for k, d in np.argwhere(draft.run[: end + 1, :, i] >= 0).tolist():
                 before = [(c, 1.0) for c in draft.at[:k, :, i].ravel().tolist() if c >= 0]
                 draft.at_most(int(draft.run[k, d, i]), before, 0.0)
@@ -300,7 +300,7 @@ def _keep_what_is_there(draft: _Draft) -> None:
     for k, d, j in np.argwhere((draft.keep >= 0) & ~draft.stays).tolist():
         terms = draft.made(k, d, j) + draft.arrives(k, d, j)
         found, constant = draft.found(k, d, j)
-        if draft.is_roomy[d]:
+        if draft.is_uncapacitated[d]:
             draft.at_most(int(draft.keep[k, d, j]), terms + found, constant)
             continue
         if found or constant:
@@ -366,7 +366,7 @@ def _overwrite_state(draft: _Draft) -> None:
     for o in np.flatnonzero((p.update_of >= 0) & draft.counts).tolist():
         u, w = int(p.producer[o]), int(p.update_of[o])
         h = int(p.home[w])
-        for k in range(draft.moment_count + 1):
+        for k in range(draft.time_point_count + 1):
             for d in range(p.device_count):
                 gone = _ran_before(draft, k, d, u)
                 updated = [(c, 1.0) for c in draft.run[k : k + 1, d, u].tolist() if c >= 0]
@@ -396,27 +396,27 @@ def _deliver(draft: _Draft) -> None:
     """At the end state is at home, updated, and every output is on some device."""
     for j, where in enumerate(draft.p.must_end_on.tolist()):
         if where != NOWHERE and draft.counts[j]:
-            last = draft.keep[draft.moment_count, :, j]
+            last = draft.keep[draft.time_point_count, :, j]
             columns = last.tolist() if where == ANYWHERE else [int(last[where])]
             draft.builder.row([(column, 1.0) for column in columns], lower=1.0)
 
 
 def _stay_within_budgets(draft: _Draft) -> None:
-    """At every moment, and at the end, what is there fits the budget.
+    """At every time point, and at the end, what is there fits the budget.
 
     sum_j size_j keep[k,d,j] + sum_i (new results and workspace of i) at[k,d,i] <= budget_d
     """
     p = draft.p
     made = [sum(p.size[j] for j in makes if p.update_of[j] < 0) for makes in p.makes]
     fresh = np.array(made, np.int64)[:, None] + p.workspace
-    for k in range(draft.moment_count + 1):
-        for d in np.flatnonzero(~draft.is_roomy).tolist():
+    for k in range(draft.time_point_count + 1):
+        for d in np.flatnonzero(~draft.is_uncapacitated).tolist():
             kept = np.flatnonzero(draft.keep[k, d] >= 0)
             row = draft.builder.new_rows(1, upper=float(p.budget[d]))
             draft.builder.entries(
                 np.repeat(row, len(kept)), draft.keep[k, d, kept], p.size[kept].astype(float)
             )
-            if k < draft.moment_count:
+            if k < draft.time_point_count:
                 ops = np.flatnonzero(draft.at[k, d] >= 0)
                 draft.builder.entries(
                     np.repeat(row, len(ops)), draft.at[k, d, ops], fresh[ops, d].astype(float)

@@ -19,10 +19,10 @@ def there_at_once(indexed: IndexedProblem) -> NDArray[np.bool_]:
 
     Shape (D, J). Copies into the device must cost the same from wherever they come.
     """
-    return roomy_devices(indexed)[:, None] & _independent_of_updates(indexed)
+    return uncapacitated_devices(indexed)[:, None] & _independent_of_updates(indexed)
 
 
-def roomy_devices(indexed: IndexedProblem) -> NDArray[np.bool_]:
+def uncapacitated_devices(indexed: IndexedProblem) -> NDArray[np.bool_]:
     """Devices that hold all tensors at once, and that copies reach at one price, shape (D,)."""
     workspace = np.where(indexed.can_run, indexed.workspace, 0).max(axis=0)
     fits = int(indexed.size.sum()) + workspace <= indexed.budget

@@ -31,7 +31,7 @@ class Decisions(NamedTuple):
         For each interval. When it begins the tensor is copied to the devices in the mask `push`
         and dropped from those not in the mask `keep`. What is brought back for the sake of
         another op is dropped again, until it was brought back `level` times.
-        Gap k < touches begins after touch k; interval touches + t before tensor t's first touch.
+        Interval k < touches begins after touch k; interval touches + t before tensor t's first touch.
     ahead
         For each op a tensor that is brought somewhere or dropped right after its first run, as
         `moved` says, or -1. So a tensor can be made once more before what it is made from is

@@ -1,8 +1,8 @@
-"""Which moments lift a relaxation most; its linear relaxation tells, in little time.
+"""Chooses the time points that raise a relaxation most, by strong branching on its LP.
 
-It is far below, but rises where the relaxation itself will. The linear relaxations of all
-candidates are solved as one program, side by side, because starting a worker takes longer than
-solving one of them.
+The value of the linear relaxation is far below that of the relaxation, but it rises at the same time
+points and takes little time. The linear relaxations of all candidates are solved as one program, side
+by side, because starting a worker process takes longer than solving one of them.
 """
 
 from __future__ import annotations
@@ -19,52 +19,54 @@ from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 _MOST_CANDIDATES = 7
 _MOST_COLUMNS = 60_000
 """Of all linear relaxations together; larger graphs have fewer candidates."""
-_MOST_LIFTS = 3
-_LEAST_LIFT_RATIO = 5e-4
+_MOST_CHOSEN = 3
+_LEAST_RISE_RATIO = 5e-4
 _NEARLY = 0.8
-"""Of the candidates that lift by this share of the most the one in the middle is taken."""
+"""Of the candidates whose rise is this share of the largest, the one in the middle is taken."""
 
 
-def lifted(
+def with_chosen_time_points(
     relaxations: Relaxations,
-    moments: set[int],
+    time_points: set[int],
     candidates: Sequence[int],
     *,
     run: RunProgram,
     limit_s: float,
 ) -> set[int]:
-    """`moments` and some of the candidates, each time one that lifts the linear relaxation most.
+    """`time_points` and up to three candidates, each the one that raises the linear relaxation most.
 
-    `moments` alone where no candidate lifts it, or where that cannot be told in the time.
+    `time_points` alone where no candidate raises it, or where time runs out before that is known.
     """
     now = -math.inf
-    for _ in range(_MOST_LIFTS):
-        fresh = [op for op in candidates if op not in moments and relaxations.fits(moments, op)]
-        room = _MOST_COLUMNS // relaxations.columns(len(moments) + 1) - 1
+    for _ in range(_MOST_CHOSEN):
+        fresh = [
+            op for op in candidates if op not in time_points and relaxations.fits(time_points, op)
+        ]
+        room = _MOST_COLUMNS // relaxations.columns(len(time_points) + 1) - 1
         chosen = _spread(fresh, min(_MOST_CANDIDATES, room))
         if not chosen:
             break
-        sets = [moments | {op} for op in chosen]
-        asked = sets if math.isfinite(now) else [moments, *sets]
+        sets = [time_points | {op} for op in chosen]
+        asked = sets if math.isfinite(now) else [time_points, *sets]
         bounds = _linear_bounds(relaxations, asked, run, limit_s)
         if bounds is None:
             break
         if not math.isfinite(now):
             now, bounds = bounds[0], bounds[1:]
-        lift = np.array(bounds) - now
-        if lift.max() <= _LEAST_LIFT_RATIO * abs(now):
+        rise = np.array(bounds) - now
+        if rise.max() <= _LEAST_RISE_RATIO * abs(now):
             break
-        near = np.flatnonzero(lift >= _NEARLY * lift.max())
+        near = np.flatnonzero(rise >= _NEARLY * rise.max())
         taken = int(near[len(near) // 2])
-        moments, now = sets[taken], bounds[taken]
-    return moments
+        time_points, now = sets[taken], bounds[taken]
+    return time_points
 
 
 def _linear_bounds(
     relaxations: Relaxations, sets: Sequence[set[int]], run: RunProgram, limit_s: float
 ) -> list[float] | None:
-    """The optimum of the linear relaxation at each of the sets of moments; None out of time."""
-    programs = [relaxations.at(moments).program.relaxed() for moments in sets]
+    """The optimum of the linear relaxation at each of the sets of time points; None out of time."""
+    programs = [relaxations.at(time_points).program.relaxed() for time_points in sets]
     answer = run(side_by_side(programs), BackendOptions(limit_s), -math.inf)
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None:
         return None

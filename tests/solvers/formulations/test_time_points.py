@@ -1,4 +1,4 @@
-"""The moment relaxation never exceeds the optimum, and is it when every op is a moment."""
+"""The time point relaxation never exceeds the optimum, and is it when every op is a time point."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
-from tvm_xengine.solvers.relaxation.encode import encode_moments
+from tvm_xengine.solvers.relaxation.encode import encode_time_points
 from tvm_xengine.solvers.relaxation.periods import (
     Periods,
     ancestor_bits,
     periods_in_every_order,
     periods_in_given_order,
 )
-from tvm_xengine.solvers.relaxation.time_points import formulate_moments
+from tvm_xengine.solvers.relaxation.time_points import formulate_time_points
 from tvm_xengine.solvers.result import Objective, Scope
 
 
 def relaxed(indexed: IndexedProblem, periods: Periods) -> Answer:
-    program = formulate_moments(indexed, periods).program
+    program = formulate_time_points(indexed, periods).program
     answer = solve_program(program, BackendOptions(), lambda _: None)
     assert isinstance(answer, Answer)
     return answer
@@ -75,20 +75,20 @@ def test_room_for_everything_changes_no_bound(
 ) -> None:
     indexed = index_problem(problem, Objective.COST)
     ops = range(indexed.op_count) if is_given_order else chain_of_ops(indexed)
-    moments = data.draw(st.lists(st.sampled_from(list(ops)), unique=True))
+    time_points = data.draw(st.lists(st.sampled_from(list(ops)), unique=True))
     periods = (
-        periods_in_given_order(indexed, moments)
+        periods_in_given_order(indexed, time_points)
         if is_given_order
-        else periods_in_every_order(indexed, moments, ancestor_bits(indexed))
+        else periods_in_every_order(indexed, time_points, ancestor_bits(indexed))
     )
-    model = formulate_moments(indexed, periods)
+    model = formulate_time_points(indexed, periods)
     answer = solve_program(model.program, BackendOptions(), lambda _: None)
     assert isinstance(answer, Answer)
     scope = Scope.GIVEN_ORDER if is_given_order else Scope.EVERY_SCHEDULE
     check_bound(problem, answer, scope)
     schedule = solve_exhaustively(problem, in_given_order=scope is Scope.GIVEN_ORDER).schedule
     if schedule is not None:
-        x = encode_moments(model, schedule)
+        x = encode_time_points(model, schedule)
         assert x is not None
         assert model.program.objective(x) <= simulate(problem, schedule).cost_us + 1e-6
 
@@ -101,13 +101,13 @@ def test_a_bound_without_some_tensors_holds(problem: Problem, seed: int) -> None
     updates = np.flatnonzero(indexed.update_of >= 0)
     neglected[updates] = neglected[indexed.update_of[updates]]
     periods = periods_in_every_order(indexed, chain_of_ops(indexed), ancestor_bits(indexed))
-    model = formulate_moments(indexed, periods, neglected=neglected)
+    model = formulate_time_points(indexed, periods, neglected=neglected)
     answer = solve_program(model.program, BackendOptions(), lambda _: None)
     assert isinstance(answer, Answer)
     check_bound(problem, answer, Scope.EVERY_SCHEDULE)
     schedule = greedy_schedule(problem)
     if schedule is not None:
-        x = encode_moments(model, schedule)
+        x = encode_time_points(model, schedule)
         assert x is not None
         assert model.program.objective(x) <= simulate(problem, schedule).cost_us + 1e-6
 
@@ -129,22 +129,22 @@ def test_a_bound_for_every_order_holds(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize(("budget", "cost"), [(12, 7.0), (15, 7.0), (16, 6.0)])
-def test_with_every_op_a_moment_the_bound_is_the_optimum(budget: int, cost: float) -> None:
+def test_with_every_op_a_time_point_the_bound_is_the_optimum(budget: int, cost: float) -> None:
     indexed = index_problem(repeated_start(budget), Objective.COST)
     answer = relaxed(indexed, periods_in_given_order(indexed, range(indexed.op_count)))
     assert answer.bound == pytest.approx(cost)
 
 
-def test_more_moments_never_lower_the_bound() -> None:
+def test_more_time_points_never_lower_the_bound() -> None:
     indexed = index_problem(training_chain(8, 48), Objective.COST)
     found = [
-        relaxed(indexed, periods_in_given_order(indexed, moments)).bound
-        for moments in ([8], [8, 12], [4, 8, 12, 14])
+        relaxed(indexed, periods_in_given_order(indexed, time_points)).bound
+        for time_points in ([8], [8, 12], [4, 8, 12, 14])
     ]
     assert found == sorted(found)
 
 
-def test_moments_for_every_order_must_depend_on_each_other() -> None:
+def test_time_points_for_every_order_must_depend_on_each_other() -> None:
     indexed = index_problem(single(chain(2)), Objective.COST)
     ancestors = ancestor_bits(indexed)
     apart = next(

@@ -1,4 +1,4 @@
-"""Moments that lift the linear relaxation."""
+"""The choice of time points by strong branching on the linear relaxation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.program import Program
-from tvm_xengine.solvers.relaxation.lifting import lifted
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations
+from tvm_xengine.solvers.relaxation.strong_branching import with_chosen_time_points
 from tvm_xengine.solvers.result import Objective, Scope
 
 CHAIN = training_chain(8, 56)
@@ -28,8 +28,8 @@ def relaxations_of(problem: Problem) -> Relaxations:
     return Relaxations(index_problem(problem, Objective.COST), Scope.EVERY_SCHEDULE)
 
 
-def linear_bound(relaxations: Relaxations, moments: set[int]) -> float:
-    program = relaxations.at(moments).program.relaxed()
+def linear_bound(relaxations: Relaxations, time_points: set[int]) -> float:
+    program = relaxations.at(time_points).program.relaxed()
     return run_here(program, BackendOptions(), 0.0).bound
 
 
@@ -42,38 +42,44 @@ def trunk_of(relaxations: Relaxations) -> list[int]:
     return chain
 
 
-def test_no_other_candidate_would_have_lifted_it_more() -> None:
+def test_no_other_candidate_raises_the_bound_more() -> None:
     relaxations = relaxations_of(CHAIN)
     trunk = trunk_of(relaxations)
     start = {trunk[-1]}
     before = linear_bound(relaxations, start)
     candidates = trunk[:: max(1, len(trunk) // 6)][:7]
-    found = lifted(relaxations, start, candidates, run=run_here, limit_s=10.0)
-    lifts = [linear_bound(relaxations, start | {op}) - before for op in candidates]
+    found = with_chosen_time_points(relaxations, start, candidates, run=run_here, limit_s=10.0)
+    rises = [linear_bound(relaxations, start | {op}) - before for op in candidates]
     assert start < found <= start | set(candidates)
-    assert linear_bound(relaxations, found) - before >= 0.8 * max(lifts) > 0.0
+    assert linear_bound(relaxations, found) - before >= 0.8 * max(rises) > 0.0
 
 
 def test_candidates_that_change_nothing_are_left_out() -> None:
     relaxations = relaxations_of(AMPLE)
     trunk = trunk_of(relaxations)
-    assert lifted(relaxations, {trunk[0]}, trunk, run=run_here, limit_s=10.0) == {trunk[0]}
+    assert with_chosen_time_points(relaxations, {trunk[0]}, trunk, run=run_here, limit_s=10.0) == {
+        trunk[0]
+    }
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.FEASIBLE])
-def test_without_time_the_moments_stay_as_they_are(outcome: Outcome) -> None:
+def test_without_time_the_time_points_stay_as_they_are(outcome: Outcome) -> None:
     relaxations = relaxations_of(CHAIN)
     trunk = trunk_of(relaxations)
 
     def late(_program: Program, _options: BackendOptions, _floor: float) -> Answer:
         return Answer(outcome, None, None, 0.0, "out of time")
 
-    assert lifted(relaxations, {trunk[0]}, trunk, run=late, limit_s=0.1) == {trunk[0]}
+    assert with_chosen_time_points(relaxations, {trunk[0]}, trunk, run=late, limit_s=0.1) == {
+        trunk[0]
+    }
 
 
-def test_moments_stay_a_chain_of_dependences() -> None:
+def test_time_points_stay_a_chain_of_dependences() -> None:
     relaxations = relaxations_of(CHAIN)
     trunk = trunk_of(relaxations)
     every_op = range(relaxations.indexed.op_count)
-    found = sorted(lifted(relaxations, {trunk[-1]}, every_op, run=run_here, limit_s=10.0))
+    found = sorted(
+        with_chosen_time_points(relaxations, {trunk[-1]}, every_op, run=run_here, limit_s=10.0)
+    )
     assert all(relaxations.fits(found, op) for op in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import assume, given, settings
 
-from tests.solvers.formulations.test_moments import chain_of_ops
+from tests.solvers.formulations.test_time_points import chain_of_ops
 from tests.solvers.networks import chain, pair
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
@@ -13,14 +13,14 @@ from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.driver import search
-from tvm_xengine.solvers.relaxation.encode import encode_moments
+from tvm_xengine.solvers.relaxation.encode import encode_time_points
 from tvm_xengine.solvers.relaxation.periods import (
     ancestor_bits,
     periods_in_every_order,
     periods_in_given_order,
     periods_in_order,
 )
-from tvm_xengine.solvers.relaxation.time_points import formulate_moments
+from tvm_xengine.solvers.relaxation.time_points import formulate_time_points
 from tvm_xengine.solvers.result import Objective
 
 
@@ -30,8 +30,8 @@ def check(problem: Problem, schedule: Schedule) -> None:
     every = periods_in_every_order(indexed, chain_of_ops(indexed), ancestor_bits(indexed))
     own = periods_in_order(indexed, range(indexed.op_count), indexed.first_runs(schedule))
     for periods in (every, own):
-        model = formulate_moments(indexed, periods)
-        x = encode_moments(model, schedule)
+        model = formulate_time_points(indexed, periods)
+        x = encode_time_points(model, schedule)
         assert x is not None
         assert model.program.objective(x) <= cost_us + 1e-6
 
@@ -65,7 +65,7 @@ def test_a_schedule_of_another_order_has_no_solution() -> None:
         for k in range(len(order) - 1)
         if not ancestor_bits(indexed)[order[k + 1]] >> order[k] & 1
     )
-    model = formulate_moments(indexed, periods_in_order(indexed, swapped, swapped))
-    assert encode_moments(model, schedule) is None
-    given = formulate_moments(indexed, periods_in_given_order(indexed, order))
-    assert encode_moments(given, schedule) is not None
+    model = formulate_time_points(indexed, periods_in_order(indexed, swapped, swapped))
+    assert encode_time_points(model, schedule) is None
+    given = formulate_time_points(indexed, periods_in_given_order(indexed, order))
+    assert encode_time_points(given, schedule) is not None

@@ -29,8 +29,8 @@ def test_suggestions_keep_a_chain_of_dependences() -> None:
         if ancestors[i] >> trunk[-1] & 1:
             trunk.append(i)
     apart = next(i for i in range(indexed.op_count) if i not in trunk)
-    for moments in ({trunk[1]}, {apart}):
-        chosen = with_suggested(moments, set(range(indexed.op_count)), trunk, ancestors)
-        assert moments <= chosen <= moments | set(trunk)
+    for time_points in ({trunk[1]}, {apart}):
+        chosen = with_suggested(time_points, set(range(indexed.op_count)), trunk, ancestors)
+        assert time_points <= chosen <= time_points | set(trunk)
         assert all(ancestors[b] >> a & 1 for a in chosen for b in chosen if a < b and a in trunk)
     assert len(with_suggested({trunk[1]}, set(trunk), trunk, ancestors)) == len(trunk)

@@ -1,1 +1,0 @@
-"""Mathematical programs whose solutions are schedules, one file each."""
