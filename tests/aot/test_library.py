@@ -30,7 +30,7 @@ def export(
     model: ForwardModel, folder: Path, target: str, arena_bytes: int = 2**22
 ) -> LibraryReport:
     training = build_training_step(model, optimizer=MOMENTUM)
-    options = LibraryOptions(target, arena_bytes, plan=PlanOptions(limits=Limits(10.0)))
+    options = LibraryOptions(target, arena_bytes, plan=PlanOptions(limits=Limits(3.0)))
     return export_library(model, training, options, folder)
 
 

@@ -276,7 +276,7 @@ def test_plan_never_lets_live_buffers_overlap(report: ExportReport) -> None:
 def test_regions_share_the_work(tmp_path: Path) -> None:
     """An SRAM that cannot hold everything, and a larger memory beside it."""
     need_tools("host")
-    report = export(attention(), tmp_path / "two", regions="sram=8KiB,psram=64KiB", time_limit_s=3)
+    report = export(attention(), tmp_path / "two", regions="sram=8KiB,psram=64KiB", time_limit_s=2)
     steps = json.loads((report.directory / "attention_plan.json").read_text())["train_step"][
         "steps"
     ]
@@ -291,11 +291,12 @@ def test_regions_share_the_work(tmp_path: Path) -> None:
 
 def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
     need_tools("host")
-    ample = export(attention(), tmp_path / "ample")
+    model = attention(1, 4, 8)
+    ample = export(model, tmp_path / "ample")
     state = ample.package.kept_bytes["sram"]
     rest = ample.keep_all_bytes - state
     tight = export(
-        attention(), tmp_path / "tight", regions=f"sram={state + int(0.75 * rest)}", time_limit_s=3
+        model, tmp_path / "tight", regions=f"sram={state + int(0.75 * rest)}", time_limit_s=2
     )
     plan = tight.training.function.plan.schedule
     driver = (tight.directory / "attention.c").read_text()

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: in a process of its own."""
+"""The command line as a user meets it; one command of each outcome has a process of its own."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.commands.in_process import Finished, run_command
 from tvm_xengine.frontends.load import load_model
 
 TWO_CPUS = """
@@ -35,24 +36,32 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache") / "measurements.jsonl"
 
 
-def run(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+def run_process(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tvm_xengine", *arguments, "--cache", str(cache)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
+def run(*arguments: str, cache: Path) -> Finished:
+    return run_command(*arguments, "--cache", str(cache))
+
+
 def refused(*arguments: str, cache: Path) -> str:
-    done = run(*arguments, cache=cache)
-    assert done.returncode == 2, done.stdout + done.stderr
+    return run(*arguments, cache=cache).refusal()
+
+
+def test_a_refusal_ends_the_process_with_a_sentence_and_a_code(cache: Path) -> None:
+    done = run_process("train", "letnet", cache=cache)
+    assert done.returncode == 2
+    assert "letnet" in done.stderr
     assert "Traceback" not in done.stderr
-    return " ".join(done.stderr.split())
 
 
 def test_train_reports_the_same_numbers_as_its_json(tmp_path: Path, cache: Path) -> None:
     report, platform = tmp_path / "report.json", tmp_path / "two.toml"
     platform.write_text(TWO_CPUS)
-    done = run(
+    done = run_process(
         *("train", "mlp", "--data", "digits", "--platform", str(platform)),
-        *("--budget-ratio", "0.7", "--steps", "30", "--time-limit", "5", "--json", str(report)),
+        *("--budget-ratio", "0.7", "--steps", "30", "--time-limit", "3", "--json", str(report)),
         *("--save-schedule", str(tmp_path / "schedule.json")),
         cache=cache,
     )
@@ -137,7 +146,7 @@ def test_energy_without_power_figures_is_refused(cache: Path) -> None:
 def test_a_front_is_written_and_drawn(tmp_path: Path, cache: Path) -> None:
     report, picture = tmp_path / "front.json", tmp_path / "front.svg"
     done = run(
-        *("pareto", "mlp", "--ratios", "1", "0.8", "--time-limit", "3"),
+        *("pareto", "mlp", "--ratios", "1", "0.8", "--time-limit", "1"),
         *("--json", str(report), "--plot", str(picture)),
         cache=cache,
     )

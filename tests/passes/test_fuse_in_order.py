@@ -125,7 +125,7 @@ def arena_bytes(training, fuse, monkeypatch, plain=False):
     ("name", "batch", "size"),
     [
         ("resnet8", 8, None),
-        ("gpt_nano", 4, None),
+        ("gpt_nano", 1, None),
         pytest.param("resnet18", 4, None, marks=pytest.mark.slow),
         pytest.param("unet", 1, 32, marks=pytest.mark.slow),
     ],
