@@ -48,7 +48,7 @@ def test_the_wall_can_be_seen_through() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["tvm_xengine", "tvm_xengine.solvers", "tvm_xengine.commands.options"]
+    "module", ["tvm_xengine", "tvm_xengine.solvers", "tvm_xengine.commands.dispatch"]
 )
 def test_importing_the_front_door_loads_no_solver_library_and_no_framework(module: str) -> None:
     heavy = {"tvm", "torch", "onnx", "highspy", "pyscipopt", "gurobipy", "ortools", "sklearn"}

@@ -146,7 +146,8 @@ def load_model(
     seed
         Of the weights that are drawn.
     options
-        ``batch_size``, ``size``, ``num_classes`` and ``draw_weights`` of a path or zoo name.
+        ``batch_size``, ``size``, ``num_classes`` and ``draw_weights`` of a path or zoo name, and
+        ``output``, which one of a model with several is trained.
     """
     return load_source(model, seed=seed, **options)
 
@@ -215,13 +216,29 @@ def training_step(
     return Training(replace(source, training=forward), recipe, step)
 
 
+def with_recipe(training: Training, *, seed: int = 0, **changes: Any) -> Training:
+    """The training step of the same model after a recipe in which fields are changed.
+
+    Parameters
+    ----------
+    seed
+        As in `training_step`.
+    changes
+        Fields of the `Recipe`, such as ``residuals_apart``.
+    """
+    recipe = replace(training.recipe, **changes)
+    step = build_step_by_recipe(training.source.training, recipe, seed=seed)
+    return Training(training.source, recipe, step)
+
+
 def lower(
     training: Training,
     platform: Platform | str | Path | None = None,
     *,
     progress: Progress | Reporter | None = None,
     cache: str | Path | None = None,
-    pin: Mapping[str, str] | None = None,
+    tuned: str | Path | None = None,
+    pin: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
     keep: Sequence[str] = (),
     recompute: Sequence[str] = (),
 ) -> Lowered:
@@ -229,6 +246,10 @@ def lower(
 
     Parameters
     ----------
+    cache
+        File of measurements, beside which compiled kernels are kept; None is the user's.
+    tuned
+        Folder of tuned schedules for generated kernels.
     pin
         Patterns of ops, and the only device on which these may run. A pattern matches an op by
         its name, or by the name of a parameter that it reads, so ``fc1.*`` is a layer.
@@ -242,12 +263,17 @@ def lower(
     InvalidProblemError
         If a pattern matches nothing that it can be used for.
     """
-    stores = Stores.open(CompileOptions(measurements=None if cache is None else Path(cache)))
+    stores = Stores.open(
+        CompileOptions(
+            measurements=None if cache is None else Path(cache),
+            tuned=None if tuned is None else Path(tuned),
+        )
+    )
     reporter = _reporter(progress)
     devices = with_measured_links(_platform(platform), stores.measurements)
     on_progress = reporter.stage("lowering kernels")
     patterns = ConstraintPatterns(
-        pin=tuple((pin or {}).items()),
+        pin=tuple(pin.items() if isinstance(pin, Mapping) else pin or ()),
         keep=tuple(keep),
         recompute=tuple(recompute),
         model_names={role.variable: role.names for role in training.roles},

@@ -111,10 +111,10 @@ def test_an_unlimited_budget_keeps_everything(tmp_path: Path, cache: Path) -> No
         (("train", "mlp", "--budget", "cpu=lots"), "expected a size"),
         (("train", "mlp", "--budget", "cpu"), "DEVICE=BYTES"),
         (("train", "mlp", "--budget-ratio", "nan"), "at least 0"),
-        (("train", "mlp", "--solver", "oracle"), "invalid choice"),
+        (("train", "mlp", "--solver", "oracle"), 'invalid value "oracle" for --solver'),
         (("train", "mlp", "--steps", "0"), "at least 1"),
         (("train", "mlp", "--batch", "x"), "at least 1"),
-        (("frobnicate",), "invalid choice"),
+        (("frobnicate",), 'unknown command "frobnicate"'),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cost_models.synthetic import synthetic
-from tvm_xengine.commands.costs_options import QUANTITY_NAMES, SOURCE_NAMES, SPLIT_NAMES
+from tvm_xengine.commands.names import QUANTITY_NAMES, SPLIT_NAMES
 from tvm_xengine.cost_models.dataset.quantities import (
     ALIGNMENT_BYTES,
     QUANTITIES,
@@ -16,15 +16,13 @@ from tvm_xengine.cost_models.dataset.quantities import (
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.evaluate import SPLITS, evaluate
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.kernels.sources import SOURCES
 
 QUICK = BoostedTrees(members=1, trees=80, learning_rate=0.2, depth=5)
 
 
-def test_the_command_knows_every_quantity_split_and_source():
+def test_the_command_knows_every_quantity_and_split():
     assert set(QUANTITY_NAMES) == set(QUANTITIES)
     assert set(SPLIT_NAMES) == set(SPLITS)
-    assert tuple(SOURCES) == SOURCE_NAMES
 
 
 def test_energy_is_learned_where_it_was_measured():

@@ -8,8 +8,9 @@ from tvm_xengine.compile.build import build_step
 from tvm_xengine.compile.lower import lower_step
 from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.runtime.comparison import relative_difference
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.trainer import relative_difference, train
+from tvm_xengine.runtime.trainer import train
 from tvm_xengine.scheduling.problem import OpCost
 
 X = np.random.default_rng(0).random((4, 8), dtype="float32")

@@ -1,49 +1,39 @@
-"""Which function runs a command."""
+"""Parses a command line, and runs the function of its command."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
+from cyclopts import CycloptsError, UnusedCliTokensError
 
-from tvm_xengine.commands.options import parse
+from tvm_xengine.commands.app import app
+from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.kernels.threads import share_cores
 
 
 def run_command(arguments: Sequence[str]) -> None:
-    """Run the command that `arguments` say.
+    """Run the command that `arguments` say; without any, show the help.
 
     Raises
     ------
+    UsageError
+        When the arguments are refused.
     XEngineError
-        When its input is refused.
-    SystemExit
-        When the arguments are, or only ask for help.
+        When what they name is.
     """
-    request = parse(arguments)
+    try:
+        command, bound, _ = app.parse_args(
+            list(arguments) or ["--help"], exit_on_error=False, print_error=False
+        )
+    except CycloptsError as error:
+        raise UsageError(_sentence(error)) from error
     share_cores()
-    console = Console()
-    if request.command == "train":
-        from tvm_xengine.commands.train import run_train
+    command(*bound.args, **bound.kwargs)
 
-        run_train(request, console)
-    elif request.command == "pareto":
-        from tvm_xengine.commands.pareto import run_pareto
 
-        run_pareto(request, console)
-    elif request.command == "tune":
-        from tvm_xengine.commands.tune import run_tune
-
-        run_tune(request, console)
-    elif request.costs_request is not None:
-        from tvm_xengine.commands.costs import run_costs
-
-        run_costs(request.costs_request, console)
-    elif request.command == "export":
-        from tvm_xengine.commands.export import run_export
-
-        run_export(request, console)
-    else:
-        from tvm_xengine.commands.plan import run_plan
-
-        run_plan(request, console)
+def _sentence(error: CycloptsError) -> str:
+    if isinstance(error, UnusedCliTokensError):
+        unused = " ".join(error.unused_tokens or ())
+        return f"unexpected argument {unused!r}; see --help"
+    text = " ".join(str(error).split()).removesuffix(".")
+    return text[:1].lower() + text[1:]

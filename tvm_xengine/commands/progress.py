@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -61,7 +61,17 @@ class ConsoleReporter(Reporter):
             self._progress.update(self._status, description=text)
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text)
+        self._progress.console.print(text, markup=False)
+
+
+class NotesOnly(Reporter):
+    """Hands notes on, and ignores progress."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def note(self, text: str) -> None:
+        self._note(text)
 
 
 class _DoneColumn(ProgressColumn):

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from tvm_xengine.cost_models.models.metrics import Metrics
-from tvm_xengine.report.tables import format_us
 from tvm_xengine.scheduling.problem import OpCost
 
 NOISE = "measured again"
 """Name of the row that says how far two measurements lie apart."""
 
 
+_MODELS_BESIDE = 4
+"""So many models stand beside each other in 80 columns."""
+
+
 def print_metrics(console: Console, title: str, rows: Mapping[str, Metrics]) -> None:
-    """One row for each model; errors in per cent of the measured time."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("model")
-    for column in (
-        *("kernels", "median", "mean", "within 10", "within 25", "> 20 us within 25"),
-        *("Kendall", "time-weighted", "net total", "in interval"),
-    ):
-        table.add_column(column, justify="right")
-    for name, metrics in rows.items():
-        table.add_row(
-            name,
-            str(metrics.kernels),
-            _percent(metrics.median_error_ratio),
-            _percent(metrics.mean_error_ratio),
-            _percent(metrics.within_10_ratio),
-            _percent(metrics.within_25_ratio),
-            _percent(metrics.long_within_25_ratio),
-            f"{metrics.kendall:.3f}",
-            _percent(metrics.weighted_error_ratio),
-            _percent(metrics.median_total_ratio),
-            _percent(metrics.coverage_ratio),
-        )
-    console.print(table)
+    """One column for each model; errors in per cent of the measured time."""
+    names = list(rows)
+    for start in range(0, len(names), _MODELS_BESIDE):
+        some = names[start : start + _MODELS_BESIDE]
+        table = _table(title)
+        table.add_column("")
+        for name in some:
+            table.add_column(name, justify="right", overflow="fold")
+        for figure, shown in _FIGURES.items():
+            table.add_row(figure, *(shown(rows[name]) for name in some))
+        console.print(table)
 
 
 def print_families(console: Console, title: str, families: Mapping[str, Metrics]) -> None:
     """One row for each network family, with the error of the time of all its kernels together."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("family")
+    table = _table(title)
+    table.add_column("family", overflow="fold")
     for column in ("kernels", "median", "> 20 us within 25", "Kendall", "total", "in interval"):
         table.add_column(column, justify="right")
     for name, metrics in families.items():
@@ -64,11 +56,13 @@ def print_costs(
     console: Console, title: str, costs: Sequence[tuple[str, str, str, int, OpCost]]
 ) -> None:
     """Rows (kernel, device, where from, number of calls, cost of one), the most expensive first."""
-    table = Table(title=title, title_justify="left")
-    for column in ("kernel", "device", "computed by"):
-        table.add_column(column)
-    for column in ("calls", "one call", "from", "to", "cost is"):
-        table.add_column(column, justify="right")
+    table = _table(f"{title}; times in us")
+    table.add_column("kernel", overflow="fold")
+    for column in ("device", "by"):
+        table.add_column(column, overflow="fold")
+    for column in ("calls", "call", "from", "to"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("cost is")
     ranked = sorted(costs, key=lambda row: -row[3] * row[4].compute_us)
     for name, device, computed_by, calls, cost in ranked:
         table.add_row(
@@ -76,9 +70,7 @@ def print_costs(
             device,
             computed_by,
             str(calls),
-            format_us(cost.compute_us),
-            format_us(cost.lo_us),
-            format_us(cost.hi_us),
+            *(f"{time_us:.4g}" for time_us in (cost.compute_us, cost.lo_us, cost.hi_us)),
             cost.source.value,
         )
     console.print(table)
@@ -86,7 +78,9 @@ def print_costs(
 
 def print_facts(console: Console, title: str, facts: Mapping[str, object]) -> None:
     """Name and value, a line each."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(
+        title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
+    )
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), _text(value))
     console.print(table)
@@ -102,3 +96,24 @@ def _text(value: object) -> str:
 
 def _percent(ratio: float) -> str:
     return "-" if ratio != ratio else f"{100 * ratio:.1f}"
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+
+
+_FIGURES: dict[str, Callable[[Metrics], str]] = {
+    "kernels": lambda metrics: str(metrics.kernels),
+    "median error": lambda metrics: _percent(metrics.median_error_ratio),
+    "mean error": lambda metrics: _percent(metrics.mean_error_ratio),
+    "within 10": lambda metrics: _percent(metrics.within_10_ratio),
+    "within 25": lambda metrics: _percent(metrics.within_25_ratio),
+    "> 20 us within 25": lambda metrics: _percent(metrics.long_within_25_ratio),
+    "Kendall": lambda metrics: f"{metrics.kendall:.3f}",
+    "time-weighted error": lambda metrics: _percent(metrics.weighted_error_ratio),
+    "error of net totals": lambda metrics: _percent(metrics.median_total_ratio),
+    "in interval": lambda metrics: _percent(metrics.coverage_ratio),
+}
+"""Rows of a table of models."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -49,9 +50,18 @@ class FrontPoint:
 def print_front(console: Console, model: str, front: Sequence[FrontPoint]) -> None:
     """A row for each budget."""
     objective = front[0].objective
-    table = Table(title=f"{model}: {objective} against budget", title_justify="left")
+    unit = "uJ" if objective == "energy" else "us"
+    table = Table(
+        title=f"{model}: {objective} ({unit}) against budget",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for column in ("ratio", "budgets", objective, "bound", "gap", "recomputed", "transfers"):
-        table.add_column(column, justify="left" if column == "budgets" else "right")
+        is_text = column == "budgets"
+        table.add_column(
+            column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
+        )
     for point in front:
         sizes = "\n".join(f"{name} {format_bytes(size)}" for name, size in point.budgets.items())
         if point.value is None:

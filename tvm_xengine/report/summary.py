@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tvm_xengine.files.atomic_write import write_atomically
@@ -49,10 +49,13 @@ class KeepAllSummary:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """What is known before anything runs; units in the names, value and bound as `objective`."""
+    """What is known before anything runs; units in the names, value and bound as `objective`.
+
+    A problem from a file has no batch size and no kernels: they are None.
+    """
 
     model: str
-    batch: int
+    batch: int | None
     graph_ops: int
     objective: str
     solver: str
@@ -70,8 +73,8 @@ class PlanSummary:
     step_us_predicted: float
     step_us_lo: float
     step_us_hi: float
-    measured_kernels: int
-    all_kernels: int
+    measured_kernels: int | None
+    all_kernels: int | None
     cost_sources: Mapping[str, int]
     keep_all: KeepAllSummary | None
     devices: tuple[DeviceSummary, ...]
@@ -79,12 +82,26 @@ class PlanSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What was seen when the step ran."""
+    """What was seen when the step ran.
+
+    Attributes
+    ----------
+    steps
+        Steps in all, those before a resumed checkpoint included.
+    loss_first, loss_last
+        Of this run; None where it took no step.
+    validation
+        Metrics by name, of the last state; empty where nothing is held out.
+    losses
+        Of every step of this run.
+    """
 
     steps: int
-    loss_first: float
-    loss_last: float
+    loss_first: float | None
+    loss_last: float | None
     accuracy: float | None
+    validation: Mapping[str, float]
+    losses: tuple[float, ...]
     step_us_measured: float
     identical_to_keep_all: bool | None
     max_rel_diff: float | None
@@ -92,12 +109,12 @@ class RunSummary:
 
 def summarize_plan(
     model: str,
-    batch: int,
     plan: Plan,
     *,
-    measured_kernels: int,
-    all_kernels: int,
-    source_of: Callable[[str, str], str],
+    batch: int | None = None,
+    measured_kernels: int | None = None,
+    all_kernels: int | None = None,
+    source_of: Callable[[str, str], str] | None = None,
 ) -> PlanSummary:
     """The summary of a plan, the keep-all step on its home device beside it.
 
@@ -106,7 +123,7 @@ def summarize_plan(
     measured_kernels, all_kernels
         How many kernels were measured for the plan, and how many there are.
     source_of
-        Where the kernel of an op on a device comes from.
+        Where the kernel of an op on a device comes from; None where nobody knows.
     """
     problem, result = plan.problem, plan.result
     low_us, high_us = cost_interval_us(problem, plan.schedule)
@@ -145,7 +162,9 @@ def summarize_plan(
                 measured_peak_bytes=None,
                 ops=sum(step.device == device.name for step in computed),
                 busy_us=plan.simulation.busy_us[device.name],
-                computed_by={
+                computed_by={}
+                if source_of is None
+                else {
                     step.op: source_of(step.op, device.name)
                     for step in computed
                     if step.device == device.name
@@ -167,6 +186,27 @@ def _keep_all(plan: Plan) -> KeepAllSummary | None:
         step_us_predicted=simulate(alone, schedule).cost_us,
         step_us_measured=None,
         arena_bytes=plan_arenas(alone, schedule).arena_bytes[device],
+    )
+
+
+def with_measurements(
+    plan: PlanSummary, peak_bytes: Mapping[str, int], keep_all_us: float | None
+) -> PlanSummary:
+    """The summary with what was measured beside what was planned.
+
+    Parameters
+    ----------
+    keep_all_us
+        Of a keep-all step; None where none was run.
+    """
+    return replace(
+        plan,
+        keep_all=None
+        if plan.keep_all is None
+        else replace(plan.keep_all, step_us_measured=keep_all_us),
+        devices=tuple(
+            replace(device, measured_peak_bytes=peak_bytes[device.name]) for device in plan.devices
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -30,12 +31,16 @@ def format_us(time_us: float) -> str:
 
 
 def _device_table(plan: PlanSummary) -> Table:
+    batch = "" if plan.batch is None else f", batch {plan.batch}"
     table = Table(
-        title=f"{plan.model}, batch {plan.batch}, {plan.graph_ops} ops", title_justify="left"
+        title=f"{plan.model}{batch}, {plan.graph_ops} ops",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
-    table.add_column("device")
-    for column in ("budget", "planned arena", "measured peak", "ops", "computed by", "busy"):
-        table.add_column(column, justify="right")
+    table.add_column("device", overflow="fold")
+    for column in ("budget", "planned arena", "measured peak", "ops", "busy"):
+        table.add_column(column, justify="right", no_wrap=True)
     for device in plan.devices:
         table.add_row(
             device.name,
@@ -45,12 +50,21 @@ def _device_table(plan: PlanSummary) -> Table:
             format_bytes(device.planned_arena_bytes),
             "-" if device.measured_peak_bytes is None else format_bytes(device.measured_peak_bytes),
             str(device.ops),
-            ", ".join(
-                f"{n} {name}" for name, n in sorted(Counter(device.computed_by.values()).items())
-            ),
             format_us(device.busy_us),
         )
     return table
+
+
+def _computed_by(plan: PlanSummary) -> str:
+    """Where the kernels of each device come from."""
+    return "; ".join(
+        f"{device.name}: "
+        + ", ".join(
+            f"{n} {name}" for name, n in sorted(Counter(device.computed_by.values()).items())
+        )
+        for device in plan.devices
+        if device.computed_by
+    )
 
 
 def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
@@ -67,14 +81,23 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
     table.add_row("", f"the bound holds for {plan.scope}")
     table.add_row("recomputed ops", str(plan.recomputed_ops))
     table.add_row("transfers", str(plan.transfers))
-    measured = "" if run is None else f", measured {format_us(run.step_us_measured)}"
+    measured = (
+        "" if run is None or not run.losses else f", measured {format_us(run.step_us_measured)}"
+    )
     table.add_row("step time", f"predicted {format_us(plan.step_us_predicted)}{measured}")
     sources = ", ".join(f"{count} {name}" for name, count in sorted(plan.cost_sources.items()))
+    known = (
+        ""
+        if plan.measured_kernels is None
+        else f"; {plan.measured_kernels} of {plan.all_kernels} kernels measured"
+    )
     table.add_row(
         "",
         f"{format_us(plan.step_us_lo)} to {format_us(plan.step_us_hi)}; costs of computations:"
-        f" {sources}; {plan.measured_kernels} of {plan.all_kernels} kernels measured",
+        f" {sources}{known}",
     )
+    if computed_by := _computed_by(plan):
+        table.add_row("kernels", computed_by)
     if plan.keep_all is not None:
         keep = plan.keep_all
         kept = (
@@ -88,7 +111,13 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
             f" arena {format_bytes(keep.arena_bytes)} on {keep.device}",
         )
     if run is not None:
-        table.add_row("loss", f"{run.loss_first:.4f} to {run.loss_last:.4f} in {run.steps} steps")
+        if run.loss_first is not None:
+            losses = f"{run.loss_first:.4f} to {run.loss_last:.4f}"
+            table.add_row("loss", f"{losses} in {len(run.losses)} steps")
+        else:
+            table.add_row("loss", f"no step taken: the checkpoint has {run.steps} steps already")
+        if "loss" in run.validation:
+            table.add_row("validation loss", f"{run.validation['loss']:.4f}")
         if run.accuracy is not None:
             table.add_row("test accuracy", f"{100 * run.accuracy:.1f} %")
         if run.identical_to_keep_all is not None and run.max_rel_diff is not None:

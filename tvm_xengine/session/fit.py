@@ -75,12 +75,12 @@ class CheckpointOptions:
     every_steps
         Steps between two of them; None writes one per epoch. One is written at the end.
     resume
-        Goes on from the file where there is one.
+        True goes on from the file where there is one; a path goes on from that checkpoint.
     """
 
     path: Path
     every_steps: int | None = None
-    resume: bool = False
+    resume: bool | str | Path = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
@@ -133,7 +133,9 @@ def fit(
         CheckpointOptions(Path(checkpoint)) if isinstance(checkpoint, str | Path) else checkpoint
     )
     position = Position(step.steps_taken, step.lr)
-    if saving is not None and saving.resume and saving.path.exists():
+    if saving is not None and isinstance(saving.resume, str | Path):
+        position = load_step(step, Path(saving.resume))
+    elif saving is not None and saving.resume and saving.path.exists():
         position = load_step(step, saving.path)
     if guard:
         step.guard()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -93,6 +94,29 @@ def named_loss(name: str, **options: Any) -> Loss | LossFunction:
             if key not in _FUNCTIONS:
                 raise ValueError(f"the loss {name} has no options {sorted(options)}") from None
     return _torch_loss(key, options)
+
+
+def parsed_loss(text: str) -> Loss | LossFunction:
+    """The loss that a text names, with options: ``cross_entropy(label_smoothing=0.1)``.
+
+    Raises
+    ------
+    ValueError
+        If the text is no name with options, or the name or an option is unknown.
+    """
+    name, bracket, rest = text.strip().partition("(")
+    if not bracket:
+        return named_loss(name)
+    try:
+        call = ast.parse(f"loss({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise SyntaxError
+        options = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(
+            f"expected a loss such as cross_entropy(label_smoothing=0.1), got {text!r}"
+        ) from None
+    return named_loss(name, **options)
 
 
 def _torch_loss(name: str, options: dict[str, Any]) -> LossFunction:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from tvm_xengine.frontends.assemble import without_final_softmax
+from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import Use
@@ -63,11 +63,15 @@ class Source:
         return self.evaluation.input_names
 
 
-def load_source(model: ModelLike, *, seed: int = 0, **options: Any) -> Source:
+def load_source(
+    model: ModelLike, *, seed: int = 0, output: int | None = None, **options: Any
+) -> Source:
     """The source of a model that is no PyTorch module; its final softmax goes.
 
     Parameters
     ----------
+    output
+        Position of the only output that counts; None keeps all.
     options
         Of `load_model`, for paths and zoo names.
     """
@@ -77,7 +81,7 @@ def load_source(model: ModelLike, *, seed: int = 0, **options: Any) -> Source:
         from tvm_xengine.frontends.torch.read import from_torch_export
 
         model = from_torch_export(model)
-    model = without_final_softmax(model)
+    model = without_final_softmax(model if output is None else with_output(model, output))
     count = len(returned_fields(model.main))
     restore: Restore = (lambda values: values[0]) if count == 1 else tuple
     return Source(model, model, count, restore)

@@ -148,8 +148,8 @@ class StepPlan:
         model = self.lowered.training.source.training
         return summarize_plan(
             model.name,
-            model.batch_size,
             planned.plan,
+            batch=model.batch_size,
             measured_kernels=planned.measured_kernels,
             all_kernels=len(planned.lowered.distinct),
             source_of=lambda op, device: planned.lowered.kernel(op, device).source,

@@ -10,7 +10,9 @@ import numpy as np
 
 from tvm_xengine.compile.build import build_step
 from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.compile.plan import plan_keep_all
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.scheduling.graph import Role
@@ -42,6 +44,13 @@ class Step:
     lr_schedule
         The learning rate of each step; None keeps the optimizer's. Groups of parameters keep the
         ratio of their rates.
+
+    Attributes
+    ----------
+    steps_taken
+        Training steps so far.
+    last_step_us
+        Wall clock of the last one, without copying the batch in.
     """
 
     def __init__(self, plan: StepPlan, *, lr_schedule: Schedule | None = None) -> None:
@@ -59,9 +68,11 @@ class Step:
         self._forward_is_current = False
         self._is_training = True
         self._finite: FiniteGuard | None = None
+        self._reference: ReferenceRun | None = None
         self.lr_schedule = lr_schedule
         self.lr = lowered.training.recipe.optimizer.lr
         self.steps_taken = 0
+        self.last_step_us = 0.0
         self.results: Mapping[str, Array] = {}
 
     @property
@@ -111,6 +122,28 @@ class Step:
         self._finite = FiniteGuard(self._executable) if on else None
         return self
 
+    def compare_with_keep_all(self) -> bool:
+        """Take each step from now on also with a step that keeps all tensors, and compare the two.
+
+        False where the home device cannot run the whole step. See `ReferenceRun` for the cost.
+        """
+        problem = self.plan.plan.problem
+        home, lowered = problem.platform.home, self.lowered
+        if any(home not in problem.costs[op.name] for op in problem.graph.ops):
+            return False
+        kept = build_step(
+            self.plan.planned.lowered,
+            plan_keep_all(problem, home),
+            store=lowered.stores.kernels,
+        )
+        self._reference = ReferenceRun(self._executable, kept)
+        return True
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What `compare_with_keep_all` has shown so far; None without it."""
+        return None if self._reference is None else self._reference.result
+
     def predict(self, *inputs: object, **named: object) -> Any:
         """What the model returns in evaluation mode, in its own structure.
 
@@ -119,7 +152,7 @@ class Step:
         source = self.training.source
         forward = self._current_forward()
         made = forward.step(_by_name(source.inputs, inputs, named))
-        outputs: list[Any] = [made[name] for name in _result_names(source.outputs)]
+        outputs: list[Any] = [made[name] for name in result_names(source.outputs)]
         if source.is_torch:
             import torch
 
@@ -232,11 +265,18 @@ class Step:
 
     def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Array]:
         """Take one step; what it returns is finite if it is guarded."""
-        if self._finite is None:
-            return self._executable.step(batch)
-        self._finite.write(batch)
-        self._executable.run()
-        return self._finite.settle()
+        executable, finite, reference = self._executable, self._finite, self._reference
+        if reference is not None:
+            reference.begin()
+        if finite is None:
+            executable.write(executable.check(batch))
+        else:
+            finite.write(batch)
+        self.last_step_us = timed_run(executable)
+        results = executable.read_results() if finite is None else finite.settle()
+        if reference is not None:
+            reference.end(batch)
+        return results
 
     def _was_written(self) -> None:
         """What is known of the state holds no longer."""
@@ -282,7 +322,7 @@ class Step:
                 evaluation_module(source.evaluation),
                 len(source.inputs),
                 self.lowered.platform,
-                results=_result_names(source.outputs),
+                results=result_names(source.outputs),
                 store=self.lowered.stores.kernels,
             )
         if not self._forward_is_current:
@@ -293,7 +333,8 @@ class Step:
         return self._forward
 
 
-def _result_names(count: int) -> tuple[str, ...]:
+def result_names(count: int) -> tuple[str, ...]:
+    """Names of the results of a forward function with `count` outputs."""
     return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))
 
 

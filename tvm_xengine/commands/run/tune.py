@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
+from rich import box
 from rich.table import Table
 
-from tvm_xengine.commands.options import Request
-from tvm_xengine.commands.prepare import lower
-from tvm_xengine.commands.progress import show_progress
+from tvm_xengine import api
+from tvm_xengine.commands.app import TuneOptions
+from tvm_xengine.commands.run.steps import platform_of, training_of
+from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compile.costs import measured_costs
 from tvm_xengine.kernels.store.tuned import TunedSchedules
-from tvm_xengine.report.summary import write_json
 from tvm_xengine.tuning.tune_step import TunedKernel, tune_step
 
 
-def run_tune(request: Request, console: Console) -> None:
+def run_tune(model: str, options: TuneOptions) -> None:
     """Tune the kernels that take most of the step, and keep what was found."""
-    assert request.database is not None
-    tuned = TunedSchedules(request.database)
-    with show_progress(console) as reporter:
-        step = lower(replace(request, database=None), reporter)
-        stores = step.stores
+    terminal = Terminal(options.output)
+    tuned = TunedSchedules(options.database)
+    training = training_of(model, options.step)
+    platform = platform_of(options.platform)
+    with terminal.reporting() as reporter:
+        lowered = api.lower(training, platform, progress=reporter, cache=options.cache)
+        stores = lowered.stores
         costs = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
         reporter.note("loading the search takes a minute")
         done = tune_step(
-            step.lowered,
+            lowered.step,
             costs,
             tuned,
-            request.trials,
-            seed=request.plan.seed,
-            on_kernel=lambda kernel: console.print(_sentence(kernel)),
+            options.trials,
+            seed=options.step.model.seed,
+            on_kernel=lambda kernel: terminal.note(_sentence(kernel)),
         )
-    _print_report(console, done, request.database)
-    if request.output.json is not None:
-        write_json(_document(done), request.output.json)
+    _print_report(terminal, done, options.database)
+    terminal.write(_document(done))
 
 
 def _sentence(kernel: TunedKernel) -> str:
@@ -55,12 +55,16 @@ def _origin(kernel: TunedKernel) -> str:
     return "search" if kernel.found.origin == "search" else "taken over from a relative"
 
 
-def _print_report(console: Console, done: list[TunedKernel], folder: Path) -> None:
-    table = Table(title=f"tuned kernels, kept in {folder}")
+def _print_report(terminal: Terminal, done: list[TunedKernel], folder: Path) -> None:
+    table = Table(
+        title=f"tuned kernels, kept in {folder}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for title in ("kernel", "device", "calls", "rules us", "tuned us", "ratio", "from"):
-        table.add_column(
-            title, justify="left" if title in ("kernel", "device", "from") else "right"
-        )
+        is_text = title in ("kernel", "device", "from")
+        table.add_column(title, justify="left" if is_text else "right", overflow="fold")
     for kernel in done:
         found = kernel.found
         if found.trace:
@@ -73,9 +77,9 @@ def _print_report(console: Console, done: list[TunedKernel], folder: Path) -> No
                 f"{found.gain_ratio:.2f}",
                 _origin(kernel),
             )
-    console.print(table)
+    terminal.show(table)
     saved_us = sum(k.calls * (k.found.rule_us - k.found.tuned_us) for k in done if k.found.trace)
-    console.print(
+    terminal.note(
         f"{len(done)} kernels looked at; a step that runs them all takes {saved_us:.0f} us less."
         f" Use them with --database {folder}"
     )

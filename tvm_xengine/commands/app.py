@@ -1,0 +1,332 @@
+"""The commands of ``tvm-xengine``: options and one function each; bodies load when they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from tvm_xengine.commands.costs_app import costs
+from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
+from tvm_xengine.commands.names import COST_NAMES
+from tvm_xengine.commands.options import (
+    MACHINE,
+    MODEL,
+    OUTPUT,
+    PLAN,
+    TRAINING,
+    BudgetOptions,
+    CacheOptions,
+    CostOptions,
+    ExportSolverOptions,
+    Model,
+    ModelOptions,
+    OutputOptions,
+    PlatformOptions,
+    SaveOptions,
+    SolverOptions,
+)
+from tvm_xengine.commands.step_options import MachineOptions, StepOptions
+from tvm_xengine.commands.training_options import (
+    DataOptions,
+    LoopOptions,
+    LossOptions,
+    StateOptions,
+)
+from tvm_xengine.commands.values import (
+    ByteSize,
+    Count,
+    DeviceBytes,
+    File,
+    Folder,
+    Natural,
+    Ratios,
+    choice,
+    listed,
+)
+
+FLAT = Parameter(name="*")
+
+_RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+"""From keep-all's memory down to where most networks have no schedule."""
+_SHELL = "Name of the shell; by default that of this session."
+_DATA = "Source of data; its validation samples are taken where it has any."
+
+app = App(
+    name="tvm-xengine",
+    help="Plan and run training steps that fit the memory of every device.",
+    help_epilogue=(
+        "Exit codes: 0 success, 2 refused input, 70 a fault of this program (its report is kept in"
+        " a file; --debug shows the traceback), 130 and 143 interrupted by SIGINT and SIGTERM."
+    ),
+    help_format="plaintext",
+    suppress_keyboard_interrupt=False,
+)
+app.command(costs)
+app.register_install_completion_command(add_to_startup=False)
+
+
+@FLAT
+@dataclass(frozen=True)
+class PlanOptions:
+    """Options of ``plan``."""
+
+    step: StepOptions = StepOptions()
+    machine: MachineOptions = MachineOptions()
+    budget: BudgetOptions = BudgetOptions()
+    costs: CostOptions = CostOptions()
+    solver: SolverOptions = SolverOptions()
+    save: SaveOptions = SaveOptions()
+    output: OutputOptions = OutputOptions()
+
+
+@app.command
+def plan(model: Model, /, *, options: PlanOptions = PlanOptions()) -> None:
+    """Plan a training step under memory budgets; nothing is executed."""
+    from tvm_xengine.commands.run.plan import run_plan
+
+    run_plan(model, options)
+
+
+@FLAT
+@dataclass(frozen=True)
+class ParetoOptions:
+    """Options of ``pareto``.
+
+    Attributes
+    ----------
+    costs
+        measured, active (predicted, and measured where a plan for the smallest budget relies on
+        them), predicted or roofline.
+    budget
+        Memory of a device in all points, e.g. ssd=1GiB.
+    ratios
+        Budgets as in `plan --budget-ratio`.
+    plot
+        Draw the front (.svg, .png).
+    save_problem
+        Write the problem as JSON, which `solve` takes.
+    """
+
+    step: StepOptions = StepOptions()
+    machine: MachineOptions = MachineOptions()
+    solver: SolverOptions = SolverOptions()
+    budget: Annotated[DeviceBytes, Parameter(group=MACHINE)] = ()
+    costs: Annotated[str, choice(COST_NAMES), Parameter(group=PLAN)] = "measured"
+    ratios: Annotated[Ratios, Parameter(group=PLAN, show_default=listed)] = _RATIOS
+    plot: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    save_problem: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    output: OutputOptions = OutputOptions()
+
+
+@app.command
+def pareto(model: Model, /, *, options: ParetoOptions = ParetoOptions()) -> None:
+    """Show time against budget, over a range of budgets."""
+    from tvm_xengine.commands.run.pareto import run_pareto
+
+    run_pareto(model, options)
+
+
+@FLAT
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of ``train``."""
+
+    plan: PlanOptions = PlanOptions()
+    data: DataOptions = DataOptions()
+    loop: LoopOptions = LoopOptions()
+    state: StateOptions = StateOptions()
+
+
+@app.command
+def train(model: Model, /, *, options: TrainOptions = TrainOptions()) -> None:
+    """Plan a training step, train with it, compare it with keep-all, report."""
+    from tvm_xengine.commands.run.train import run_train
+
+    run_train(model, options)
+
+
+@FLAT
+@dataclass(frozen=True)
+class SolveOptions:
+    """Options of ``solve``.
+
+    Attributes
+    ----------
+    seed
+        Seed of the solver.
+    save_schedule
+        Write the schedule as JSON.
+    """
+
+    budget: BudgetOptions = BudgetOptions()
+    solver: SolverOptions = SolverOptions()
+    seed: Annotated[Natural, Parameter(group=PLAN)] = 0
+    save_schedule: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    output: OutputOptions = OutputOptions()
+
+
+@app.command
+def solve(
+    problem: Annotated[File, Parameter(help="Problem that --save-problem wrote (JSON).")],
+    /,
+    *,
+    options: SolveOptions = SolveOptions(),
+) -> None:
+    """Solve a saved problem; loads no compiler."""
+    from tvm_xengine.commands.run.solve import run_solve
+
+    run_solve(problem, options)
+
+
+@FLAT
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """Options of ``eval``.
+
+    Attributes
+    ----------
+    state
+        Tensors that `train --save` or --checkpoint wrote (.safetensors, .pt, .npz).
+    """
+
+    model: ModelOptions = ModelOptions()
+    state: Annotated[File, Parameter(group=MODEL)]
+    loss: LossOptions = LossOptions()
+    data: Annotated[str, Parameter(group=TRAINING, metavar="SOURCE", help=_DATA)] = "digits"
+    platform: PlatformOptions = PlatformOptions()
+    cache: CacheOptions = CacheOptions()
+    output: OutputOptions = OutputOptions()
+
+
+@app.command(name="eval")
+def evaluate(model: Model, /, *, options: EvalOptions) -> None:
+    """Evaluate a saved state: its loss and accuracy on data."""
+    from tvm_xengine.commands.run.evaluate import run_eval
+
+    run_eval(model, options)
+
+
+@FLAT
+@dataclass(frozen=True)
+class EstimateOptions:
+    """Options of ``estimate``.
+
+    Attributes
+    ----------
+    fits
+        Say whether a schedule within this memory is known; exit code 1 where none is.
+    largest_batch
+        Look for the largest batch with a schedule within this memory.
+    """
+
+    step: StepOptions = StepOptions()
+    platform: PlatformOptions = PlatformOptions()
+    cache: CacheOptions = CacheOptions()
+    fits: Annotated[ByteSize | None, Parameter(group=MACHINE)] = None
+    largest_batch: Annotated[ByteSize | None, Parameter(group=MACHINE)] = None
+    output: OutputOptions = OutputOptions()
+
+
+@app.command
+def estimate(model: Model, /, *, options: EstimateOptions = EstimateOptions()) -> None:
+    """Estimate the memory of a training step by category; runs nothing."""
+    from tvm_xengine.commands.run.estimate import run_estimate
+
+    run_estimate(model, options)
+
+
+@FLAT
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Options of ``export``."""
+
+    target: TargetOptions
+    regions: RegionOptions = RegionOptions()
+    step: StepOptions = StepOptions()
+    solver: ExportSolverOptions = ExportSolverOptions()
+    output: OutputOptions = OutputOptions()
+
+
+@app.command
+def export(model: Model, /, *, options: ExportOptions) -> None:
+    """Write the training step as plain C for a small machine."""
+    from tvm_xengine.commands.run.export import run_export
+
+    run_export(model, options)
+
+
+@FLAT
+@dataclass(frozen=True, kw_only=True)
+class ExportStateOptions:
+    """Options of ``export-state``.
+
+    Attributes
+    ----------
+    output
+        File to write: .safetensors, .pt (a state_dict), .npz or, with --onnx, .onnx.
+    onnx
+        The ONNX file that the model came from; its initializers take the trained values.
+    """
+
+    output: Annotated[File, Parameter(name=("--output", "-o"), group=OUTPUT)]
+    onnx: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    report: OutputOptions = OutputOptions()
+
+
+@app.command(name="export-state")
+def export_state(
+    state: Annotated[File, Parameter(help="Trained tensors, or a checkpoint.")],
+    /,
+    *,
+    options: ExportStateOptions,
+) -> None:
+    """Convert trained tensors: to safetensors, a state_dict, or into an ONNX file."""
+    from tvm_xengine.commands.run.export_state import run_export_state
+
+    run_export_state(state, options)
+
+
+@FLAT
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """Options of ``tune``.
+
+    Attributes
+    ----------
+    database
+        Folder that keeps what is found.
+    trials
+        Schedules to try in all.
+    cache
+        File of measurements; compiled kernels are kept beside it.
+    """
+
+    database: Annotated[Folder, Parameter(group=MACHINE)]
+    step: StepOptions = StepOptions()
+    platform: PlatformOptions = PlatformOptions()
+    cache: Annotated[File | None, Parameter(group=MACHINE)] = None
+    trials: Annotated[Count, Parameter(group=PLAN)] = 500
+    output: OutputOptions = OutputOptions()
+
+
+@app.command
+def tune(model: Model, /, *, options: TuneOptions) -> None:
+    """Search for faster loops of the generated kernels."""
+    from tvm_xengine.commands.run.tune import run_tune
+
+    run_tune(model, options)
+
+
+@app.command
+def completion(
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"] | None,
+        choice(("bash", "zsh", "fish")),
+        Parameter(help=_SHELL),
+    ] = None,
+    /,
+) -> None:
+    """Print the completion script of a shell."""
+    print(app.generate_completion(shell=shell))  # noqa: T201

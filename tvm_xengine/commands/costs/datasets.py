@@ -1,0 +1,107 @@
+"""Make, renew and move datasets of measured kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.commands.usage import UsageError
+from tvm_xengine.cost_models.corpus.variants import variants
+from tvm_xengine.cost_models.dataset.collect import CollectOptions, collect
+from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.dataset.parquet import export_parquet, import_parquet
+from tvm_xengine.cost_models.dataset.sources import refresh_features
+from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.kernels.sources import source_names
+from tvm_xengine.report.costs import print_facts
+
+_UNSTABLE_RATIO = 0.1
+"""Kernels whose rounds differ by more are counted as unstable."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Which kernels are collected, and how often each is measured."""
+
+    targets: tuple[str, ...]
+    kernels: int
+    sources: tuple[str, ...]
+    networks: tuple[str, ...]
+    rounds: int
+    seed: int
+
+
+def collect_kernels(dataset: Path, wanted: Collection, terminal: Terminal) -> dict[str, Any]:
+    """Measure the kernels of networks into a dataset."""
+    if unknown := [name for name in wanted.sources if name not in source_names()]:
+        raise UsageError(
+            f"expected kernel sources among {', '.join(source_names())}, got {unknown[0]!r}"
+        )
+    folder = DatasetFolder(dataset)
+    effort = Effort(rounds=wanted.rounds, extra_rounds=wanted.rounds)
+    options = CollectOptions(wanted.targets, wanted.kernels, wanted.sources, effort)
+    many = variants(wanted.networks or None, wanted.seed)
+    with terminal.reporting() as reporter:
+        count = collect(folder, many, options, reporter.stage("collecting kernels"))
+    terminal.note(f"{count} measured kernels in {folder.folder}")
+    return {"kernels": count, "families": list(folder.load().all_families())}
+
+
+def refresh_dataset(dataset: Path, terminal: Terminal) -> dict[str, Any]:
+    """Recompute the features of the kernels that the dataset kept."""
+    folder = DatasetFolder(dataset)
+    with terminal.reporting() as reporter:
+        renewed, missing = refresh_features(folder, reporter.stage("reading features"))
+    if missing:
+        raise InvalidDatasetError(
+            f"{folder.folder}: {renewed} kernels have features {FEATURE_SET} now; {missing} were"
+            " collected without their source, or by a library that is missing here"
+        )
+    terminal.note(f"{renewed} kernels have features {FEATURE_SET} now")
+    return {"renewed": renewed, "feature_set": FEATURE_SET}
+
+
+def export_dataset(dataset: Path, path: Path, terminal: Terminal) -> dict[str, Any]:
+    """Write a dataset as one Parquet file."""
+    count = export_parquet(DatasetFolder(dataset), path)
+    terminal.note(f"{count} kernels in {path}")
+    return {"kernels": count}
+
+
+def import_dataset(path: Path, dataset: Path, terminal: Terminal) -> dict[str, Any]:
+    """Add the kernels of a Parquet file to a dataset."""
+    folder = DatasetFolder(dataset)
+    count = import_parquet(path, folder)
+    total = len(folder.measured())
+    terminal.note(f"{count} kernels read, {total} measured in {folder.folder}")
+    return {"kernels": count, "all_kernels": total}
+
+
+def inspect_dataset(path: Path, terminal: Terminal) -> dict[str, Any]:
+    """Show what a dataset holds."""
+    data = DatasetFolder(path).load()
+    facts = {
+        "kernels": len(data),
+        "unstable kernels": int((data.noise_ratio > _UNSTABLE_RATIO).sum()),
+        "targets": dict(Counter(data.targets)),
+        "families": _family_sizes(data),
+        "shortest, median, longest us": [
+            float(f"{t:.4g}") for t in np.quantile(data.time_us, (0, 0.5, 1))
+        ],
+    }
+    print_facts(terminal.console, str(path), facts)
+    return facts
+
+
+def _family_sizes(data: Dataset) -> dict[str, int]:
+    """Number of kernels in each network family."""
+    return {
+        family: sum(family in names for names in data.families) for family in data.all_families()
+    }

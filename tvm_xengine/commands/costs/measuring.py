@@ -1,0 +1,160 @@
+"""Measure and predict the kernels of one model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tvm_xengine.commands.costs.models import as_rows
+from tvm_xengine.commands.run.steps import training_of
+from tvm_xengine.commands.step_options import StepOptions
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.compile.costs import note_transferred
+from tvm_xengine.compile.lower import LoweredStep, lower_step
+from tvm_xengine.cost_models.measure.measure import measure_kernels
+from tvm_xengine.cost_models.measure.measurements import (
+    MeasurementCache,
+    default_cache_path,
+    typical_us,
+)
+from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
+from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries, timer_for
+from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.cost_models.models.metrics import noise_floor
+from tvm_xengine.cost_models.models.model_file import read_model
+from tvm_xengine.cost_models.prediction.predict import default_model, predict_costs
+from tvm_xengine.kernels.store.kernel_store import KernelStore
+from tvm_xengine.report.costs import print_costs, print_metrics
+from tvm_xengine.scheduling.default_platform import default_platform
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.platform_file import read_platform
+from tvm_xengine.scheduling.problem import CostSource, OpCost
+
+_LONGER_THAN_US = {"all": 0.0, "above 20 us": 20.0, "above 500 us": 500.0}
+"""Classes of kernels by time, in which noise differs."""
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Where and how often kernels are measured."""
+
+    platform: Path | None
+    rpc: str | None
+    rounds: int
+    cache: Path | None
+
+
+def compare_rounds(
+    model: str, targets: Sequence[str], rounds: int, terminal: Terminal
+) -> dict[str, Any]:
+    """Measure the kernels of a network anew, and compare the rounds."""
+    platform = Platform(
+        tuple(Device(f"target{k}", target, kernels=("tir",)) for k, target in enumerate(targets))
+    )
+    step = _lowered(model, StepOptions(), platform, terminal)
+    with TemporaryDirectory() as scratch, terminal.reporting() as reporter:
+        measured = measure_kernels(
+            step.distinct,
+            MeasurementCache(Path(scratch) / "measurements.jsonl"),
+            effort=Effort(rounds=rounds),
+            on_progress=reporter.stage("measuring kernels"),
+            timer=IsolatedTimer(passing_libraries(Path(scratch))),
+            on_compiled=reporter.stage("compiling kernels"),
+        )
+    times_us = [
+        tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for m in measured.values()
+    ]
+    rows = {}
+    for name, limit_us in _LONGER_THAN_US.items():
+        if kept := [row for row in times_us if row[0] >= limit_us]:
+            rows[name] = noise_floor(kept, [("all",)] * len(kept))
+    print_metrics(terminal.console, "first against last round", rows)
+    return as_rows(rows)
+
+
+def measure_model(
+    model: str, options: StepOptions, measuring: Measuring, terminal: Terminal
+) -> dict[str, Any]:
+    """Measure every kernel of a model's training step."""
+    platform = _platform(measuring.platform)
+    cache_path = measuring.cache or default_cache_path()
+    if measuring.rpc is None:
+        timer = timer_for(KernelStore(cache_path.parent / "kernels"))
+    else:
+        platform = _generated(platform)
+        timer = RpcTimer(measuring.rpc)
+    step = _lowered(model, options, platform, terminal)
+    with terminal.reporting() as reporter:
+        measured = measure_kernels(
+            step.distinct,
+            MeasurementCache(cache_path),
+            effort=Effort(rounds=measuring.rounds),
+            on_progress=reporter.stage("measuring kernels"),
+            timer=timer,
+            on_compiled=reporter.stage("compiling kernels"),
+        )
+    costs = {
+        symbol: OpCost(m.compute_us, interval_us=(m.lo_us, m.hi_us), source=CostSource.MEASURED)
+        for symbol, m in measured.items()
+    }
+    return _report(model, step, costs, terminal)
+
+
+def predict_model(
+    model: str, options: StepOptions, platform: Path | None, path: Path | None, terminal: Terminal
+) -> dict[str, Any]:
+    """Predict the costs of a model's kernels."""
+    step = _lowered(model, options, _platform(platform), terminal)
+    cost_model = default_model() if path is None else read_model(path)
+    costs = predict_costs(step.distinct, cost_model)
+    if cost_model is not None:
+        note_transferred(step.distinct, costs, cost_model, terminal.note)
+    return _report(model, step, costs, terminal)
+
+
+def _report(
+    model: str, step: LoweredStep, costs: Mapping[str, OpCost], terminal: Terminal
+) -> dict[str, Any]:
+    calls = Counter(step.extraction.kernels[op.name] for op in step.extraction.graph.ops)
+    rows = [
+        (name, device, kernel.source, calls[name], costs[kernel.symbol])
+        for (name, device), kernel in step.kernels.items()
+        if kernel.symbol in costs
+    ]
+    print_costs(terminal.console, f"kernels of {model}", rows)
+    return {
+        "kernels": [
+            {
+                "kernel": name,
+                "device": device,
+                "computed_by": computed_by,
+                "calls": count,
+                **{key: getattr(cost, key) for key in ("compute_us", "lo_us", "hi_us")},
+                "source": cost.source.value,
+            }
+            for name, device, computed_by, count, cost in rows
+        ]
+    }
+
+
+def _lowered(
+    model: str, options: StepOptions, platform: Platform, terminal: Terminal
+) -> LoweredStep:
+    training = training_of(model, options)
+    with terminal.reporting() as reporter:
+        return lower_step(training.step.mod, platform, reporter.stage("lowering kernels"))
+
+
+def _platform(path: Path | None) -> Platform:
+    return default_platform() if path is None else read_platform(path)
+
+
+def _generated(platform: Platform) -> Platform:
+    """The platform without libraries, which boards behind RPC do not have."""
+    return replace(
+        platform, devices=tuple(replace(device, kernels=("tir",)) for device in platform.devices)
+    )

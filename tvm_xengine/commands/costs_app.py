@@ -1,0 +1,220 @@
+"""``tvm-xengine costs``: collect measurements; train and evaluate cost models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from tvm_xengine.commands.names import QUANTITY_NAMES, SPLIT_NAMES
+from tvm_xengine.commands.options import OUTPUT, Model, OutputOptions
+from tvm_xengine.commands.step_options import StepOptions
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.commands.values import (
+    AtLeastTwo,
+    Count,
+    Counts,
+    File,
+    Flag,
+    Folder,
+    Natural,
+    Texts,
+    choice,
+    choices,
+)
+
+DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")
+
+costs = App(name="costs", help="Collect measurements; train and evaluate cost models.")
+
+Dataset = Annotated[Folder, Parameter(help="Dataset folder.")]
+Written = Annotated[File, Parameter(name=("--output", "-o"), help="File to write.", group=OUTPUT)]
+Targets = Annotated[Texts, Parameter(help="TVM targets to compile for.")]
+Rounds = Annotated[Count, Parameter(help="Measurement rounds at separate times.")]
+PlatformFile = Annotated[File | None, Parameter(help="Platform file (TOML).")]
+_OUT = OutputOptions()
+_STEP = StepOptions()
+
+
+@costs.command
+def noise(
+    model: Model = "lenet",
+    /,
+    *,
+    targets: Targets = DEFAULT_TARGETS[:1],
+    rounds: Annotated[AtLeastTwo, Parameter(help="Measurement rounds.")] = 3,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Show by how much two measurements of one kernel differ on this machine."""
+    from tvm_xengine.commands.costs.measuring import compare_rounds
+
+    terminal = Terminal(out)
+    terminal.write(compare_rounds(model, targets, rounds, terminal))
+
+
+@costs.command
+def collect(
+    *,
+    dataset: Dataset,
+    kernels: Annotated[Count, Parameter(help="Stop at this many measured kernels.")] = 5000,
+    targets: Targets = DEFAULT_TARGETS,
+    sources: Annotated[Texts, Parameter(help="Kernel sources in order of preference.")] = ("tir",),
+    networks: Annotated[
+        Texts, Parameter(help="Networks of the zoo or the designs, or random.")
+    ] = (),
+    rounds: Rounds = 3,
+    seed: Natural = 0,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Measure the kernels of networks in many sizes into a dataset; resumable."""
+    from tvm_xengine.commands.costs.datasets import Collection, collect_kernels
+
+    terminal = Terminal(out)
+    wanted = Collection(targets, kernels, sources, networks, rounds, seed)
+    terminal.write(collect_kernels(dataset, wanted, terminal))
+
+
+@costs.command
+def refresh(*, dataset: Dataset, out: OutputOptions = _OUT) -> None:
+    """Recompute the features of a dataset's kernels without measuring again."""
+    from tvm_xengine.commands.costs.datasets import refresh_dataset
+
+    terminal = Terminal(out)
+    terminal.write(refresh_dataset(dataset, terminal))
+
+
+@costs.command
+def export(*, dataset: Dataset, output: Written, out: OutputOptions = _OUT) -> None:
+    """Write a dataset as one Parquet file."""
+    from tvm_xengine.commands.costs.datasets import export_dataset
+
+    terminal = Terminal(out)
+    terminal.write(export_dataset(dataset, output, terminal))
+
+
+@costs.command(name="import")
+def import_(
+    file: Annotated[File, Parameter(help="Parquet file that `costs export` wrote.")],
+    /,
+    *,
+    dataset: Dataset,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Add the kernels of a Parquet file to a dataset."""
+    from tvm_xengine.commands.costs.datasets import import_dataset
+
+    terminal = Terminal(out)
+    terminal.write(import_dataset(file, dataset, terminal))
+
+
+@costs.command
+def measure(
+    model: Model,
+    /,
+    *,
+    step: StepOptions = _STEP,
+    platform: PlatformFile = None,
+    rpc: Annotated[
+        str | None, Parameter(help="TVM RPC server HOST:PORT, or tracker HOST:PORT/KEY.")
+    ] = None,
+    rounds: Rounds = 3,
+    cache: Annotated[File | None, Parameter(help="File of measurements.")] = None,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Measure the kernels of a model's training step, here or on a board behind RPC."""
+    from tvm_xengine.commands.costs.measuring import Measuring, measure_model
+
+    terminal = Terminal(out)
+    measuring = Measuring(platform, rpc, rounds, cache)
+    terminal.write(measure_model(model, step, measuring, terminal))
+
+
+@costs.command
+def train(
+    *, dataset: Dataset, output: Written, seed: Natural = 0, out: OutputOptions = _OUT
+) -> None:
+    """Train a cost model on a dataset."""
+    from tvm_xengine.commands.costs.models import train_model
+
+    terminal = Terminal(out)
+    terminal.write(train_model(dataset, output, seed, terminal))
+
+
+@costs.command(name="eval")
+def evaluate(
+    *,
+    dataset: Dataset,
+    split: Annotated[tuple[str, ...], choices(SPLIT_NAMES), Parameter(help="What is held out.")] = (
+        "family",
+    ),
+    quantity: Annotated[
+        str,
+        choice(QUANTITY_NAMES),
+        Parameter(help="Time, measured energy, or the memory of library calls."),
+    ] = "time",
+    baselines: Annotated[Flag, Parameter(help="Evaluate the simple models too.")] = False,
+    sketch: Annotated[Flag, Parameter(help="Half the trees: a quarter of the time.")] = False,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Evaluate cost models on kernels that they have not learned from."""
+    from tvm_xengine.commands.costs.models import Evaluation, evaluate_models
+
+    terminal = Terminal(out)
+    wanted = Evaluation(split, quantity, with_baselines=baselines, is_sketch=sketch)
+    terminal.write(evaluate_models(dataset, wanted, terminal))
+
+
+@costs.command
+def predict(
+    model: Model,
+    /,
+    *,
+    step: StepOptions = _STEP,
+    platform: PlatformFile = None,
+    cost_model: Annotated[File | None, Parameter(help="Instead of the shipped model.")] = None,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Predict the costs of the kernels of a model's training step; runs nothing."""
+    from tvm_xengine.commands.costs.measuring import predict_model
+
+    terminal = Terminal(out)
+    terminal.write(predict_model(model, step, platform, cost_model, terminal))
+
+
+@costs.command
+def transfer(
+    *,
+    dataset: Dataset,
+    measurements: Annotated[Counts, Parameter(help="Numbers of measured kernels.")] = (
+        20,
+        50,
+        100,
+        250,
+    ),
+    cost_model: Annotated[
+        File | None,
+        Parameter(help='Correct this model (or "shipped") instead of learning from other devices.'),
+    ] = None,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Evaluate predictions for a device with few measurements."""
+    from tvm_xengine.commands.costs.models import evaluate_transfers
+
+    terminal = Terminal(out)
+    terminal.write(evaluate_transfers(dataset, measurements, cost_model, terminal))
+
+
+@costs.command
+def inspect(
+    file: Annotated[
+        File | None, Parameter(help="Dataset folder or cost model; by default the shipped model.")
+    ] = None,
+    /,
+    *,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Show what a dataset or a cost model holds."""
+    from tvm_xengine.commands.costs.models import inspect_file
+
+    terminal = Terminal(out)
+    terminal.write(inspect_file(file, terminal))

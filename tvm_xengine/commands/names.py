@@ -1,0 +1,15 @@
+"""Names that options take, known without loading what they name; a test compares the two."""
+
+from __future__ import annotations
+
+SOLVER_NAMES = (
+    *("auto", "local-search", "astar", "tight", "xengine", "checkmate", "checkmate-rounding"),
+    *("retention", "poet", "greedy", "keep-all", "recompute-all", "revolve", "rotor", "sqrt-n"),
+)
+BACKEND_NAMES = ("highs", "scip", "gurobi", "cp-sat")
+OBJECTIVE_NAMES = ("cost", "makespan", "energy")
+COST_NAMES = ("active", "measured", "predicted", "roofline")
+OPTIMIZER_NAMES = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "lion")
+PRECISION_NAMES = ("float16", "bfloat16")
+SPLIT_NAMES = ("random", "family", "size", "unusual")
+QUANTITY_NAMES = ("time", "energy", "memory")

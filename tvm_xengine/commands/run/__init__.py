@@ -1,0 +1,1 @@
+"""The bodies of commands; loaded when a command runs."""

@@ -1,0 +1,76 @@
+"""``tvm-xengine estimate``: memory by category; nothing runs."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.table import Table
+
+from tvm_xengine import api
+from tvm_xengine.commands.app import EstimateOptions
+from tvm_xengine.commands.run.steps import platform_of, step_arguments
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.commands.usage import refusing_values
+from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.session.estimate import Estimate
+
+_DOES_NOT_FIT = 1
+"""Exit code of ``--fits`` where no schedule is known."""
+
+
+def run_estimate(model: str, options: EstimateOptions) -> None:
+    """Estimate and report; with ``--fits`` the exit code is the answer."""
+    terminal = Terminal(options.output)
+    arguments = step_arguments(options.step)
+    with terminal.reporting() as reporter:
+        reporter.status("estimating")
+        found = api.estimate(
+            model,
+            platform=platform_of(options.platform),
+            cache=options.cache.cache,
+            **arguments,
+        )
+        largest = None
+        if options.largest_batch is not None:
+            reporter.status("looking for the largest batch")
+            with refusing_values():
+                largest = found.largest_batch(options.largest_batch)
+        reporter.status("")
+    fits = None if options.fits is None else found.fits(options.fits)
+    terminal.show(_table(model, found))
+    if fits is not None and options.fits is not None:
+        verb = "fits" if fits else "does not fit"
+        terminal.note(f"a batch of {found.batch_size} {verb} in {format_bytes(options.fits)}")
+    if largest is not None and options.largest_batch is not None:
+        terminal.note(f"largest batch in {format_bytes(options.largest_batch)}: {largest}")
+    terminal.write(
+        {
+            "model": model,
+            "device": found.device,
+            "batch": found.batch_size,
+            "keep_all_bytes": found.keep_all_bytes,
+            "smallest_bytes": found.smallest_bytes,
+            "peak_bytes": dict(found.peak_bytes),
+            "fits": fits,
+            "largest_batch": largest,
+        }
+    )
+    if fits is False:
+        sys.exit(_DOES_NOT_FIT)
+
+
+def _table(model: str, found: Estimate) -> Table:
+    table = Table(
+        title=f"{model}, batch {found.batch_size}, on {found.device}",
+        title_justify="left",
+        show_header=False,
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column()
+    table.add_column(justify="right")
+    for name, size in found.peak_bytes.items():
+        table.add_row(name, format_bytes(size))
+    table.add_row("keeping all tensors", format_bytes(found.keep_all_bytes))
+    table.add_row("smallest known schedule", format_bytes(found.smallest_bytes))
+    return table

@@ -1,0 +1,252 @@
+"""``tvm-xengine export``: the training step as plain C for a small machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich import box
+from rich.table import Table
+
+from tvm_xengine import api
+from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
+from tvm_xengine.aot.export import ExportOptions, ExportReport, export_step
+from tvm_xengine.aot.plan.kernels import Backend, Optimize
+from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
+from tvm_xengine.aot.targets import embedded_target
+from tvm_xengine.aot.vm_library.export import LibraryOptions, export_library
+from tvm_xengine.commands import app
+from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
+from tvm_xengine.commands.run.solve import planner_options
+from tvm_xengine.commands.run.steps import loss_named, training_of
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.compile.short_storage import ShortStorage
+from tvm_xengine.errors import ExportError, InvalidPlatformError
+from tvm_xengine.files.write_directory import check_free
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform_file import platform_path, read_platform
+from tvm_xengine.session.stages import Training
+from tvm_xengine.solvers.result import Objective
+
+_STORAGE: dict[str, ShortStorage | None] = {
+    "none": None,
+    "activations": ShortStorage(),
+    "all": ShortStorage(parameters=True),
+}
+
+_MEANING = {
+    Objective.COST: "time",
+    Objective.MAKESPAN: "end of the last step",
+    Objective.ENERGY: "energy",
+}
+
+DEFAULT_REGION = "sram"
+
+
+def run_export(model: str, options: app.ExportOptions) -> None:
+    """Plan for the regions, write the package, and on demand run its self-test."""
+    terminal = Terminal(options.output)
+    wanted, plan = options.target, planner_options(options.solver, options.step.model.seed)
+    target = embedded_target(wanted.target)
+    check_free(wanted.output, force=wanted.force)
+    if wanted.format == "tvm":
+        arena_bytes = _library_bytes(wanted, options.regions)
+        target.find_compiler()
+        _export_library(_training(model, options), wanted, arena_bytes, plan, terminal)
+        return
+    if wanted.check:
+        target.find_compiler()
+    platform = _platform(options.regions)
+    regions = _regions(options.regions, platform)
+    training = _training(model, options)
+    terminal.note(loss_named(training, options.step))
+    settings = ExportOptions(
+        target=wanted.target,
+        regions=regions,
+        backend=Backend(wanted.backend),
+        optimize=Optimize(wanted.optimize),
+        plan=plan,
+        learning_rate=training.recipe.optimizer.lr,
+        platform=platform,
+        storage=_STORAGE[wanted.float16],
+    )
+    with terminal.reporting() as reporter:
+        report = export_step(
+            training.source.training,
+            training.step,
+            settings,
+            wanted.output,
+            force=wanted.force,
+            on_progress=reporter.status,
+        )
+    _print(report, terminal)
+    if wanted.check:
+        _check(report, terminal)
+    terminal.write(_document(report, is_checked=wanted.check))
+
+
+def _training(model: str, options: app.ExportOptions) -> Training:
+    """The training step; patterns of --train-only name what is trained, as --train does."""
+    patterns = (*options.step.parameters.train, *options.regions.train_only)
+    step = replace(options.step, parameters=replace(options.step.parameters, train=patterns))
+    training = training_of(model, step, optimizer="sgd")
+    if Optimize(options.target.optimize) is Optimize.SIZE:
+        return api.with_recipe(training, residuals_apart=True, seed=step.model.seed)
+    return training
+
+
+def _library_bytes(wanted: TargetOptions, regions: RegionOptions) -> int:
+    """Memory of a library for TVM's virtual machine."""
+    if regions.regions or regions.platform or wanted.check or wanted.float16 != "none":
+        raise InvalidPlatformError(
+            "--format tvm has one memory: it takes --arena-bytes, and no --regions, --platform,"
+            " --float16 or --check"
+        )
+    if regions.arena_bytes is None:
+        raise InvalidPlatformError("say how much memory there is, e.g. --arena-bytes 64MiB")
+    return regions.arena_bytes
+
+
+def _export_library(
+    training: Training,
+    wanted: TargetOptions,
+    arena_bytes: int,
+    plan: PlanOptions,
+    terminal: Terminal,
+) -> None:
+    """Write a library for TVM's virtual machine."""
+    options = LibraryOptions(
+        target=wanted.target,
+        arena_bytes=arena_bytes,
+        optimize=Optimize(wanted.optimize),
+        plan=plan,
+        learning_rate=training.recipe.optimizer.lr,
+    )
+    with terminal.reporting() as reporter:
+        report = export_library(
+            training.source.training,
+            training.step,
+            options,
+            wanted.output,
+            force=wanted.force,
+            on_progress=reporter.status,
+        )
+    library = report.library
+    terminal.note(
+        f"{library.name} for TVM's virtual machine on {library.target}: arena {library.arena_bytes}"
+        f" bytes, of these state {library.state_bytes}; keeping everything takes"
+        f" {report.keep_all_bytes}; written to {report.directory}"
+    )
+    terminal.write(
+        {
+            "name": library.name,
+            "target": library.target,
+            "arena_bytes": library.arena_bytes,
+            "state_bytes": library.state_bytes,
+            "keep_all_bytes": report.keep_all_bytes,
+            "directory": str(report.directory),
+        }
+    )
+
+
+def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
+    """The keys of the JSON report."""
+    package, plan = report.package, report.training.function.plan
+    code = report.code
+    return {
+        "name": package.name,
+        "target": package.target.name,
+        "directory": str(report.directory),
+        "regions": {
+            name: {
+                "bytes": size,
+                "state_bytes": package.kept_bytes[name],
+                "budget_bytes": plan.problem.platform.device(name).budget_bytes,
+            }
+            for name, size in package.regions.items()
+        },
+        "status": plan.result.status.value,
+        "gap": plan.result.gap,
+        "recomputed_ops": plan.schedule.recomputed_ops,
+        "transfers": plan.schedule.transfers,
+        "keep_all_bytes": report.keep_all_bytes,
+        "code_bytes": None if code is None else code.text_bytes,
+        "stack_bytes": None if code is None else code.stack_bytes,
+        "self_test_passed": True if is_checked else None,
+    }
+
+
+def _platform(options: RegionOptions) -> Platform | None:
+    path = options.platform
+    return None if path is None else read_platform(platform_path(Path(path)))
+
+
+def _regions(wanted: RegionOptions, platform: Platform | None) -> tuple[Region, ...]:
+    """What `--regions`, `--platform` and `--arena-bytes` say together."""
+    if platform is not None:
+        if wanted.regions is not None:
+            raise InvalidPlatformError("give --regions or --platform, not both")
+        regions = platform_regions(platform)
+    elif wanted.regions is not None:
+        regions = parse_regions(wanted.regions)
+    elif wanted.arena_bytes is not None:
+        return (Region(DEFAULT_REGION, wanted.arena_bytes),)
+    else:
+        raise InvalidPlatformError(
+            "say how much memory there is: --arena-bytes 192KiB, or --regions sram=192KiB,psram=4MiB"
+        )
+    if wanted.arena_bytes is None:
+        return regions
+    first = next(position for position, r in enumerate(regions) if r.name != FLASH)
+    size = min(regions[first].size_bytes, wanted.arena_bytes)
+    return (*regions[:first], replace(regions[first], size_bytes=size), *regions[first + 1 :])
+
+
+def _print(report: ExportReport, terminal: Terminal) -> None:
+    package, plan = report.package, report.training.function.plan
+    table = Table(
+        title=f"{package.name} for {package.target.name}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for column in ("region", "bytes", "of these state", "budget"):
+        table.add_column(column, justify="left" if column == "region" else "right")
+    for name, size in package.regions.items():
+        budget = plan.problem.platform.device(name).budget_bytes
+        table.add_row(name, f"{size}", f"{package.kept_bytes[name]}", f"{budget}")
+    terminal.show(table)
+    schedule = plan.schedule
+    if plan.simulation.energy_uj:
+        terminal.note(f"estimated energy of a step: {plan.simulation.energy_uj:.6g} uJ")
+    terminal.note(
+        f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated"
+        f" {_MEANING[plan.result.objective]};"
+        f" {schedule.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
+        f" keeping everything takes {report.keep_all_bytes} bytes"
+    )
+    if package.storage_error is not None:
+        terminal.note(
+            f"float16 storage changes a loss of the self-test by at most {package.storage_error:.1e}"
+            " (of one plus its size)"
+        )
+    if report.code is not None:
+        stack = "" if report.code.stack_bytes is None else f", stack {report.code.stack_bytes}"
+        terminal.note(f"code {report.code.text_bytes} bytes{stack}")
+    terminal.note(f"written to {report.directory}")
+
+
+def _check(report: ExportReport, terminal: Terminal) -> None:
+    directory, package = report.directory, report.package
+    with TemporaryDirectory() as folder:
+        program = Path(folder) / f"{package.name}_selftest"
+        build_program(directory, package, selftest_build(directory, package), program)
+        done = run_program(program, package.target)
+    if done.returncode:
+        raise ExportError(
+            f"the self-test of {directory} failed with code {done.returncode}; its first lines say"
+            f" what that means. {done.stderr.strip()}"
+        )
+    terminal.note(f"self-test passed: {len(report.expected.losses)} steps on {package.target.name}")

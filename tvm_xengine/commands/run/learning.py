@@ -1,0 +1,91 @@
+"""The loss and its curve while a model learns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.session.fit import FitProgress
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 32
+"""Columns of the curve; with the numbers beside it a line has fewer than 80."""
+_LINES = 20
+"""Plain lines of a run, one per interval."""
+_LEAST_S = 0.05
+"""Between two changes of the display, which a person could not tell apart."""
+
+
+@dataclass
+class Curve:
+    """Losses and step times as they come."""
+
+    losses: list[float] = field(default_factory=list)
+    step_us: list[float] = field(default_factory=list)
+
+    def add(self, progress: FitProgress, step_us: float) -> None:
+        """Note a step; the validation at the end of an epoch is none."""
+        if not progress.validation:
+            self.losses.append(progress.loss)
+            self.step_us.append(step_us)
+
+
+def sparkline(values: list[float], width: int = _WIDTH) -> str:
+    """The values as a line of bars, averaged over equal parts."""
+    if not values:
+        return ""
+    parts = min(width, len(values))
+    bounds = [k * len(values) // parts for k in range(parts + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    low, span = min(means), (max(means) - min(means)) or 1.0
+    return "".join(_BARS[round((mean - low) / span * (len(_BARS) - 1))] for mean in means)
+
+
+@contextmanager
+def showing(terminal: Terminal, steps: int) -> Iterator[Callable[[FitProgress], None]]:
+    """A display of the training: a live one on a terminal, a line per interval elsewhere."""
+    if not terminal.console.is_terminal:
+        yield _lines(terminal, steps)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    losses: list[float] = []
+    shown_s = 0.0
+    with Live(console=terminal.console, transient=True, auto_refresh=False) as live:
+
+        def show(progress: FitProgress) -> None:
+            nonlocal shown_s
+            if progress.validation:
+                terminal.note(_epoch(progress))
+                return
+            losses.append(progress.loss)
+            if time.monotonic() - shown_s >= _LEAST_S:
+                shown_s = time.monotonic()
+                line = f"step {progress.step}/{steps}  loss {progress.loss:.4f}  "
+                live.update(Text(line + sparkline(losses)), refresh=True)
+
+        yield show
+    if losses:
+        terminal.note(f"loss {sparkline(losses)}")
+
+
+def _lines(terminal: Terminal, steps: int) -> Callable[[FitProgress], None]:
+    every = max(1, steps // _LINES)
+
+    def show(progress: FitProgress) -> None:
+        if progress.validation:
+            terminal.note(_epoch(progress))
+        elif progress.step % every == 0 or progress.step == steps:
+            terminal.note(f"step {progress.step}/{steps}  loss {progress.loss:.4f}")
+
+    return show
+
+
+def _epoch(progress: FitProgress) -> str:
+    found = ", ".join(f"{name} {value:.4f}" for name, value in progress.validation.items())
+    return f"epoch {progress.epoch + 1}, step {progress.step}: validation {found}"

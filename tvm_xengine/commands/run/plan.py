@@ -1,0 +1,63 @@
+"""``tvm-xengine plan``: everything up to the schedule; nothing is executed."""
+
+from __future__ import annotations
+
+from tvm_xengine import api
+from tvm_xengine.commands.app import PlanOptions
+from tvm_xengine.commands.options import SaveOptions
+from tvm_xengine.commands.run.steps import (
+    budgets_in,
+    lowered_on,
+    platform_of,
+    solver_arguments,
+    training_of,
+    with_budgets,
+)
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.compile.energy import check_energy
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.report.summary import as_document
+from tvm_xengine.report.tables import print_report
+from tvm_xengine.scheduling.problem import write_problem
+from tvm_xengine.scheduling.schedule import write_schedule
+from tvm_xengine.session.stages import StepPlan, StepProblem, Training
+from tvm_xengine.solvers.result import Objective, StopReason
+
+
+def run_plan(model: str, options: PlanOptions) -> None:
+    """Plan, save and report what is predicted."""
+    terminal = Terminal(options.output)
+    arguments = solver_arguments(options.solver, options.step.model.seed)
+    training = training_of(model, options.step)
+    with terminal.reporting() as reporter:
+        problem = problem_of(training, options, reporter)
+        planned = api.plan(problem, **arguments)
+    save_plan(planned.plan, options.save)
+    summary = planned.summary
+    print_report(terminal.console, summary, None)
+    if planned.plan.result.stopped_by is StopReason.INTERRUPTED:
+        terminal.note("interrupted: this is the best plan so far")
+    terminal.write(as_document(summary, None))
+
+
+def problem_of(training: Training, options: PlanOptions, reporter: Reporter) -> StepProblem:
+    """The scheduling problem of a training step on the machine and under the budgets."""
+    platform = platform_of(options.machine.platform)
+    budgets = budgets_in(options.budget)
+    budgets.check(platform)
+    check_energy(platform, Objective(options.solver.objective))
+    lowered = lowered_on(platform, training, options.machine, reporter)
+    problem = api.make_problem(lowered, options.costs.costs)
+    return with_budgets(problem, budgets)
+
+
+def save_plan(plan: Plan, files: SaveOptions) -> None:
+    """Save the problem and the schedule of a plan where asked."""
+    if files.save_problem is not None:
+        write_problem(plan.problem, files.save_problem)
+    if files.save_schedule is not None:
+        write_schedule(plan.schedule, files.save_schedule)
+
+
+__all__ = ["StepPlan", "problem_of", "run_plan", "save_plan"]

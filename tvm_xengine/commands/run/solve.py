@@ -1,0 +1,66 @@
+"""``tvm-xengine solve``: a saved problem, without a compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tvm_xengine.commands.app import SolveOptions
+from tvm_xengine.commands.options import ExportSolverOptions, SolverOptions
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.commands.usage import refusing_values
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
+from tvm_xengine.report.summary import as_document, summarize_plan
+from tvm_xengine.report.tables import print_report
+from tvm_xengine.scheduling.problem import Problem, read_problem
+from tvm_xengine.scheduling.schedule import write_schedule
+from tvm_xengine.solvers.result import Limits, Objective, StopReason
+from tvm_xengine.solvers.solve import backend_for
+
+
+def run_solve(path: Path, options: SolveOptions) -> None:
+    """Solve, save and report."""
+    terminal = Terminal(options.output)
+    wanted = planner_options(options.solver, options.seed)
+    problem = _with_budgets(read_problem(path), options)
+    with terminal.reporting() as reporter:
+        plan = plan_schedule(problem, wanted, lambda text: reporter.status(f"solving: {text}"))
+        reporter.status("")
+    if options.save_schedule is not None:
+        write_schedule(plan.schedule, options.save_schedule)
+    summary = summarize_plan(path.stem, plan)
+    print_report(terminal.console, summary, None)
+    if plan.result.stopped_by is StopReason.INTERRUPTED:
+        terminal.note("interrupted: this is the best plan so far")
+    terminal.write(as_document(summary, None))
+
+
+def planner_options(options: SolverOptions | ExportSolverOptions, seed: int) -> PlanOptions:
+    """The planner's options.
+
+    Raises
+    ------
+    UsageError
+        If the solver does not work with the backend.
+    """
+    with refusing_values():
+        backend_for(options.solver, options.backend)
+    return PlanOptions(
+        solver=options.solver,
+        objective=Objective(options.objective),
+        limits=Limits(options.time_limit, options.gap),
+        seed=seed,
+        backend=options.backend,
+    )
+
+
+def _with_budgets(problem: Problem, options: SolveOptions) -> Problem:
+    given = dict(options.budget.budget)
+    if unknown := [name for name in given if name not in problem.platform.index]:
+        raise InvalidPlatformError(
+            f"budgets are given for {', '.join(unknown)}, but the platform has"
+            f" {', '.join(problem.platform.index)}"
+        )
+    ratio = options.budget.budget_ratio
+    by_ratio = {} if ratio is None else budgets_for_ratio(problem, ratio)
+    return problem.with_budgets({**by_ratio, **given})

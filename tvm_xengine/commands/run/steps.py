@@ -1,0 +1,166 @@
+"""From command-line options to the stages of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from tvm_xengine import api
+from tvm_xengine.commands.options import (
+    BudgetOptions,
+    ModelOptions,
+    PlatformOptions,
+    SolverOptions,
+)
+from tvm_xengine.commands.run.solve import planner_options
+from tvm_xengine.commands.step_options import MachineOptions, StepOptions
+from tvm_xengine.commands.training_options import LossOptions, OptimizerOptions
+from tvm_xengine.commands.usage import refusing_values
+from tvm_xengine.compile.options import Budgets
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.scheduling.default_platform import default_platform
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform_file import read_platform
+from tvm_xengine.session.losses import parsed_loss
+from tvm_xengine.session.source import Source
+from tvm_xengine.session.stages import Lowered, StepProblem, Training
+from tvm_xengine.training.optimizers import Optimizer, optimizer_called
+
+
+def loaded(model: str, options: ModelOptions) -> Source:
+    """The model that a command names."""
+    return api.load_model(
+        model,
+        batch_size=options.batch,
+        size=options.size,
+        num_classes=options.classes,
+        draw_weights=options.draw_weights,
+        output=options.output_index,
+        seed=options.seed,
+    )
+
+
+def training_of(model: str, options: StepOptions, *, optimizer: str = "momentum") -> Training:
+    """The training step that options describe.
+
+    Parameters
+    ----------
+    optimizer
+        Where the options name none.
+    """
+    arguments = step_arguments(options, optimizer=optimizer)
+    names = ("batch_size", "size", "num_classes", "draw_weights", "output")
+    source = api.load_model(
+        model, seed=options.model.seed, **{name: arguments.pop(name) for name in names}
+    )
+    return api.training_step(source, **arguments)
+
+
+def step_arguments(options: StepOptions, *, optimizer: str = "momentum") -> dict[str, Any]:
+    """The same as keywords of `api.training_step`."""
+    model, parameters = options.model, options.parameters
+    with refusing_values():
+        chosen = chosen_optimizer(options.optimizer, optimizer)
+    return {
+        "batch_size": model.batch,
+        "size": model.size,
+        "num_classes": model.classes,
+        "draw_weights": model.draw_weights,
+        "output": model.output_index,
+        "seed": model.seed,
+        "loss": parsed_loss_of(options.loss),
+        "optimizer": chosen,
+        "train": parameters.train or None,
+        "freeze": parameters.freeze,
+        "clip_norm": parameters.clip_norm,
+        "clip_value": parameters.clip_value,
+        "micro_batches": parameters.micro_batches,
+        "precision": parameters.precision,
+    }
+
+
+def parsed_loss_of(options: LossOptions) -> Any:
+    """The loss that options name; None where they name none."""
+    with refusing_values():
+        return None if options.loss is None else parsed_loss(options.loss)
+
+
+def chosen_optimizer(options: OptimizerOptions, default: str) -> Optimizer:
+    """The optimizer with the options that were given.
+
+    Raises
+    ------
+    ValueError
+        If it has no such option, or refuses its value.
+    """
+    name = options.optimizer or default
+    optimizer = optimizer_called(name)
+    known = [one.name for one in fields(optimizer)]  # type: ignore[arg-type]
+    given: dict[str, Any] = {
+        one.name: value
+        for one in fields(options)
+        if one.name != "optimizer" and (value := getattr(options, one.name)) not in (None, False)
+    }
+    for option in given:
+        if option not in known:
+            offered = ", ".join(
+                f"--{one.replace('_', '-')}" for one in known if hasattr(options, one)
+            )
+            raise ValueError(
+                f"--{option.replace('_', '-')} is no option of {name}, which takes {offered}"
+            )
+    return replace(optimizer, **given)  # type: ignore[type-var]
+
+
+def platform_of(options: PlatformOptions) -> Platform:
+    """The platform of a file, or the two CPU devices of this machine."""
+    return default_platform() if options.platform is None else read_platform(options.platform)
+
+
+def lowered_on(
+    platform: Platform, training: Training, options: MachineOptions, reporter: Reporter
+) -> Lowered:
+    """The training step as kernels for a platform."""
+    constraints = options.constraints
+    return api.lower(
+        training,
+        platform,
+        progress=reporter,
+        cache=options.cache.cache,
+        tuned=options.cache.database,
+        pin=constraints.pin,
+        keep=constraints.keep,
+        recompute=constraints.recompute,
+    )
+
+
+def budgets_in(options: BudgetOptions) -> Budgets:
+    """The budgets that options give."""
+    return Budgets(options.budget_ratio, dict(options.budget))
+
+
+def with_budgets(problem: StepProblem, budgets: Budgets) -> StepProblem:
+    """The problem of a step under budgets."""
+    return replace(problem, costed=problem.costed.with_budgets(budgets))
+
+
+def solver_arguments(options: SolverOptions, seed: int) -> Mapping[str, Any]:
+    """The same as keywords of `api.plan`."""
+    planner_options(options, seed)
+    return {
+        "time_limit_s": options.time_limit,
+        "gap_ratio": options.gap,
+        "objective": options.objective,
+        "solver": options.solver,
+        "backend": options.backend,
+        "seed": seed,
+    }
+
+
+def loss_named(training: Training, options: StepOptions) -> str:
+    """A sentence that names the loss, and says where it comes from."""
+    if options.loss.loss is not None:
+        return f"loss: {options.loss.loss}"
+    kind = type(training.recipe.loss).__name__
+    return f"loss: {kind}, the only one that the model's output can mean; --loss names another"

@@ -1,0 +1,136 @@
+"""``tvm-xengine train``: plan a training step, train with it, report."""
+
+from __future__ import annotations
+
+from tvm_xengine import api
+from tvm_xengine.commands.app import TrainOptions
+from tvm_xengine.commands.run.learning import Curve, showing
+from tvm_xengine.commands.run.plan import problem_of, save_plan
+from tvm_xengine.commands.run.steps import loss_named, solver_arguments, training_of
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.commands.training_options import LoopOptions, StateOptions
+from tvm_xengine.commands.usage import UsageError, refusing_values
+from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
+from tvm_xengine.report.tables import print_report
+from tvm_xengine.runtime.comparison import median_but_first
+from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
+from tvm_xengine.session.given_schedule import plan_of_schedule
+from tvm_xengine.session.lr_schedules import Schedule, named_schedule
+from tvm_xengine.session.stages import StepPlan, StepProblem, Training
+from tvm_xengine.session.state_file import write_state
+from tvm_xengine.session.step import Step
+from tvm_xengine.session.training_data import training_data
+
+_USUAL_STEPS = 600
+"""A minute for LeNet on a laptop, and enough to see that a network learns."""
+_MOST_EPOCHS = 2**31 - 1
+"""Stands for as many epochs as the steps need."""
+
+
+def run_train(model: str, options: TrainOptions) -> None:
+    """Plan, train and report; the JSON report holds the same numbers as the table."""
+    terminal = Terminal(options.plan.output)
+    seed = options.plan.step.model.seed
+    arguments = solver_arguments(options.plan.solver, seed)
+    saving = _checkpoint(options.state)
+    training = training_of(model, options.plan.step)
+    data = training_data(training, options.data.data, options.data.validation, seed=seed)
+    steps = _steps(options.loop, training, data)
+    lr_schedule = _lr_schedule(options.loop, training, steps)
+    terminal.note(loss_named(training, options.plan.step))
+    with terminal.reporting() as reporter:
+        problem = problem_of(training, options.plan, reporter)
+        planned = (
+            _given_plan(problem, options.loop, reporter)
+            if options.loop.schedule is not None
+            else api.plan(problem, **arguments)
+        )
+        save_plan(planned.plan, options.plan.save)
+        step = api.build(problem.lowered, planned, lr_schedule=lr_schedule)
+    if not options.loop.no_compare:
+        step.compare_with_keep_all()
+    curve = Curve()
+    with showing(terminal, steps) as show:
+
+        def on_progress(progress: FitProgress) -> None:
+            curve.add(progress, step.last_step_us)
+            show(progress)
+
+        result = fit(
+            step,
+            data,
+            epochs=_MOST_EPOCHS if options.loop.epochs is None else options.loop.epochs,
+            max_steps=options.loop.steps or (None if options.loop.epochs else steps),
+            checkpoint=saving,
+            on_progress=on_progress,
+            guard=not options.loop.no_guard,
+            seed=seed,
+        )
+    _report(terminal, step, _summary(step, data, result, curve))
+    if options.state.save is not None:
+        write_state(step.state_dict(), options.state.save)
+        terminal.note(f"trained tensors written to {options.state.save}")
+
+
+def _checkpoint(options: StateOptions) -> CheckpointOptions | None:
+    path = options.checkpoint or options.resume
+    if path is None:
+        if options.checkpoint_every is not None:
+            raise UsageError("--checkpoint-every needs a file to write: give --checkpoint FILE")
+        return None
+    resume = False if options.resume is None else options.resume
+    return CheckpointOptions(path, options.checkpoint_every, resume)
+
+
+def _steps(options: LoopOptions, training: Training, data: Data) -> int:
+    """Steps in all, of whatever ends the training first."""
+    batch = training.source.training.batch_size * training.recipe.micro_batches
+    per_epoch = data.batches_per_epoch(batch)
+    if options.epochs is None:
+        return options.steps or _USUAL_STEPS
+    return min(options.epochs * per_epoch, options.steps or options.epochs * per_epoch)
+
+
+def _lr_schedule(options: LoopOptions, training: Training, steps: int) -> Schedule | None:
+    if options.lr_schedule is None:
+        return None
+    with refusing_values():
+        return named_schedule(options.lr_schedule, training.recipe.optimizer.lr, steps)
+
+
+def _given_plan(problem: StepProblem, options: LoopOptions, reporter: Reporter) -> StepPlan:
+    assert options.schedule is not None
+    reporter.status("checking the schedule")
+    planned = plan_of_schedule(problem, options.schedule)
+    reporter.status("")
+    return planned
+
+
+def _summary(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSummary:
+    """What was seen; the validation is that of the state in which training ended."""
+    comparison = step.comparison
+    validation = evaluate(step, data) if data.validation else {}
+    return RunSummary(
+        steps=result.steps_taken,
+        loss_first=result.losses[0] if result.losses else None,
+        loss_last=result.losses[-1] if result.losses else None,
+        accuracy=validation.get("accuracy"),
+        validation=validation,
+        losses=result.losses,
+        step_us_measured=median_but_first(curve.step_us),
+        identical_to_keep_all=None if comparison is None else comparison.is_identical,
+        max_rel_diff=None if comparison is None else comparison.max_rel_diff,
+    )
+
+
+def _report(terminal: Terminal, step: Step, run: RunSummary) -> None:
+    comparison = step.comparison
+    plan = with_measurements(
+        step.plan.summary,
+        step.executable.measured_peak_bytes,
+        None if comparison is None else comparison.median_reference_step_us,
+    )
+    print_report(terminal.console, plan, run)
+    terminal.write(as_document(plan, run))

@@ -1,0 +1,74 @@
+"""What a command shows: tables, progress and notes for people, and one JSON report for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tvm_xengine.commands.options import OutputOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from tvm_xengine.compile.reporter import Reporter
+
+STANDARD_OUTPUT = Path("-")
+_LEAST_WIDTH = 80
+"""Characters in a line of what is piped, where nobody says how many there are."""
+
+
+class Terminal:
+    """Standard output for people, or for the JSON report alone (``--json -``).
+
+    Attributes
+    ----------
+    console
+        Where tables go: standard output, or standard error where the report takes that.
+    """
+
+    def __init__(self, options: OutputOptions) -> None:
+        from rich.console import Console
+
+        self._json = options.json
+        self.console: Console = Console(
+            quiet=options.quiet, stderr=options.json == STANDARD_OUTPUT, highlight=False
+        )
+
+    def show(self, *parts: RenderableType) -> None:
+        """Print tables or sentences."""
+        for part in parts:
+            self.console.print(part)
+
+    def note(self, sentence: str) -> None:
+        """Print a sentence as it is."""
+        self.console.print(sentence, markup=False, soft_wrap=True)
+
+    def write(self, document: Mapping[str, object]) -> None:
+        """Write the JSON report where one was asked for."""
+        if self._json is None:
+            return
+        if self._json == STANDARD_OUTPUT:
+            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            sys.stdout.flush()
+            return
+        from tvm_xengine.report.summary import write_json
+
+        write_json(document, self._json)
+
+    @contextmanager
+    def reporting(self) -> Iterator[Reporter]:
+        """A reporter that shows what is being done on the last lines of a terminal.
+
+        Elsewhere, such as in a file, only notes are written.
+        """
+        from tvm_xengine.commands.progress import NotesOnly, show_progress
+
+        if not self.console.is_terminal:
+            yield NotesOnly(self.note)
+            return
+        with show_progress(self.console) as reporter:
+            yield reporter

@@ -1,0 +1,187 @@
+"""Options of training: data, loss, optimizer, the loop, and what is kept of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tvm_xengine.commands.names import OPTIMIZER_NAMES, PRECISION_NAMES
+from tvm_xengine.commands.options import OUTPUT, TRAINING
+from tvm_xengine.commands.values import (
+    Betas,
+    Count,
+    File,
+    Flag,
+    NotNegative,
+    Patterns,
+    Positive,
+    Share,
+    Text,
+    choice,
+)
+
+
+@Parameter(name="*", group=TRAINING)
+@dataclass(frozen=True)
+class LossOptions:
+    """What is minimised.
+
+    Attributes
+    ----------
+    loss
+        Name of the loss, with PyTorch's options for it: cross_entropy, or
+        'cross_entropy(label_smoothing=0.1)'. By default the one that the model's output can only
+        mean, which the report names.
+    """
+
+    loss: Text | None = None
+
+
+@Parameter(name="*", group=TRAINING)
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """How parameters are updated; options that are not given have PyTorch's defaults.
+
+    Attributes
+    ----------
+    optimizer
+        Name of the optimizer; momentum and nesterov are sgd with a momentum of 0.9.
+    lr
+        Learning rate.
+    momentum
+        Of sgd and rmsprop.
+    dampening
+        Of sgd's momentum.
+    nesterov
+        Look one step of sgd's momentum ahead.
+    weight_decay
+        Weight decay.
+    betas
+        How much the two averages keep, of adam, adamw and lion.
+    eps
+        Added to denominators, of adam, adamw, rmsprop and adagrad.
+    amsgrad
+        Divide by the largest second average so far, of adam and adamw.
+    alpha
+        How much the average keeps, of rmsprop.
+    centered
+        Divide by the standard deviation, of rmsprop.
+    lr_decay
+        Of adagrad.
+    """
+
+    optimizer: Annotated[str | None, choice(OPTIMIZER_NAMES)] = None
+    lr: Positive | None = None
+    momentum: Share | None = None
+    dampening: Share | None = None
+    nesterov: Flag = False
+    weight_decay: NotNegative | None = None
+    betas: Betas | None = None
+    eps: Positive | None = None
+    amsgrad: Flag = False
+    alpha: Share | None = None
+    centered: Flag = False
+    lr_decay: NotNegative | None = None
+
+
+@Parameter(name="*", group=TRAINING)
+@dataclass(frozen=True)
+class ParameterOptions:
+    """Which parameters are trained, and limits of their gradients.
+
+    Attributes
+    ----------
+    train
+        Train only the parameters whose names match a pattern, e.g. 'head.*'.
+    freeze
+        Do not train the parameters whose names match a pattern.
+    clip_norm
+        Limit for the norm of all gradients together.
+    clip_value
+        Limit for the magnitude of each element of a gradient.
+    micro_batches
+        Batches that one step takes; their gradients are averaged.
+    precision
+        float16 or bfloat16 for heavy ops.
+    """
+
+    train: Patterns = ()
+    freeze: Patterns = ()
+    clip_norm: Positive | None = None
+    clip_value: Positive | None = None
+    micro_batches: Count = 1
+    precision: Annotated[str | None, choice(PRECISION_NAMES)] = None
+
+
+@Parameter(name="*", group=TRAINING)
+@dataclass(frozen=True)
+class DataOptions:
+    """What a model learns from.
+
+    Attributes
+    ----------
+    data
+        digits, a .npz file with arrays x and y (or named as the inputs), a folder of images with
+        a subfolder for each class, or package.module:function.
+    validation
+        Share of the samples to hold out, such as 0.2, or another source of data.
+    """
+
+    data: Annotated[str, Parameter(metavar="SOURCE")] = "digits"
+    validation: Annotated[str | None, Parameter(metavar="SHARE|SOURCE")] = None
+
+
+@Parameter(name="*", group=TRAINING)
+@dataclass(frozen=True)
+class LoopOptions:
+    """How long and how fast the model learns.
+
+    Attributes
+    ----------
+    epochs
+        Passes over the data.
+    steps
+        Steps in all, those before a checkpoint included; by default 600, or as many as --epochs
+        say.
+    lr_schedule
+        cosine[:WARMUP], linear[:WARMUP] or constant[:WARMUP] (WARMUP steps from 0 to the rate),
+        step:N:FACTOR, or package.module:function of the number of steps taken.
+    schedule
+        Run this schedule, saved or hand-edited, instead of planning one.
+    no_guard
+        Train on when values are not finite; by default such a step is undone and training stops.
+    no_compare
+        Do not compare each step with a step that keeps all tensors; takes half the time.
+    """
+
+    epochs: Count | None = None
+    steps: Count | None = None
+    lr_schedule: Annotated[str | None, Parameter(metavar="SCHEDULE")] = None
+    schedule: File | None = None
+    no_guard: Flag = False
+    no_compare: Flag = False
+
+
+@Parameter(name="*", group=OUTPUT)
+@dataclass(frozen=True)
+class StateOptions:
+    """What is kept of the training.
+
+    Attributes
+    ----------
+    save
+        Write the trained tensors by the model's own names (.safetensors, .pt or .npz).
+    checkpoint
+        Write state, optimizer and position, each epoch and at the end; --resume goes on from it.
+    checkpoint_every
+        Write the checkpoint every N steps instead of each epoch.
+    resume
+        Go on from a checkpoint, which is written on unless --checkpoint names another file.
+    """
+
+    save: File | None = None
+    checkpoint: File | None = None
+    checkpoint_every: Count | None = None
+    resume: File | None = None

@@ -1,0 +1,180 @@
+"""Types of command-line values, with the sentences that refuse wrong ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from cyclopts import Parameter, Token
+
+from tvm_xengine.scheduling.sizes import parse_bytes
+
+MOST_COUNT = 2**31 - 1
+"""Steps, batches, sizes and seeds are 32-bit numbers in kernels and backends."""
+
+MOST_RATIO = 1e6
+"""A budget of a million times what keep-all needs is a slip; no double overflows below it."""
+
+MOST_SHOWN = 40
+"""So many characters of a wrong value stand in a message."""
+
+_Value = TypeVar("_Value")
+
+
+def choice(names: Collection[str], metavar: str = "NAME") -> Parameter:
+    """A value that is one of `names`."""
+    return Parameter(choices=tuple(names), metavar=metavar)
+
+
+def choices(names: Collection[str]) -> Parameter:
+    """Values that are each one of `names`."""
+    return Parameter(
+        choices=tuple(names),
+        consume_multiple=True,
+        negative="",
+        metavar="NAME...",
+        show_default=listed,
+    )
+
+
+def listed(values: Sequence[object]) -> str:
+    """Default values as a person would type them."""
+    return " ".join(map(str, values))
+
+
+def _one(convert: Callable[[str], _Value]) -> Callable[[Any, Sequence[Token]], _Value]:
+    def converter(_type: Any, tokens: Sequence[Token]) -> _Value:
+        return convert(tokens[0].value)
+
+    return converter
+
+
+def _each(convert: Callable[[str], _Value]) -> Callable[[Any, Sequence[Token]], tuple[_Value, ...]]:
+    def converter(_type: Any, tokens: Sequence[Token]) -> tuple[_Value, ...]:
+        return tuple(convert(token.value) for token in tokens)
+
+    return converter
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}...")
+
+
+def _whole(least: int, most: int = MOST_COUNT) -> Callable[[str], int]:
+    def check(text: str) -> int:
+        digits = text.removeprefix("+")
+        is_whole = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
+        if not is_whole or not least <= int(digits) <= most:
+            raise ValueError(
+                f"expected a whole number of at least {least} and at most {most}, got {_shown(text)}"
+            )
+        return int(digits)
+
+    return check
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _positive(text: str) -> float:
+    value = _float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(f"expected a number above 0, got {_shown(text)}")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = _float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"expected a number of at least 0, got {_shown(text)}")
+    return value
+
+
+def _ratio(text: str) -> float:
+    value = _float(text)
+    if not 0 <= value <= MOST_RATIO:
+        raise ValueError(f"expected a number of at least 0 and at most 1000000, got {_shown(text)}")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _float(text)
+    if not 0 <= value < 1:
+        raise ValueError(f"expected a number of at least 0 and below 1, got {_shown(text)}")
+    return value
+
+
+def _size(text: str) -> int:
+    size_bytes = parse_bytes(text)
+    if size_bytes == 0:
+        raise ValueError("expected more than 0 bytes")
+    return size_bytes
+
+
+def _device_size(text: str) -> tuple[str, int]:
+    device, equals, size = text.partition("=")
+    if not (device and equals):
+        raise ValueError(f"expected DEVICE=BYTES such as cpu=2MiB, got {_shown(text)}")
+    try:
+        return device, _size(size)
+    except ValueError as error:
+        raise ValueError(f"{device}: {error}") from error
+
+
+def _pin(text: str) -> tuple[str, str]:
+    pattern, equals, device = text.rpartition("=")
+    if not (pattern and equals and device):
+        raise ValueError(f"expected PATTERN=DEVICE such as 'conv*=cpu', got {_shown(text)}")
+    return pattern, device
+
+
+def _betas(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    return tuple(_share(token.value) for token in tokens)
+
+
+_MANY: dict[str, Any] = {
+    "consume_multiple": True,
+    "negative": "",
+    "n_tokens": -1,
+    "show_default": False,
+}
+
+Count = Annotated[int, Parameter(converter=_one(_whole(1)), n_tokens=1, metavar="N")]
+Natural = Annotated[int, Parameter(converter=_one(_whole(0)), n_tokens=1, metavar="N")]
+AtLeastTwo = Annotated[int, Parameter(converter=_one(_whole(2)), n_tokens=1, metavar="N")]
+Counts = Annotated[tuple[int, ...], Parameter(converter=_each(_whole(1)), metavar="N...", **_MANY)]
+Positive = Annotated[float, Parameter(converter=_one(_positive), n_tokens=1, metavar="X")]
+NotNegative = Annotated[float, Parameter(converter=_one(_not_negative), n_tokens=1, metavar="X")]
+Ratio = Annotated[float, Parameter(converter=_one(_ratio), n_tokens=1, metavar="R")]
+Ratios = Annotated[tuple[float, ...], Parameter(converter=_each(_ratio), metavar="R...", **_MANY)]
+Share = Annotated[float, Parameter(converter=_one(_share), n_tokens=1, metavar="X")]
+Betas = Annotated[
+    tuple[float, ...], Parameter(converter=_betas, n_tokens=2, negative="", metavar="X X")
+]
+ByteSize = Annotated[int, Parameter(converter=_one(_size), n_tokens=1, metavar="BYTES")]
+DeviceBytes = Annotated[
+    tuple[tuple[str, int], ...],
+    Parameter(converter=_each(_device_size), metavar="DEVICE=BYTES...", **_MANY),
+]
+Pins = Annotated[
+    tuple[tuple[str, str], ...],
+    Parameter(converter=_each(_pin), metavar="PATTERN=DEVICE...", **_MANY),
+]
+Patterns = Annotated[
+    tuple[str, ...],
+    Parameter(consume_multiple=True, negative="", metavar="PATTERN...", show_default=False),
+]
+Texts = Annotated[
+    tuple[str, ...],
+    Parameter(consume_multiple=True, negative="", metavar="NAME...", show_default=False),
+]
+Text = Annotated[str, Parameter(metavar="NAME")]
+File = Annotated[Path, Parameter(metavar="FILE")]
+Folder = Annotated[Path, Parameter(metavar="DIR")]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]

@@ -1,0 +1,56 @@
+"""Trained tensors in the ONNX file that the model came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.frontends.onnx.importer import load_model_file
+from tvm_xengine.frontends.onnx.rewrites import lift_weights, write_constants_as_tensors
+from tvm_xengine.frontends.onnx.separate import hoist_initialisers, separate_merged, tie_copies
+from tvm_xengine.frontends.roles import some
+
+
+def with_tensors(path: Path, state: Mapping[str, NDArray[Any]]) -> bytes:
+    """The file at `path` with the tensors of `state` as its initializers, by their names.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it is no ONNX file.
+    InvalidStateError
+        If it has no tensor of a name, or one of another shape.
+    """
+    model = load_model_file(path)
+    graph = model.graph
+    if _missing_in(graph, state):
+        hoist_initialisers(graph)
+        write_constants_as_tensors(graph)
+        lift_weights(graph)
+        separate_merged(graph)
+    tie_copies(graph)
+    if missing := _missing_in(graph, state):
+        raise InvalidStateError(f"{path} has no tensors {some(missing)}; is it of another model?")
+    for tensor in graph.initializer:
+        if tensor.name not in state:
+            continue
+        value, old = np.asarray(state[tensor.name]), numpy_helper.to_array(tensor)
+        if value.shape != old.shape:
+            raise InvalidStateError(
+                f"{tensor.name} must have shape {old.shape}, the state has {value.shape}"
+            )
+        tensor.CopyFrom(numpy_helper.from_array(value.astype(old.dtype), tensor.name))
+    return bytes(model.SerializeToString())
+
+
+def _missing_in(graph: onnx.GraphProto, state: Mapping[str, object]) -> list[str]:
+    """The tensors of a state that are no initializers."""
+    names = {tensor.name for tensor in graph.initializer}
+    return [name for name in state if name not in names]

@@ -1,0 +1,91 @@
+"""Loss and accuracy of a model with a given state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.compile.stores import Stores
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.errors import InvalidDataError, InvalidStateError
+from tvm_xengine.frontends.roles import some
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.session.losses import loss_of_predictions
+from tvm_xengine.session.stages import Training
+from tvm_xengine.session.step import result_names
+from tvm_xengine.training.evaluation import evaluation_module
+
+
+def evaluate_state(
+    training: Training,
+    state: Mapping[str, Array],
+    data: Data,
+    platform: Platform,
+    stores: Stores | None = None,
+) -> dict[str, float]:
+    """Metrics of a model with the tensors of `state`, over the validation samples of `data`.
+
+    Nothing is planned and no gradient is compiled. Where nothing is held out, all samples count.
+
+    Raises
+    ------
+    InvalidStateError
+        If `state` lacks a tensor of the model, or one has another shape.
+    InvalidDataError
+        If the loss of `training` has no metrics of its own.
+    """
+    metrics = loss_of_predictions(training.recipe.loss)
+    if not metrics:
+        raise InvalidDataError(
+            "this loss is compiled into the training step, and cannot be evaluated alone; name"
+            " cross_entropy, mse, l1 or bce_with_logits"
+        )
+    source = training.source
+    forward = build_forward(
+        evaluation_module(source.evaluation),
+        len(source.inputs),
+        platform,
+        results=result_names(source.outputs),
+        store=None if stores is None else stores.kernels,
+    )
+    forward.write(_values(training, state, forward.names(Role.PARAMETER)))
+    samples = data if data.validation else Data(data.train, data.train, data.source)
+    targets = [name for name in samples.train if name not in source.inputs]
+    totals = dict.fromkeys(metrics, 0.0)
+    count = 0
+    for batch, counted in samples.validation_batches(source.evaluation.batch_size):
+        made = forward.step({name: batch[name] for name in source.inputs})
+        outputs = [np.asarray(made[name])[:counted] for name in result_names(source.outputs)]
+        given = [batch[name][:counted] for name in targets]
+        for name, metric in metrics.items():
+            totals[name] += float(metric(*outputs, *given)) * counted
+        count += counted
+    return {name: total / count for name, total in totals.items()}
+
+
+def _values(
+    training: Training, state: Mapping[str, Array], wanted: Sequence[str]
+) -> dict[str, Array]:
+    """The values of the parameters of the evaluation function, from tensors by the model's names."""
+    model = training.source.evaluation
+    values: dict[str, Any] = dict(model.state)
+    missing = []
+    for role in model.roles:
+        found = next((state[name] for name in role.names if name in state), None)
+        if found is None:
+            missing += [role.name] if role.variable in wanted and role.is_parameter else []
+            continue
+        expected = model.state[role.variable].shape
+        if found.shape != expected:
+            raise InvalidStateError(
+                f"{role.name} must have shape {expected}, the state has {found.shape}"
+            )
+        values[role.variable] = found
+    if missing:
+        raise InvalidStateError(f"the state does not fit the model: it lacks {some(missing)}")
+    return {name: values[name] for name in wanted}

@@ -1,0 +1,75 @@
+"""A plan from a schedule that was saved, or written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tvm_xengine.compile.options import CostChoice
+from tvm_xengine.compile.plan import PlannedStep
+from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Free, Schedule, read_schedule, with_frees
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.session.stages import StepPlan, StepProblem
+from tvm_xengine.solvers.result import Objective, SolveResult, Status
+
+GIVEN = "given"
+"""Name of the solver of a schedule that no solver has found."""
+
+
+def plan_of_schedule(problem: StepProblem, schedule: Schedule | str | Path) -> StepPlan:
+    """The plan that runs a schedule, which is checked against every rule of the problem.
+
+    Parameters
+    ----------
+    schedule
+        Or a file of one. Without any frees it gets the earliest ones.
+
+    Raises
+    ------
+    InvalidScheduleError
+        Naming the first step that breaks a rule of the problem, a budget or a constraint.
+    """
+    where = "the schedule" if isinstance(schedule, Schedule) else str(schedule)
+    found = schedule if isinstance(schedule, Schedule) else read_schedule(schedule)
+    plain = problem.problem
+    try:
+        if not any(isinstance(step, Free) for step in found.steps):
+            found = with_frees(plain, found.steps)
+        simulation = simulate(plain, found)
+    except BudgetExceededError as error:
+        raise BudgetExceededError(f"{where} needs too much memory: {error}") from error
+    except InvalidScheduleError as error:
+        raise InvalidScheduleError(f"{where} does not fit this step: {error}") from error
+    plan = Plan(
+        plain,
+        SolveResult(
+            status=Status.FEASIBLE,
+            schedule=found,
+            objective=Objective.COST,
+            value=simulation.cost_us,
+            bound=0.0,
+            solve_s=0.0,
+            solver=GIVEN,
+        ),
+        found,
+        simulation,
+        plan_arenas(plain, found),
+    )
+    _check_layout(plain, plan, where)
+    costed, step = problem.costed, problem.lowered.step
+    measured = len(step.distinct) if costed.choice is CostChoice.MEASURED else 0
+    return StepPlan(problem.lowered, PlannedStep(costed.lowered, plan, measured))
+
+
+def _check_layout(problem: Problem, plan: Plan, where: str) -> None:
+    for device in problem.platform.devices:
+        needed = plan.arenas.arena_bytes[device.name]
+        if needed > device.budget_bytes:
+            raise BudgetExceededError(
+                f"{where} needs {format_bytes(needed)} on {device.name} when its tensors are laid"
+                f" out, and the budget is {format_bytes(device.budget_bytes)}"
+            )

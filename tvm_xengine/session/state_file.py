@@ -1,0 +1,153 @@
+"""Files of trained tensors, by the names that the model's author gave."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_xengine.errors import InvalidStateError, MissingPackageError
+from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.relax_ir.types import Array
+
+_OF_MODEL = "model/"
+"""Prefix of the model's own tensors in a checkpoint."""
+
+
+def write_state(state: Mapping[str, Any], path: str | Path) -> None:
+    """Write tensors to a ``.safetensors``, ``.pt`` (a state_dict) or ``.npz`` file, whole or not at all.
+
+    Raises
+    ------
+    InvalidStateError
+        If the suffix is another one.
+    MissingPackageError
+        If a ``.pt`` file is wanted, and PyTorch is not installed.
+    """
+    path = Path(path)
+    encode = _one_of(_WRITERS, path)
+    arrays = {name: np.ascontiguousarray(value) for name, value in state.items()}
+    # np.ascontiguousarray makes a vector of a scalar.
+    shaped = {name: array.reshape(np.shape(state[name])) for name, array in arrays.items()}
+    write_bytes_atomically(path, encode(shaped))
+
+
+def read_state(path: str | Path) -> dict[str, Array]:
+    """The tensors of a ``.safetensors`` file, a checkpoint, a ``.pt`` or a ``.npz`` file, by name.
+
+    Nothing in the file is executed.
+
+    Raises
+    ------
+    InvalidStateError
+        If it is not there, or cannot be read.
+    """
+    path = Path(path)
+    decode = _one_of(_READERS, path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidStateError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        tensors = decode(content)
+    except MissingPackageError:
+        raise
+    except Exception as error:  # each library has errors of its own for damaged files
+        raise InvalidStateError(f"{path} holds no tensors that can be read: {error}") from error
+    own = {
+        name.removeprefix(_OF_MODEL): value
+        for name, value in tensors.items()
+        if name.startswith(_OF_MODEL)
+    }
+    return own or tensors
+
+
+def write_onnx_state(state: Mapping[str, Array], model: str | Path, path: str | Path) -> None:
+    """Write the ONNX file of a model with the tensors of `state` as its initializers.
+
+    Tensors that an exporter merged or copied are apart, or tied, as they were in training.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If `model` is no ONNX file.
+    InvalidStateError
+        If `state` has a tensor that the model has not, or of another shape.
+    """
+    try:
+        from tvm_xengine.frontends.onnx.write import with_tensors
+    except ImportError as error:
+        raise MissingPackageError(
+            "writing ONNX needs it: pip install 'tvm-xengine[onnx]'"
+        ) from error
+    write_bytes_atomically(Path(path), with_tensors(Path(model), state))
+
+
+def _one_of(kinds: Mapping[str, Callable[..., Any]], path: Path) -> Callable[..., Any]:
+    kind = kinds.get(path.suffix.lower())
+    if kind is None:
+        raise InvalidStateError(f"{path}: expected a file name that ends in {', '.join(kinds)}")
+    return kind
+
+
+def _to_safetensors(state: Mapping[str, Array]) -> bytes:
+    from safetensors.numpy import save
+
+    return bytes(save(dict(state)))
+
+
+def _to_torch(state: Mapping[str, Array]) -> bytes:
+    torch = _torch()
+    file = io.BytesIO()
+    torch.save({name: torch.from_numpy(np.array(value)) for name, value in state.items()}, file)
+    return file.getvalue()
+
+
+def _to_npz(state: Mapping[str, Array]) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **dict(state))
+    return file.getvalue()
+
+
+def _from_safetensors(content: bytes) -> dict[str, Array]:
+    from safetensors.numpy import load
+
+    return dict(load(content))
+
+
+def _from_torch(content: bytes) -> dict[str, Array]:
+    torch = _torch()
+    state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or not all(torch.is_tensor(v) for v in state.values()):
+        raise ValueError("expected a state_dict: tensors by name")
+    return {str(name): np.asarray(value.detach().numpy()) for name, value in state.items()}
+
+
+def _from_npz(content: bytes) -> dict[str, Array]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError(
+            "files of PyTorch need it: pip install 'tvm-xengine[torch]'"
+        ) from error
+    return torch
+
+
+_WRITERS: Mapping[str, Callable[[Mapping[str, Array]], bytes]] = {
+    ".safetensors": _to_safetensors,
+    ".pt": _to_torch,
+    ".npz": _to_npz,
+}
+_READERS: Mapping[str, Callable[[bytes], dict[str, Array]]] = {
+    ".safetensors": _from_safetensors,
+    ".pt": _from_torch,
+    ".npz": _from_npz,
+}

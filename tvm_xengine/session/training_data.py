@@ -1,0 +1,72 @@
+"""What a training step reads from its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.data.load import Wanted, load_data
+from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.session.stages import Training
+
+
+def wanted_data(training: Training) -> Wanted:
+    """Names, shapes and types of the inputs and targets that a step reads from a batch."""
+    step = training.step
+    types = {param.name: param.ty for param in step.function.params}
+    spec = {name: (static_shape(types[name]), str(types[name].dtype)) for name in step.batch_names}
+    inputs = training.source.training.input_names
+    return Wanted(
+        {name: spec[name] for name in spec if name in inputs},
+        {name: spec[name] for name in spec if name not in inputs},
+    )
+
+
+def training_data(
+    training: Training, source: str, validation: str | float | None = None, *, seed: int = 0
+) -> Data:
+    """The data that `source` names, as the step reads it.
+
+    Parameters
+    ----------
+    validation
+        Share of the samples to hold out, or another source; None takes what the source holds.
+    seed
+        Of the samples that are held out.
+
+    Raises
+    ------
+    InvalidDataError
+        If a source is not there, or does not fit the step.
+    """
+    wanted = wanted_data(training)
+    data = load_data(source, wanted)
+    share = _share(validation)
+    if share is not None:
+        data = data.with_validation(share, seed)
+    elif validation is not None:
+        data = Data(data.train, load_data(str(validation), wanted).train, data.source)
+    data.batches_per_epoch(training.source.training.batch_size)
+    return data
+
+
+def _share(validation: str | float | None) -> float | None:
+    """The share that a text means; None for a source.
+
+    Raises
+    ------
+    InvalidDataError
+        If the share is not between 0 and 1.
+    """
+    if validation is None or Path(str(validation)).exists():
+        return None
+    try:
+        share = float(validation)
+    except ValueError:
+        return None
+    if not 0 < share < 1:
+        raise InvalidDataError(
+            f"expected a share of the samples above 0 and below 1 for validation, got {validation}"
+        )
+    return share
