@@ -2,12 +2,13 @@
 
 import errno
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tvm_xengine import __main__ as command_line
 from tvm_xengine.commands import dispatch
+from tvm_xengine.commands.entry import main
 from tvm_xengine.errors import InvalidPlatformError
 
 
@@ -39,9 +40,9 @@ def test_a_failure_is_one_sentence(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command_line.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     fail_with(error, monkeypatch)
-    assert command_line.main(["plan", "mlp"]) == code
+    assert main(["plan", "mlp"]) == code
     errors = capsys.readouterr().err
     assert said in errors
     assert "Traceback" not in errors
@@ -51,9 +52,9 @@ def test_a_failure_is_one_sentence(
 def test_a_fault_of_the_program_is_kept_in_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command_line.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     fail_with(ZeroDivisionError("division by zero"), monkeypatch)
-    command_line.main(["plan", "mlp"])
+    main(["plan", "mlp"])
     found = re.search(r"report the file (\S+)", capsys.readouterr().err)
     assert found is not None
     assert "ZeroDivisionError" in Path(found.group(1)).read_text()
@@ -62,7 +63,7 @@ def test_a_fault_of_the_program_is_kept_in_a_file(
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(ZeroDivisionError("division by zero"), monkeypatch)
     with pytest.raises(ZeroDivisionError):
-        command_line.main(["plan", "mlp", "--debug"])
+        main(["plan", "mlp", "--debug"])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numbers_that_cannot_be_meant_are_refused(
     arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command_line.main(["plan", "mlp", *arguments]) == 2
+    assert main(["plan", "mlp", *arguments]) == 2
     errors = capsys.readouterr().err
     assert f"invalid value for {arguments[0]}: " in errors
     assert "Traceback" not in errors

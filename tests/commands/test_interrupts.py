@@ -56,13 +56,8 @@ def once_started(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
     return wait
 
 
-FIRST_IMPORTS = pytest.mark.xfail(
-    strict=False, reason="a signal during the first imports may end in a KeyboardInterrupt"
-)
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("seconds", [pytest.param(0.0, marks=FIRST_IMPORTS), 4.0])
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 4.0])
 def test_a_plan_ends_at_any_moment(seconds: float, sent: signal.Signals, tmp_path: Path) -> None:
     outcome = interrupted(COMMANDS["plan"], tmp_path, sent, once_started(seconds))
     assert outcome.faults(sent) == []

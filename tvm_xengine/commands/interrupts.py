@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tvm_xengine.commands.entry import taken_signals
 from tvm_xengine.files.temporary import remove_unfinished, unfinished
 
 GRACE_S = 2.0
 """How long the main thread may take to end in order. A command ends within 3 s of the signal, of which
 removing files and ending processes may need the rest."""
 
-_TAKEN = (signal.SIGINT, signal.SIGTERM)
 _STDERR = 2
 _SHOW_CURSOR = b"\x1b[?25h"
 """A progress display hides the cursor; the main thread may hold the lock of Python's stream."""
@@ -55,6 +56,7 @@ class Interrupts:
     def wait(self, taken: set[signal.Signals]) -> None:
         """Take the signals, from a thread that does nothing else."""
         self.received = signal.sigwait(taken)
+        _be_silent()
         if not self._is_done.is_set():
             signal.pthread_kill(self._main, _NUDGE)
             threading.Thread(target=self._wait_for_another, args=(taken,), daemon=True).start()
@@ -86,21 +88,20 @@ class Interrupts:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupts]:
+def interruptible(interrupts: Interrupts) -> Iterator[None]:
     """Take SIGINT and SIGTERM while a command runs; in the main thread of a process of its own.
 
     A signal that the process was started to ignore (``nohup``) stays ignored. Temporary files of this
     process and its children lie in one folder, which is removed in the end.
     """
-    interrupts = Interrupts()
-    taken = {each for each in _TAKEN if signal.getsignal(each) is not signal.SIG_IGN}
+    taken = taken_signals()
     signal.signal(_NUDGE, interrupts.raise_in_main)
     signal.pthread_sigmask(signal.SIG_BLOCK, taken)
     if taken:
         threading.Thread(target=interrupts.wait, args=(taken,), daemon=True).start()
     with _own_temporary_folder():
         try:
-            yield interrupts
+            yield
         finally:
             interrupts.finish()
 
@@ -111,6 +112,16 @@ def _own_temporary_folder() -> Iterator[None]:
         folder.mkdir(mode=0o700)
         tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
         yield
+
+
+def _be_silent() -> None:
+    """Report no exceptions from here on: they are what the interrupt has become on its way."""
+    sys.unraisablehook = _ignore
+    threading.excepthook = _ignore
+
+
+def _ignore(_what: object, /) -> None:
+    pass
 
 
 def end_children() -> None:

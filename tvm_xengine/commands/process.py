@@ -1,0 +1,88 @@
+"""Runs one command: every failure is a sentence on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+# What takes long to import is imported once interrupts are taken.
+from tvm_xengine.commands.interrupts import Interrupts, interruptible
+
+_REFUSED = 2
+_UNEXPECTED = 70
+"""Exit code of a fault of this program (``EX_SOFTWARE`` of sysexits.h)."""
+_INTERRUPTED = 130
+_BROKEN_PIPE = 128 + 13
+"""As a shell reports SIGPIPE: who read the output has left."""
+
+
+def run_process() -> int:
+    """Run the command of this process, and end it in order when a signal asks for that."""
+    reports = Path(tempfile.gettempdir())
+    interrupts = Interrupts()
+    code = _UNEXPECTED
+    try:
+        with interruptible(interrupts):
+            code = run(sys.argv[1:], reports, interrupts)
+            if interrupts.received is not None:
+                _end_interrupted(interrupts)
+    except BaseException:
+        # Native code makes other exceptions of an interrupt that passes through it.
+        if interrupts.received is None:
+            raise
+        _interrupted()
+        _end_interrupted(interrupts)
+    return code
+
+
+def run(
+    arguments: Sequence[str], reports: Path | None = None, interrupts: Interrupts | None = None
+) -> int:
+    """Run one command and return its exit code.
+
+    Parameters
+    ----------
+    reports
+        Where the report of a fault is kept; None is the folder of temporary files.
+    interrupts
+        What has been asked of this process by signals.
+    """
+    is_debugged = "--debug" in arguments
+    try:
+        from tvm_xengine.commands.dispatch import run_command
+
+        run_command([argument for argument in arguments if argument != "--debug"])
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:
+        return _BROKEN_PIPE
+    except Exception as error:
+        if interrupts is not None and interrupts.received is not None:
+            return _interrupted()  # an interrupt that passed through native code
+        if is_debugged:
+            raise
+        return _failed(error, reports or Path(tempfile.gettempdir()))
+    return 0
+
+
+def _interrupted() -> int:
+    print("tvm-xengine: interrupted; what was measured is kept", file=sys.stderr)  # noqa: T201
+    return _INTERRUPTED
+
+
+def _failed(error: Exception, reports: Path) -> int:
+    from tvm_xengine.commands.failures import explained, reported
+
+    known = explained(error)
+    sentence, code = (known, _REFUSED) if known else (reported(error, reports), _UNEXPECTED)
+    print(f"tvm-xengine: error: {sentence}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _end_interrupted(interrupts: Interrupts) -> None:
+    """Leave without the interpreter's own end, which waits for threads and native code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    interrupts.leave()
