@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.result import Status, StopReason
 
 _MEASURED = (CostSource.MEASURED, CostSource.CACHED)
 
@@ -107,36 +108,105 @@ def plan_actively(
     ----------
     predicted
         A cost for every kernel; those whose source is a measurement count as known.
+
+    Returns
+    -------
+    plan
+        After an interrupt the best one so far, by the costs that are known then; its result says
+        that it was interrupted.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it comes before there is a plan.
     """
-    limits = limits or ActiveLimits()
-    start_s = time.monotonic()
-    costs = dict(planning.correct(predicted))
-    found: list[Plan] = []
-    rounds = 0
+    run = _Run(planning, limits or ActiveLimits(), dict(planning.correct(predicted)))
+    try:
+        plan = run.to_the_end()
+    except _Interrupted as interrupt:
+        plan = interrupt.plan
+    except KeyboardInterrupt:
+        if not run.found:
+            raise
+        plan = _best_so_far(run)
+    known = sum(cost.source in _MEASURED for cost in run.costs.values())
+    return ActivePlan(plan, known, len(planning.kernels), run.rounds)
 
-    def may_go_on() -> bool:
-        return time.monotonic() - start_s < limits.time_s
 
-    def planned(planner: Planner, now: Costs) -> Plan:
-        problem = planning.problem_with(now)
-        plan = planner(problem, _cheapest(problem, found))
-        found.append(plan)
+class _Interrupted(Exception):
+    """A solve was interrupted; its plan is the best of that solve."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+
+@dataclass
+class _Run:
+    """The loop: what is known of costs, and the plans so far."""
+
+    planning: Planning
+    limits: ActiveLimits
+    costs: dict[str, OpCost]
+    found: list[Plan] = field(default_factory=list)
+    rounds: int = 0
+    start_s: float = field(default_factory=time.monotonic)
+
+    def to_the_end(self) -> Plan:
+        """The plan with which nothing new is needed, or the limits end the loop."""
+        planning = self.planning
+        for _ in range(self.limits.rounds):
+            sketch = self._planned(planning.sketch, _optimistic(self.costs))
+            if not self._learned_from(sketch):
+                break
+        plan = self._planned(planning.plan, self.costs)
+        # Where the rounds ended early, the last plan may rely on kernels that no sketch has used.
+        for _ in range(self.limits.rounds):
+            if not self._learned_from(plan):
+                break
+            plan = self._planned(planning.plan, self.costs)
         return plan
 
-    for _ in range(limits.rounds):
-        sketch = planned(planning.sketch, _optimistic(costs))
-        if not may_go_on() or not _measure_more(planning, sketch, costs, limits):
-            break
-        rounds += 1
-    plan = planned(planning.plan, costs)
-    # Where the rounds ended early, the last plan may rely on kernels that no sketch has used.
-    for _ in range(limits.rounds):
-        if not may_go_on() or not _measure_more(planning, plan, costs, limits):
-            break
-        rounds += 1
-        plan = planned(planning.plan, costs)
-    known = sum(cost.source in _MEASURED for cost in costs.values())
-    return ActivePlan(plan, known, len(planning.kernels), rounds)
+    def _planned(self, planner: Planner, costs: Costs) -> Plan:
+        problem = self.planning.problem_with(costs)
+        plan = planner(problem, _cheapest(problem, self.found))
+        self.found.append(plan)
+        if plan.result.stopped_by is StopReason.INTERRUPTED:
+            raise _Interrupted(plan if costs is self.costs else _with_costs(self, plan))
+        return plan
+
+    def _learned_from(self, plan: Plan) -> bool:
+        """Measure what a plan relies on; False where the time is over or nothing is left to do."""
+        if time.monotonic() - self.start_s >= self.limits.time_s:
+            return False
+        if not _measure_more(self.planning, plan, self.costs, self.limits):
+            return False
+        self.rounds += 1
+        return True
+
+
+def _best_so_far(run: _Run) -> Plan:
+    """The best earlier plan by the costs that are known now."""
+    problem = run.planning.problem_with(run.costs)
+
+    def value(plan: Plan) -> float:
+        return plan.result.objective.of(simulate(problem, plan.schedule))
+
+    return _with_costs(run, min(run.found, key=value))
+
+
+def _with_costs(run: _Run, plan: Plan) -> Plan:
+    """An interrupted plan with the costs that are known now instead of optimistic ones."""
+    problem = run.planning.problem_with(run.costs)
+    simulation = simulate(problem, plan.schedule)
+    result = replace(
+        plan.result,
+        status=Status.FEASIBLE,
+        value=plan.result.objective.of(simulation),
+        bound=0.0,
+        stopped_by=StopReason.INTERRUPTED,
+    )
+    return replace(plan, problem=problem, result=result, simulation=simulation)
 
 
 def _cheapest(problem: Problem, plans: Sequence[Plan]) -> Schedule | None:

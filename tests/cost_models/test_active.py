@@ -12,7 +12,7 @@ from tvm_xengine.report.intervals import cost_interval_us, cost_sources
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.result import Limits
+from tvm_xengine.solvers.result import Limits, StopReason
 
 
 @dataclass(frozen=True)
@@ -137,3 +137,44 @@ def test_what_is_measured_corrects_the_others():
     assert found.rounds == 1  # then everything is known
     cost_us = found.plan.simulation.cost_us
     assert laboratory.really_us(found.plan) == pytest.approx(cost_us)
+
+
+def test_an_interrupt_while_measuring_gives_the_best_plan_so_far():
+    laboratory = Laboratory(0, factor=3.0)
+    planning = laboratory.planning()
+    rounds = []
+
+    def measure(kernels):
+        rounds.append(kernels)
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        return planning.measure(kernels)
+
+    found = plan_actively(replace(planning, measure=measure), laboratory.predicted)
+    assert found.plan.result.stopped_by is StopReason.INTERRUPTED
+    assert found.measured_kernels == len(laboratory.measured) > 0
+    assert found.plan.result.value == simulate(found.plan.problem, found.plan.schedule).cost_us
+    assert len(rounds) == 2
+
+
+def test_an_interrupt_of_a_solve_ends_the_loop():
+    laboratory = Laboratory(0, factor=3.0)
+    planning = laboratory.planning()
+
+    def interrupted(problem, start):
+        plan = planning.plan(problem, start)
+        return replace(plan, result=replace(plan.result, stopped_by=StopReason.INTERRUPTED))
+
+    found = plan_actively(replace(planning, sketch=interrupted), laboratory.predicted)
+    assert found.plan.result.stopped_by is StopReason.INTERRUPTED
+    assert not laboratory.measured
+
+
+def test_an_interrupt_before_there_is_a_plan_goes_on():
+    laboratory = Laboratory(0, factor=3.0)
+
+    def sketch(problem, start):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan_actively(replace(laboratory.planning(), sketch=sketch), laboratory.predicted)

@@ -20,20 +20,24 @@ GIVEN = "given"
 """Name of the solver of a schedule that no solver has found."""
 
 
-def plan_of_schedule(problem: StepProblem, schedule: Schedule | str | Path) -> StepPlan:
+def plan_of_schedule(
+    problem: StepProblem, schedule: Schedule | str | Path, name: str = "the schedule"
+) -> StepPlan:
     """The plan that runs a schedule, which is checked against every rule of the problem.
 
     Parameters
     ----------
     schedule
         Or a file of one. Without any frees it gets the earliest ones.
+    name
+        What messages call a schedule that is no file.
 
     Raises
     ------
     InvalidScheduleError
         Naming the first step that breaks a rule of the problem, a budget or a constraint.
     """
-    where = "the schedule" if isinstance(schedule, Schedule) else str(schedule)
+    where = name if isinstance(schedule, Schedule) else str(schedule)
     found = schedule if isinstance(schedule, Schedule) else read_schedule(schedule)
     plain = problem.problem
     try:

@@ -65,6 +65,17 @@ def read_state(path: str | Path) -> dict[str, Array]:
     return own or tensors
 
 
+def check_state_path(path: str | Path) -> None:
+    """Check that `write_state` knows the suffix of `path`.
+
+    Raises
+    ------
+    InvalidStateError
+        If it does not.
+    """
+    _one_of(_WRITERS, Path(path))
+
+
 def write_onnx_state(state: Mapping[str, Array], model: str | Path, path: str | Path) -> None:
     """Write the ONNX file of a model with the tensors of `state` as its initializers.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tvm_xengine import api
 from tvm_xengine.commands.app import ParetoOptions
 from tvm_xengine.commands.run.solve import planner_options
@@ -15,7 +17,7 @@ from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio
 from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
 from tvm_xengine.scheduling.problem import Problem, write_problem
-from tvm_xengine.solvers.result import StopReason
+from tvm_xengine.solvers.result import SolveResult, StopReason
 
 
 def run_pareto(model: str, options: ParetoOptions) -> None:
@@ -23,29 +25,16 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
     terminal = Terminal(options.output)
     wanted = planner_options(options.solver, options.step.model.seed)
     with terminal.reporting() as reporter:
-        problem = _problem(model, options, wanted, reporter)
+        problem, interrupted = _problem(model, options, wanted, reporter)
     if options.save_problem is not None:
         write_problem(problem, options.save_problem)
     ratios = tuple(sorted(set(options.ratios), reverse=True))
     budgets = [{**budgets_for_ratio(problem, r), **dict(options.budget)} for r in ratios]
-    with terminal.reporting() as reporter:
-        advance = reporter.stage("solving")
-        done: list[ParetoPoint] = []
-
-        def show(point: ParetoPoint) -> None:
-            done.append(point)
-            advance(len(done), len(ratios), "")
-
-        points = pareto(
-            problem,
-            budgets,
-            solver=wanted.solver,
-            backend=wanted.backend,
-            objective=wanted.objective,
-            limits=wanted.limits,
-            seed=wanted.seed,
-            on_point=show,
-        )
+    points: Sequence[ParetoPoint]
+    if interrupted is not None:
+        points = [ParetoPoint(budgets[-1], interrupted)]
+    else:
+        points = _solved(problem, budgets, wanted, terminal)
     if any(point.result.stopped_by is StopReason.INTERRUPTED for point in points):
         terminal.note(f"interrupted: {len(points)} of {len(ratios)} budgets were solved")
     solved = ratios[len(ratios) - len(points) :]
@@ -56,10 +45,40 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
         plot_front(model, front, options.plot)
 
 
+def _solved(
+    problem: Problem,
+    budgets: Sequence[Mapping[str, int]],
+    wanted: PlanOptions,
+    terminal: Terminal,
+) -> Sequence[ParetoPoint]:
+    """The points of the front; fewer after an interrupt."""
+    with terminal.reporting() as reporter:
+        advance = reporter.stage("solving")
+        done: list[ParetoPoint] = []
+
+        def show(point: ParetoPoint) -> None:
+            done.append(point)
+            advance(len(done), len(budgets), "")
+
+        return pareto(
+            problem,
+            budgets,
+            solver=wanted.solver,
+            backend=wanted.backend,
+            objective=wanted.objective,
+            limits=wanted.limits,
+            seed=wanted.seed,
+            on_point=show,
+        )
+
+
 def _problem(
     model: str, options: ParetoOptions, wanted: PlanOptions, reporter: Reporter
-) -> Problem:
-    """The problem with the costs that all points share."""
+) -> tuple[Problem, SolveResult | None]:
+    """The problem with the costs that all points share.
+
+    With it comes the answer for the smallest budget, where an interrupt ended the search for costs.
+    """
     platform = platform_of(options.machine.platform)
     budgets = Budgets(device_bytes=dict(options.budget))
     budgets.check(platform)
@@ -68,8 +87,10 @@ def _problem(
     lowered = lowered_on(platform, training, options.machine, reporter)
     costed = api.make_problem(lowered, options.costs).costed.with_budgets(budgets)
     if options.costs != "active":
-        return costed.problem
+        return costed.problem, None
     smallest = costed.with_budgets(Budgets(min(options.ratios), budgets.device_bytes))
     planned = plan_costed(smallest, wanted, lowered.stores, reporter)
     asked = {device.name: device.budget_bytes for device in costed.problem.platform.devices}
-    return planned.plan.problem.with_budgets(asked)
+    result = planned.plan.result
+    is_interrupted = result.stopped_by is StopReason.INTERRUPTED
+    return planned.plan.problem.with_budgets(asked), result if is_interrupted else None

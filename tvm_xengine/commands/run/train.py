@@ -10,16 +10,17 @@ from tvm_xengine.commands.run.steps import loss_named, solver_arguments, trainin
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.training_options import LoopOptions, StateOptions
 from tvm_xengine.commands.usage import UsageError, refusing_values
-from tvm_xengine.compile.reporter import Reporter
 from tvm_xengine.data.arrays import Data
+from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.comparison import median_but_first
+from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
 from tvm_xengine.session.given_schedule import plan_of_schedule
 from tvm_xengine.session.lr_schedules import Schedule, named_schedule
-from tvm_xengine.session.stages import StepPlan, StepProblem, Training
-from tvm_xengine.session.state_file import write_state
+from tvm_xengine.session.stages import Training
+from tvm_xengine.session.state_file import check_state_path, write_state
 from tvm_xengine.session.step import Step
 from tvm_xengine.session.training_data import training_data
 
@@ -35,6 +36,9 @@ def run_train(model: str, options: TrainOptions) -> None:
     seed = options.plan.step.model.seed
     arguments = solver_arguments(options.plan.solver, seed)
     saving = _checkpoint(options.state)
+    if options.state.save is not None:
+        check_state_path(options.state.save)
+    given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
     training = training_of(model, options.plan.step)
     data = training_data(training, options.data.data, options.data.validation, seed=seed)
     steps = _steps(options.loop, training, data)
@@ -43,9 +47,9 @@ def run_train(model: str, options: TrainOptions) -> None:
     with terminal.reporting() as reporter:
         problem = problem_of(training, options.plan, reporter)
         planned = (
-            _given_plan(problem, options.loop, reporter)
-            if options.loop.schedule is not None
-            else api.plan(problem, **arguments)
+            api.plan(problem, **arguments)
+            if given is None
+            else plan_of_schedule(problem, given, str(options.loop.schedule))
         )
         save_plan(planned.plan, options.plan.save)
         step = api.build(problem.lowered, planned, lr_schedule=lr_schedule)
@@ -80,6 +84,8 @@ def _checkpoint(options: StateOptions) -> CheckpointOptions | None:
         if options.checkpoint_every is not None:
             raise UsageError("--checkpoint-every needs a file to write: give --checkpoint FILE")
         return None
+    if options.resume is not None and not options.resume.exists():
+        raise InvalidStateError(f"there is no checkpoint {options.resume}")
     resume = False if options.resume is None else options.resume
     return CheckpointOptions(path, options.checkpoint_every, resume)
 
@@ -98,14 +104,6 @@ def _lr_schedule(options: LoopOptions, training: Training, steps: int) -> Schedu
         return None
     with refusing_values():
         return named_schedule(options.lr_schedule, training.recipe.optimizer.lr, steps)
-
-
-def _given_plan(problem: StepProblem, options: LoopOptions, reporter: Reporter) -> StepPlan:
-    assert options.schedule is not None
-    reporter.status("checking the schedule")
-    planned = plan_of_schedule(problem, options.schedule)
-    reporter.status("")
-    return planned
 
 
 def _summary(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSummary:
