@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +19,9 @@ from rich.progress import (
 from rich.text import Text
 
 from tvm_xengine.compile.reporter import Reporter
-from tvm_xengine.kernels.store.kernel_store import OnProgress
+
+if TYPE_CHECKING:
+    from tvm_xengine.kernels.store.kernel_store import OnProgress
 
 
 @contextmanager

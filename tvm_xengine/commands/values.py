@@ -135,7 +135,10 @@ def _pin(text: str) -> tuple[str, str]:
 
 
 def _betas(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    return tuple(_share(token.value) for token in tokens)
+    try:
+        return tuple(_share(token.value) for token in tokens)
+    except ValueError as error:  # Cyclopts names the option only where it takes one value
+        raise ValueError(f"invalid value for --betas: {error}") from error
 
 
 _MANY: dict[str, Any] = {

@@ -1,8 +1,11 @@
-"""What a caller is told while a step is compiled."""
+"""What a caller is told while a step is compiled. Loads no TVM."""
 
 from __future__ import annotations
 
-from tvm_xengine.kernels.store.kernel_store import OnProgress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvm_xengine.kernels.store.kernel_store import OnProgress
 
 
 class Reporter:

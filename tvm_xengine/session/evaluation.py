@@ -74,18 +74,23 @@ def _values(
     """The values of the parameters of the evaluation function, from tensors by the model's names."""
     model = training.source.evaluation
     values: dict[str, Any] = dict(model.state)
-    missing = []
+    given = {
+        role.variable: next((state[name] for name in role.names if name in state), None)
+        for role in model.roles
+    }
+    if missing := [
+        role.name
+        for role in model.roles
+        if given[role.variable] is None and role.variable in wanted and role.is_parameter
+    ]:
+        raise InvalidStateError(f"the state does not fit the model: it lacks {some(missing)}")
     for role in model.roles:
-        found = next((state[name] for name in role.names if name in state), None)
+        found, expected = given[role.variable], model.state[role.variable].shape
         if found is None:
-            missing += [role.name] if role.variable in wanted and role.is_parameter else []
             continue
-        expected = model.state[role.variable].shape
         if found.shape != expected:
             raise InvalidStateError(
                 f"{role.name} must have shape {expected}, the state has {found.shape}"
             )
         values[role.variable] = found
-    if missing:
-        raise InvalidStateError(f"the state does not fit the model: it lacks {some(missing)}")
     return {name: values[name] for name in wanted}

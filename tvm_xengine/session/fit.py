@@ -244,7 +244,8 @@ def _validated(
 def _validation_batches(step: Step, data: Batches) -> Iterator[tuple[Any, int]]:
     size = _batch_size(step)
     if isinstance(data, Data):
-        yield from data.validation_batches(size)
+        # Of micro-batches a step takes several, the evaluation takes one.
+        yield from data.validation_batches(step.training.source.evaluation.batch_size)
         return
     for batch in data(0) if callable(data) else data:
         yield batch, size

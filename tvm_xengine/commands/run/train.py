@@ -40,10 +40,10 @@ def run_train(model: str, options: TrainOptions) -> None:
         check_state_path(options.state.save)
     given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
     training = training_of(model, options.plan.step)
+    terminal.note(loss_named(training, options.plan.step))
     data = training_data(training, options.data.data, options.data.validation, seed=seed)
     steps = _steps(options.loop, training, data)
     lr_schedule = _lr_schedule(options.loop, training, steps)
-    terminal.note(loss_named(training, options.plan.step))
     with terminal.reporting() as reporter:
         problem = problem_of(training, options.plan, reporter)
         planned = (

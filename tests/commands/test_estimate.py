@@ -1,0 +1,62 @@
+"""``estimate`` answers questions of memory; its exit code says whether a step fits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands.in_process import Finished, run_command
+
+PLATFORM = """
+[[device]]
+name = "board"
+target = "llvm -mcpu=x86-64"
+budget = "8MiB"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("estimate")
+    (folder / "platform.toml").write_text(PLATFORM)
+    return folder
+
+
+def estimate(folder: Path, *arguments: str) -> Finished:
+    given = ("--platform", str(folder / "platform.toml"), "--cache", str(folder / "m.jsonl"))
+    return run_command("estimate", "mlp", *given, *arguments)
+
+
+def test_bytes_are_told_by_category(folder: Path) -> None:
+    numbers = json.loads(estimate(folder, "--json", "-").stdout)
+    assert numbers["device"] == "board"
+    assert set(numbers["peak_bytes"]) >= {"parameters", "gradients", "optimizer state", "batch"}
+    assert numbers["smallest_bytes"] <= numbers["keep_all_bytes"]
+    assert numbers["fits"] is None and numbers["largest_batch"] is None
+
+
+def test_the_optimizer_counts(folder: Path) -> None:
+    plain, adam = (
+        json.loads(estimate(folder, "--optimizer", name, "--json", "-").stdout)["keep_all_bytes"]
+        for name in ("sgd", "adam")
+    )
+    assert plain < adam
+
+
+def test_the_exit_code_says_whether_it_fits(folder: Path) -> None:
+    assert estimate(folder, "--fits", "8MiB").returncode == 0
+    too_large = estimate(folder, "--fits", "10KiB")
+    assert too_large.returncode == 1
+    assert "a batch of 16 does not fit in 10 KiB" in too_large.stdout
+
+
+def test_the_largest_batch_is_found(folder: Path) -> None:
+    found = json.loads(estimate(folder, "--largest-batch", "1MiB", "--json", "-").stdout)
+    assert found["largest_batch"] > 16
+
+
+@pytest.mark.parametrize("option", ["--fits", "--largest-batch"])
+def test_a_size_must_be_one(option: str, folder: Path) -> None:
+    assert f"invalid value for {option}" in estimate(folder, option, "lots").refusal()

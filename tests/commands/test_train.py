@@ -1,0 +1,238 @@
+"""``train`` learns from own data, resumes, runs saved schedules, and its state comes home."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from tests.commands.in_process import Finished, run_command
+
+QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "2")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache") / "measurements.jsonl"
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three numbers to predict from an image."""
+    path = tmp_path_factory.mktemp("data") / "regression.npz"
+    x = np.random.default_rng(0).normal(size=(64, 1, 8, 8)).astype("float32")
+    np.savez(path, x=x, y=np.tile(x.reshape(64, -1)[:, :5], 2))
+    return path
+
+
+def train(cache: Path, *arguments: str) -> Finished:
+    return run_command("train", "mlp", *QUICK, "--cache", str(cache), *arguments)
+
+
+def report(cache: Path, *arguments: str) -> dict[str, Any]:
+    done = train(cache, *arguments, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_resumed_run_has_the_losses_of_one_that_was_not_ended(
+    cache: Path, tmp_path: Path
+) -> None:
+    state, whole = tmp_path / "half.safetensors", tmp_path / "whole.safetensors"
+    options = ("--optimizer", "adam", "--lr-schedule", "linear:2", "--no-compare", "--batch", "64")
+    steps = report(cache, *options, "--epochs", "2", "--save", str(whole))["losses"]
+    half = ("--checkpoint", str(state), "--checkpoint-every", "3")
+    first = report(cache, *options, "--epochs", "2", "--steps", "15", *half)["losses"]
+    saved = tmp_path / "end.safetensors"
+    rest = report(cache, *options, "--epochs", "2", "--resume", str(state), "--save", str(saved))
+    assert len(first) == 15
+    # The schedule of the first run ended earlier, so only its warm-up is the same.
+    assert first[:2] == steps[:2]
+    assert len(rest["losses"]) == len(steps) - 15
+
+
+def test_a_run_of_so_many_steps_goes_on_bit_for_bit(cache: Path, tmp_path: Path) -> None:
+    state = str(tmp_path / "state.safetensors")
+    options = ("--optimizer", "momentum", "--no-compare", "--batch", "64")
+    whole = report(cache, *options, "--steps", "30")
+    first = report(cache, *options, "--steps", "12", "--checkpoint", state)
+    rest = report(cache, *options, "--steps", "30", "--resume", state)
+    assert first["losses"] + rest["losses"] == whole["losses"]
+    assert rest["steps"] == 30
+    none_left = report(cache, *options, "--steps", "30", "--resume", state)
+    assert none_left["losses"] == [] and none_left["loss_last"] is None
+
+
+def test_a_saved_schedule_is_run(cache: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.json"
+    planned = report(
+        *(cache, "--steps", "3", "--budget-ratio", "0.9", "--save-schedule", str(schedule))
+    )
+    given = report(cache, "--steps", "3", "--budget-ratio", "0.9", "--schedule", str(schedule))
+    assert given["solver"] == "given"
+    assert given["cost_us"] == planned["cost_us"]
+    assert given["losses"] == planned["losses"]
+
+
+def test_a_hand_edited_schedule_may_leave_the_frees_out(cache: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.json"
+    report(cache, "--steps", "1", "--save-schedule", str(schedule))
+    document = json.loads(schedule.read_text())
+    document["steps"] = [step for step in document["steps"] if step[0] != "free"]
+    schedule.write_text(json.dumps(document))
+    assert report(cache, "--steps", "1", "--schedule", str(schedule))["solver"] == "given"
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda steps: steps[1:], "does not fit this step"),
+        (lambda steps: [["compute", "absent", "cpu"], *steps], "'absent', not an op"),
+        (lambda steps: [*steps, ["compute", steps[0][1], "gpu"]], "devices"),
+        (lambda steps: [["jump"]], "expected"),
+    ],
+)
+def test_a_schedule_that_breaks_a_rule_is_refused(
+    edit: Any, said: str, cache: Path, tmp_path: Path
+) -> None:
+    schedule = tmp_path / "schedule.json"
+    report(cache, "--steps", "1", "--save-schedule", str(schedule))
+    document = json.loads(schedule.read_text())
+    document["steps"] = edit([step for step in document["steps"] if step[0] != "free"])
+    schedule.write_text(json.dumps(document))
+    assert said in train(cache, "--steps", "1", "--schedule", str(schedule)).refusal()
+
+
+def test_a_schedule_beyond_the_budget_is_refused(cache: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.json"
+    report(cache, "--steps", "1", "--save-schedule", str(schedule))
+    small = ("--budget", "cpu=220KiB", "--schedule", str(schedule), "--steps", "1")
+    assert "needs too much memory" in train(cache, *small).refusal()
+
+
+def test_a_schedule_that_breaks_a_pin_is_refused(cache: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.json"
+    report(cache, "--steps", "1", "--pin", "*=cpu", "--save-schedule", str(schedule))
+    given = ("--schedule", str(schedule), "--steps", "1")
+    assert report(cache, *given, "--pin", "*=cpu")["solver"] == "given"
+    assert "is pinned to cpu_generic" in train(cache, *given, "--pin", "*=cpu_generic").refusal()
+
+
+def test_pinned_ops_run_where_they_must(cache: Path) -> None:
+    found = report(cache, "--pin", "*=cpu", "fc2*=cpu_generic", "--steps", "4")
+    by_name = {device["name"]: device["ops"] for device in found["devices"]}
+    assert by_name["cpu"] and by_name["cpu_generic"]
+    assert found["max_rel_diff"] <= 1e-5
+
+
+def test_recomputed_ops_are_computed_again_and_nothing_else_changes(cache: Path) -> None:
+    usual = report(cache, "--pin", "*=cpu", "--steps", "4")
+    again = report(cache, "--pin", "*=cpu", "--recompute", "fc*", "--steps", "4")
+    assert again["graph_ops"] > usual["graph_ops"]
+    assert again["losses"] == usual["losses"]
+
+
+def test_kept_ops_are_never_repeated(cache: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.json"
+    arguments = ("--keep", "*", "--budget-ratio", "0.95", "--steps", "1")
+    report(cache, *arguments, "--save-schedule", str(schedule))
+    steps = json.loads(schedule.read_text())["steps"]
+    computed = [step[1] for step in steps if step[0] == "compute"]
+    assert len(set(computed)) == len(computed)
+
+
+def test_another_loss_is_minimised_and_named(cache: Path, regression: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "state.safetensors"
+    arguments = ("--data", str(regression), "--validation", "0.25", "--epochs", "3")
+    done = train(cache, *arguments, "--loss", "mse", "--lr", "0.05", "--save", str(saved))
+    assert done.returncode == 0, done.stderr
+    assert "loss: mse" in done.stdout
+    assert "epoch 3" in done.stdout and "step 9/9  loss" in done.stdout
+    evaluated = run_command(
+        *("eval", "mlp", "--data", str(regression), "--loss", "mse", "--state", str(saved)),
+        *("--json", "-", "--cache", str(cache)),
+    )
+    assert json.loads(evaluated.stdout)["samples"] == 64
+
+
+def test_the_loss_is_never_taken_in_silence(cache: Path, regression: Path) -> None:
+    assert "loss: CrossEntropy, the only one" in train(cache, "--steps", "1").stdout
+    done = train(cache, "--steps", "1", "--data", str(regression))
+    assert "labels" in done.refusal()
+    refused = run_command("train", "mlp", "--classes", "1", "--cache", str(cache)).refusal()
+    assert "for which no loss is plain; say which one is meant" in refused
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy(label_smoothing=0.2)", "huber(delta=0.5)"])
+def test_a_loss_takes_options(loss: str, cache: Path, regression: Path) -> None:
+    data = ("--data", str(regression)) if "huber" in loss else ()
+    plain = report(cache, *data, "--steps", "2", "--loss", loss.partition("(")[0])
+    changed = report(cache, *data, "--steps", "2", "--loss", loss)
+    assert plain["loss_first"] != changed["loss_first"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--optimizer", "sgd"),
+        ("--optimizer", "sgd", "--momentum", "0.8", "--nesterov", "--weight-decay", "0.01"),
+        ("--optimizer", "adamw", "--betas", "0.8", "0.99", "--amsgrad", "--eps", "1e-6"),
+        ("--optimizer", "rmsprop", "--alpha", "0.9", "--centered", "--momentum", "0.5"),
+        ("--optimizer", "adagrad", "--lr-decay", "0.01"),
+        ("--optimizer", "lion", "--lr", "0.001"),
+        ("--clip-norm", "1", "--clip-value", "0.5", "--micro-batches", "2"),
+    ],
+)
+def test_optimizers_take_their_options(options: tuple[str, ...], cache: Path) -> None:
+    found = report(cache, *options, "--steps", "3")
+    assert np.isfinite(found["losses"]).all()
+    assert found["identical_to_keep_all"] or found["max_rel_diff"] < 1e-4
+
+
+def test_a_batch_of_nan_ends_the_run_unless_it_may_go_on(cache: Path, tmp_path: Path) -> None:
+    data = tmp_path / "nan.npz"
+    np.savez(data, x=np.full((32, 1, 8, 8), np.nan, "float32"), y=np.zeros(32, "int64"))
+    given = ("--data", str(data), "--steps", "1")
+    assert "not finite" in train(cache, *given).refusal()
+
+
+def test_the_state_comes_home(cache: Path, tmp_path: Path) -> None:
+    saved, checkpoint = tmp_path / "state.safetensors", tmp_path / "checkpoint.safetensors"
+    found = report(*(cache, "--steps", "20", "--save", str(saved), "--checkpoint", str(checkpoint)))
+    expected = load_file(saved)
+    for source in (saved, checkpoint):
+        home = tmp_path / f"{source.stem}.pt"
+        assert run_command("export-state", str(source), "-o", str(home)).returncode == 0
+        state = torch.load(home, weights_only=True)
+        assert set(state) == set(expected)
+        assert all(np.array_equal(state[name].numpy(), expected[name]) for name in expected)
+        done = run_command(
+            *("eval", "mlp", "--state", str(home), "--json", "-", "--cache", str(cache))
+        )
+        assert json.loads(done.stdout)["accuracy"] == found["accuracy"]
+
+
+def test_a_state_of_another_model_is_refused(cache: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "state.safetensors"
+    report(cache, "--steps", "1", "--save", str(saved))
+    other = run_command("eval", "lenet", "--state", str(saved), "--cache", str(cache))
+    assert "the state does not fit the model: it lacks" in other.refusal()
+    shape = run_command(
+        "eval", "mlp", "--classes", "4", "--state", str(saved), "--cache", str(cache)
+    )
+    assert "must have shape" in shape.refusal()
+
+
+def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
+    for name in ("state.safetensors", "state.pt", "state.npz"):
+        (tmp_path / name).write_bytes(b"nothing")
+        refused = run_command("export-state", str(tmp_path / name), "-o", str(tmp_path / "x.npz"))
+        assert "holds no tensors that can be read" in refused.refusal()
+    absent = run_command("export-state", str(tmp_path / "absent.pt"), "-o", "x.npz")
+    assert "cannot read" in absent.refusal()
