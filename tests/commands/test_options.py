@@ -46,7 +46,8 @@ def test_every_option_of_an_optimizer_can_be_given() -> None:
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_is_shown_for_every_command(command: str) -> None:
+def test_help_is_shown_for_every_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     done = run_command(*command.split(), "--help")
     assert done.returncode == 0
     assert done.stdout.startswith(f"Usage: tvm-xengine {command}".rstrip())
