@@ -68,21 +68,50 @@ def test_an_export_leaves_nothing_beside_its_directory(tmp_path: Path) -> None:
     assert outcome.faults(signal.SIGTERM) == []
 
 
-def test_ctrl_c_while_measuring_keeps_what_was_measured(tmp_path: Path) -> None:
-    cache = tmp_path / "measurements.jsonl"
+def once_measured(cache: Path) -> Callable[[subprocess.Popen[str]], None]:
+    """When a measurement is in the file."""
 
-    def until_measured(process: subprocess.Popen[str]) -> None:
+    def wait(process: subprocess.Popen[str]) -> None:
         while process.poll() is None:
             if cache.exists() and "compute_us" in cache.read_text():
                 return
             time.sleep(0.02)
 
-    outcome = interrupted(COMMANDS["measured"], tmp_path, signal.SIGINT, until_measured)
-    assert outcome.code == 130, outcome.errors
-    assert outcome.faults(signal.SIGINT) == []
+    return wait
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_measuring_keeps_what_was_measured(
+    sent: signal.Signals, tmp_path: Path
+) -> None:
+    """The library that measures in other processes has unblocked the signals by then."""
+    cache = tmp_path / "measurements.jsonl"
+    outcome = interrupted(COMMANDS["measured"], tmp_path, sent, once_measured(cache))
+    assert outcome.code == 128 + sent, outcome.errors
+    assert outcome.faults(sent) == []
     rows = [json.loads(line) for line in cache.read_text().splitlines()]
     measured = [row for row in rows if "compute_us" in row]
     assert 0 < len(measured) < 3 * 2 * 50  # some, but not three rounds of all kernels
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (("plan", "--budget-ratio", "0.5"), "devices"),
+        (("pareto", "--ratios", "1", "0.5"), "points"),
+    ],
+)
+def test_an_interrupt_of_active_costs_writes_the_best_so_far(
+    command: tuple[str, ...], key: str, tmp_path: Path
+) -> None:
+    """Kernels are measured once there is a first plan."""
+    name, *options = command
+    arguments = (name, "lenet", "--costs", "active", "--cache", "m.jsonl", "--json", "r.json")
+    wait = once_measured(tmp_path / "m.jsonl")
+    outcome = interrupted((*arguments, *options), tmp_path, signal.SIGINT, wait)
+    assert outcome.faults(signal.SIGINT) == []
+    assert outcome.code == 130
+    assert json.loads((tmp_path / "r.json").read_text())[key]
 
 
 def test_a_process_that_ignores_ctrl_c_goes_on_doing_so(tmp_path: Path) -> None:

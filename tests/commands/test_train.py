@@ -236,3 +236,13 @@ def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
         assert "holds no tensors that can be read" in refused.refusal()
     absent = run_command("export-state", str(tmp_path / "absent.pt"), "-o", "x.npz")
     assert "cannot read" in absent.refusal()
+
+
+def test_a_network_of_tokens_learns_and_is_evaluated(cache: Path) -> None:
+    """Its labels, one for each token, are one long vector to the step."""
+    given = ("--size", "8", "--batch", "16", "--steps", "2", "--cache", str(cache))
+    done = run_command("train", "gpt_nano", *QUICK, *given, "--no-compare", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 0 <= found["accuracy"] <= 1
+    assert found["validation"]["loss"] == pytest.approx(found["loss_last"], rel=0.5)

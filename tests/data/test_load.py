@@ -132,3 +132,16 @@ def test_a_held_out_share_is_disjoint_from_the_rest() -> None:
 def test_too_few_samples_for_a_batch_are_refused() -> None:
     with pytest.raises(InvalidDataError, match="do not fill one batch of 16"):
         Data({"x": np.zeros(4)}).batches_per_epoch(16)
+
+
+def test_labels_of_tokens_are_joined_in_a_batch(tmp_path: Path) -> None:
+    tokens = np.arange(12).reshape(4, 3)
+    np.savez(tmp_path / "tokens.npz", x=tokens, y=tokens)
+    wanted = Wanted({"x": ((2, 3), "int64")}, {"labels": ((6,), "int64")})
+    data = load_data(str(tmp_path / "tokens.npz"), wanted)
+    for batch in data.epoch(0, 2, seed=0):
+        assert batch["x"].shape == (2, 3)
+        np.testing.assert_array_equal(batch["labels"], batch["x"].ravel())
+    held_out = data.with_validation(0.25, seed=0)
+    ((batch, counted),) = held_out.validation_batches(2)
+    assert (batch["labels"].shape, counted) == ((6,), 1)

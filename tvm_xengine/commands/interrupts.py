@@ -2,9 +2,11 @@
 
 Both signals are blocked in every thread and taken by one that waits for them. So they arrive while
 the main thread runs native code, and child processes, which inherit the mask, do not see a Ctrl-C of
-their terminal. The main thread then gets a KeyboardInterrupt, which may write what there is. Native
-code can delay that, and code that passes exceptions on can lose it (TVM makes a RuntimeError of it).
-So the process ends after `GRACE_S` in any case.
+their terminal. Libraries may unblock them in the main thread (the resource tracker of loky and
+multiprocessing does), so they also have a handler, whose pipe another thread reads. The main thread
+then gets a KeyboardInterrupt, which may write what there is. Native code can delay that, and code
+that passes exceptions on can lose it (TVM makes a RuntimeError of it). So the process ends after
+`GRACE_S` in any case.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,6 +46,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._lock = threading.Lock()
         self._is_done = threading.Event()
         self._main = threading.main_thread().ident or 0
         self._raises = True
@@ -53,15 +56,28 @@ class Interrupts:
         """128 and the signal, as a shell reports it; None where there was none."""
         return None if self.received is None else 128 + self.received
 
-    def wait(self, taken: set[signal.Signals]) -> None:
-        """Take the signals, from a thread that does nothing else."""
-        self.received = signal.sigwait(taken)
+    def wait_for(self, taken: set[signal.Signals]) -> None:
+        """Take blocked signals, from a thread that does nothing else."""
+        while True:
+            self.take(signal.sigwait(taken))
+
+    def read_from(self, pipe: int, taken: set[signal.Signals]) -> None:
+        """Take the signals whose numbers come out of a pipe, from a thread that does nothing else."""
+        while number := os.read(pipe, 1):
+            if number[0] in taken:
+                self.take(number[0])
+
+    def take(self, number: int) -> None:
+        """End the command in order at the first signal, at once at the second."""
+        with self._lock:
+            is_first = self.received is None
+            self.received = number if is_first else self.received
+        if not is_first:
+            self.leave()
         _be_silent()
         if not self._is_done.is_set():
             signal.pthread_kill(self._main, _NUDGE)
-            threading.Thread(target=self._wait_for_another, args=(taken,), daemon=True).start()
-            self._is_done.wait(GRACE_S)
-        self.leave()
+        threading.Thread(target=self._leave_in_time, daemon=True).start()
 
     def finish(self) -> None:
         """The main thread has come to its end in order."""
@@ -82,8 +98,8 @@ class Interrupts:
             self._raises = False  # what cleans up is not interrupted once more
             raise KeyboardInterrupt
 
-    def _wait_for_another(self, taken: set[signal.Signals]) -> None:
-        signal.sigwait(taken)
+    def _leave_in_time(self) -> None:
+        self._is_done.wait(GRACE_S)
         self.leave()
 
 
@@ -98,7 +114,13 @@ def interruptible(interrupts: Interrupts) -> Iterator[None]:
     signal.signal(_NUDGE, interrupts.raise_in_main)
     signal.pthread_sigmask(signal.SIG_BLOCK, taken)
     if taken:
-        threading.Thread(target=interrupts.wait, args=(taken,), daemon=True).start()
+        out, into = os.pipe()
+        os.set_blocking(into, False)
+        signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+        for each in taken:
+            signal.signal(each, _leave_to_the_pipe)
+        _in_thread(interrupts.wait_for, taken)
+        _in_thread(interrupts.read_from, out, taken)
     with _own_temporary_folder():
         try:
             yield
@@ -112,6 +134,14 @@ def _own_temporary_folder() -> Iterator[None]:
         folder.mkdir(mode=0o700)
         tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
         yield
+
+
+def _in_thread(function: Callable[..., None], *arguments: object) -> None:
+    threading.Thread(target=function, args=arguments, daemon=True).start()
+
+
+def _leave_to_the_pipe(_signal: int, _frame: object) -> None:
+    """The handler of the signals: their numbers are in the pipe when it runs."""
 
 
 def _be_silent() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,11 +24,14 @@ class Data:
         Arrays whose first axis counts the samples, by name; `validation` may be empty.
     source
         Where they come from, as messages name it.
+    joined
+        Names of arrays whose samples a batch joins: 16 of 8 labels are then 128 labels.
     """
 
     train: Mapping[str, Array]
     validation: Mapping[str, Array] = field(default_factory=dict)
     source: str = "the data"
+    joined: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for part, arrays in (("training", self.train), ("validation", self.validation)):
@@ -75,7 +78,7 @@ class Data:
         order = np.random.default_rng((seed, number)).permutation(self.samples)
         for k in range(start, count):
             chosen = order[k * batch_size : (k + 1) * batch_size]
-            yield {name: array[chosen] for name, array in self.train.items()}
+            yield self._batch({name: array[chosen] for name, array in self.train.items()})
 
     def validation_batches(self, batch_size: int) -> Iterator[tuple[Batch, int]]:
         """All validation samples in order, with the number of leading samples that count.
@@ -87,10 +90,14 @@ class Data:
             part = {n: a[start : start + batch_size] for n, a in self.validation.items()}
             count = min(batch_size, total - start)
             missing = batch_size - count
-            yield (
-                {n: np.concatenate([a, a[:1].repeat(missing, axis=0)]) for n, a in part.items()},
-                count,
-            )
+            full = {n: np.concatenate([a, a[:1].repeat(missing, axis=0)]) for n, a in part.items()}
+            yield self._batch(full), count
+
+    def _batch(self, arrays: Batch) -> Batch:
+        return {
+            name: array.reshape(-1, *array.shape[2:]) if name in self.joined else array
+            for name, array in arrays.items()
+        }
 
     def with_validation(self, ratio: float, seed: int) -> Data:
         """The same samples with a share of them held out for validation, drawn at random."""
@@ -102,10 +109,10 @@ class Data:
             )
         order = np.random.default_rng(seed).permutation(self.samples)
         validation, train = np.split(order, [held_out])
-        return Data(
-            {name: array[np.sort(train)] for name, array in self.train.items()},
-            {name: array[np.sort(validation)] for name, array in self.train.items()},
-            self.source,
+        return replace(
+            self,
+            train={name: array[np.sort(train)] for name, array in self.train.items()},
+            validation={name: array[np.sort(validation)] for name, array in self.train.items()},
         )
 
     def renamed(self, inputs: Sequence[str], targets: Sequence[str]) -> Data:

@@ -60,11 +60,16 @@ def load_data(source: str, wanted: Wanted) -> Data:
 def _fitting(data: Data, wanted: Wanted) -> Data:
     """The data in the shapes and types that the step reads; a difference in shape is refused."""
     shapes = {**wanted.inputs, **wanted.targets}
+    batch = next(iter(wanted.inputs.values()))[0][0]
+    joined: set[str] = set()
     converted: list[dict[str, Array]] = []
     for arrays in (data.train, data.validation):
         part = {}
         for name, array in arrays.items():
-            (_, *rest), dtype = shapes[name]
+            (leading, *rest), dtype = shapes[name]
+            if name in wanted.targets and leading != batch and leading % batch == 0:
+                joined.add(name)
+                rest = [leading // batch, *rest]
             flat = name in wanted.targets and prod(array.shape[1:]) == prod(rest)
             if array.shape[1:] != tuple(rest) and not flat:
                 raise InvalidDataError(
@@ -77,7 +82,7 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                 )
             part[name] = array.reshape(len(array), *rest).astype(dtype, copy=False)
         converted.append(part)
-    return Data(converted[0], converted[1], data.source)
+    return Data(converted[0], converted[1], data.source, frozenset(joined))
 
 
 def _digits(wanted: Wanted) -> Data:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from tvm_xengine.compile.forward import build_forward
 from tvm_xengine.compile.stores import Stores
@@ -15,6 +14,7 @@ from tvm_xengine.frontends.roles import some
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.session.fit import leading
 from tvm_xengine.session.losses import loss_of_predictions
 from tvm_xengine.session.stages import Training
 from tvm_xengine.session.step import result_names
@@ -54,14 +54,14 @@ def evaluate_state(
         store=None if stores is None else stores.kernels,
     )
     forward.write(_values(training, state, forward.names(Role.PARAMETER)))
-    samples = data if data.validation else Data(data.train, data.train, data.source)
+    samples = data if data.validation else replace(data, validation=data.train)
     targets = [name for name in samples.train if name not in source.inputs]
     totals = dict.fromkeys(metrics, 0.0)
-    count = 0
-    for batch, counted in samples.validation_batches(source.evaluation.batch_size):
+    count, size = 0, source.evaluation.batch_size
+    for batch, counted in samples.validation_batches(size):
         made = forward.step({name: batch[name] for name in source.inputs})
-        outputs = [np.asarray(made[name])[:counted] for name in result_names(source.outputs)]
-        given = [batch[name][:counted] for name in targets]
+        outputs = [leading(made[name], counted, size) for name in result_names(source.outputs)]
+        given = [leading(batch[name], counted, size) for name in targets]
         for name, metric in metrics.items():
             totals[name] += float(metric(*outputs, *given)) * counted
         count += counted

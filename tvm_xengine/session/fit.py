@@ -209,7 +209,7 @@ def evaluate(
     totals: dict[str, float] = {}
     samples = 0
     inputs = step.training.source.inputs
-    for batch, counted in _validation_batches(step, data):
+    for batch, counted, size in _validation_batches(step, data):
         names = step.batch_names
         flat = dict(zip(names, leaves(_arguments(batch)), strict=False))
         values = dict(batch) if isinstance(batch, Mapping) else flat
@@ -218,7 +218,9 @@ def evaluate(
         found = _metrics(step, metrics)
         for name, metric in found.items():
             value = float(
-                metric(_leading(outputs, counted), *(_leading(t, counted) for t in targets))
+                metric(
+                    leading(outputs, counted, size), *(leading(t, counted, size) for t in targets)
+                )
             )
             totals[name] = totals.get(name, 0.0) + value * counted
         samples += counted
@@ -241,14 +243,17 @@ def _validated(
     return evaluate(step, validation, metrics)
 
 
-def _validation_batches(step: Step, data: Batches) -> Iterator[tuple[Any, int]]:
-    size = _batch_size(step)
+def _validation_batches(step: Step, data: Batches) -> Iterator[tuple[Any, int, int]]:
+    """Batches with the number of samples that count, and of all."""
     if isinstance(data, Data):
         # Of micro-batches a step takes several, the evaluation takes one.
-        yield from data.validation_batches(step.training.source.evaluation.batch_size)
+        size = step.training.source.evaluation.batch_size
+        for batch, counted in data.validation_batches(size):
+            yield batch, counted, size
         return
+    size = _batch_size(step)
     for batch in data(0) if callable(data) else data:
-        yield batch, size
+        yield batch, size, size
 
 
 def _epoch(step: Step, data: Batches, epoch: int, start: int, seed: int) -> Iterator[Any]:
@@ -268,13 +273,17 @@ def _arguments(batch: Any) -> Sequence[Any]:
     return tuple(batch) if isinstance(batch, list | tuple) else (batch,)
 
 
-def _leading(value: Any, count: int) -> Any:
-    """The first samples of tensors in a structure."""
+def leading(value: Any, count: int, size: int) -> Any:
+    """What belongs to the first `count` of `size` samples, of tensors in a structure.
+
+    Several entries of the first axis may belong to a sample, such as one for each of its tokens.
+    """
     if isinstance(value, Mapping):
-        return {name: _leading(one, count) for name, one in value.items()}
+        return {name: leading(one, count, size) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_leading(one, count) for one in value)
-    return as_array(value)[:count]
+        return type(value)(leading(one, count, size) for one in value)
+    array = as_array(value)
+    return array[: len(array) * count // size]
 
 
 def _random_state(saved: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tvm_xengine.data.arrays import Data
@@ -46,7 +47,7 @@ def training_data(
     if share is not None:
         data = data.with_validation(share, seed)
     elif validation is not None:
-        data = Data(data.train, load_data(str(validation), wanted).train, data.source)
+        data = replace(data, validation=load_data(str(validation), wanted).train)
     data.batches_per_epoch(training.source.training.batch_size)
     return data
 
