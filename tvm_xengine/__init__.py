@@ -24,19 +24,26 @@ if TYPE_CHECKING:
     from tvm_xengine.scheduling.platform import Link as Link
     from tvm_xengine.scheduling.platform import Platform as Platform
     from tvm_xengine.session.estimate import Estimate as Estimate
+    from tvm_xengine.session.evaluation import evaluate_state as evaluate_state
     from tvm_xengine.session.fit import CheckpointOptions as CheckpointOptions
     from tvm_xengine.session.fit import FitProgress as FitProgress
     from tvm_xengine.session.fit import FitResult as FitResult
     from tvm_xengine.session.fit import evaluate as evaluate
     from tvm_xengine.session.fit import fit as fit
+    from tvm_xengine.session.given_schedule import plan_of_schedule as plan_of_schedule
     from tvm_xengine.session.losses import named_loss as named_loss
+    from tvm_xengine.session.lr_schedules import named_schedule as named_schedule
     from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
     from tvm_xengine.session.pipeline import with_step_signature as with_step_signature
     from tvm_xengine.session.stages import Lowered as Lowered
     from tvm_xengine.session.stages import StepPlan as StepPlan
     from tvm_xengine.session.stages import StepProblem as StepProblem
     from tvm_xengine.session.stages import Training as Training
+    from tvm_xengine.session.state_file import read_state as read_state
+    from tvm_xengine.session.state_file import write_onnx_state as write_onnx_state
+    from tvm_xengine.session.state_file import write_state as write_state
     from tvm_xengine.session.step import Step as Step
+    from tvm_xengine.session.training_data import training_data as training_data
     from tvm_xengine.training.losses import CrossEntropy as CrossEntropy
     from tvm_xengine.training.optimizers import SGD as SGD
     from tvm_xengine.training.optimizers import Adagrad as Adagrad
@@ -73,6 +80,11 @@ _PLACES = {
     "tvm_xengine.session.losses": ("named_loss",),
     "tvm_xengine.session.pipeline": ("scheduling_pipeline", "with_step_signature"),
     "tvm_xengine.session.stages": ("Lowered", "StepPlan", "StepProblem", "Training"),
+    "tvm_xengine.session.evaluation": ("evaluate_state",),
+    "tvm_xengine.session.given_schedule": ("plan_of_schedule",),
+    "tvm_xengine.session.state_file": ("read_state", "write_onnx_state", "write_state"),
+    "tvm_xengine.session.training_data": ("training_data",),
+    "tvm_xengine.session.lr_schedules": ("named_schedule",),
     "tvm_xengine.session.step": ("Step",),
     "tvm_xengine.training.losses": ("CrossEntropy",),
     "tvm_xengine.training.optimizers": ("SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"),
@@ -109,17 +121,24 @@ __all__ = [
     "default_platform",
     "estimate",
     "evaluate",
+    "evaluate_state",
     "export_c",
     "fit",
     "load_model",
     "lower",
     "make_problem",
     "named_loss",
+    "named_schedule",
     "plan",
+    "plan_of_schedule",
     "processor",
+    "read_state",
     "scheduling_pipeline",
+    "training_data",
     "training_step",
     "with_step_signature",
+    "write_onnx_state",
+    "write_state",
 ]
 
 
