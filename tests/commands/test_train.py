@@ -41,7 +41,7 @@ def report(cache: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_a_resumed_run_has_the_losses_of_one_that_was_not_ended(
+def test_a_resumed_run_takes_the_steps_that_are_left_of_its_epochs(
     cache: Path, tmp_path: Path
 ) -> None:
     state, whole = tmp_path / "half.safetensors", tmp_path / "whole.safetensors"
