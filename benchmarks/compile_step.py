@@ -13,7 +13,7 @@ start_s = time.perf_counter()
 
 from pathlib import Path  # noqa: E402
 
-from tvm_xengine.compile.lower import lower_step  # noqa: E402
+from tvm_xengine.compiler.lower import lower_step  # noqa: E402
 from tvm_xengine.frontends.load import load_model  # noqa: E402
 from tvm_xengine.kernels.store.kernel_store import KernelStore  # noqa: E402
 from tvm_xengine.scheduling.platform import Device, Platform  # noqa: E402

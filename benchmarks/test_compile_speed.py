@@ -18,7 +18,7 @@ import tvm
 from tvm import relax
 
 from benchmarks.record import record
-from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.passes.apply_schedule import ApplySchedule

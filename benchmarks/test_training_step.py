@@ -30,12 +30,12 @@ from benchmarks.torch_memory import (  # noqa: E402
     checkpointed_within,
     compiled_within,
 )
-from tvm_xengine.compile.build import build_step  # noqa: E402
-from tvm_xengine.compile.costs import KernelCosts, measured_costs  # noqa: E402
-from tvm_xengine.compile.kernel_choice import with_fastest_kernels  # noqa: E402
-from tvm_xengine.compile.lower import LoweredStep, lower_step  # noqa: E402
-from tvm_xengine.compile.plan import plan_keep_all  # noqa: E402
-from tvm_xengine.compile.problem import make_problem  # noqa: E402
+from tvm_xengine.compiler.build import build_step  # noqa: E402
+from tvm_xengine.compiler.costs import KernelCosts, measured_costs  # noqa: E402
+from tvm_xengine.compiler.kernel_choice import with_fastest_kernels  # noqa: E402
+from tvm_xengine.compiler.lower import LoweredStep, lower_step  # noqa: E402
+from tvm_xengine.compiler.plan import plan_keep_all  # noqa: E402
+from tvm_xengine.compiler.problem import make_problem  # noqa: E402
 from tvm_xengine.cost_models.measure.measurements import (  # noqa: E402
     MeasurementCache,
     default_cache_path,

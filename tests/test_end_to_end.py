@@ -10,10 +10,10 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import LoweredStep, lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import LoweredStep, lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -164,17 +163,6 @@ def _register_pipeline() -> None:
 
 
 _register_pipeline()
-
-
-class _Package(ModuleType):
-    """This package, whose `compile` stays the function when the subpackage of that name is loaded."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name != "compile":
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

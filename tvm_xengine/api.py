@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_xengine.compile.constraint_patterns import ConstraintPatterns
-from tvm_xengine.compile.links import with_measured_links
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.options import CompileOptions, CostChoice
-from tvm_xengine.compile.plan import cost_step, plan_costed
-from tvm_xengine.compile.reporter import Reporter
-from tvm_xengine.compile.stores import Stores
+from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
+from tvm_xengine.compiler.links import with_measured_links
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.options import CompileOptions, CostChoice
+from tvm_xengine.compiler.plan import cost_step, plan_costed
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform

@@ -12,7 +12,7 @@ from tests.aot.examples import export, need_tools
 from tvm_xengine.aot.check.emulation import EMULATORS, Build, build_program
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.package.checkpoint import read_checkpoint
-from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends import zoo
 from tvm_xengine.scheduling.graph import Role

@@ -11,9 +11,9 @@ from tvm.target import Target
 from tests.passes.test_split_groups import Nothing
 from tvm_xengine.aot.plan import kernels
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
-from tvm_xengine.compile import lower
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler import lower
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.relax_ir.signature import TRAIN_STEP

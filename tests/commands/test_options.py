@@ -15,7 +15,7 @@ from tests.commands.in_process import run_command
 from tvm_xengine.commands import names
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.training_options import OptimizerOptions
-from tvm_xengine.compile.options import CostChoice
+from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.solvers.backends.worker import MODULES
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.solve import SOLVERS

@@ -74,7 +74,7 @@ def test_a_cache_that_nobody_may_write_stops_nothing() -> None:
 
 
 def test_compiler_loads_what_predicts_when_it_predicts() -> None:
-    loaded = loaded_by("import tvm_xengine.compile.plan")
+    loaded = loaded_by("import tvm_xengine.compiler.plan")
     assert "tvm" in loaded
     assert not LOADS_SLOWLY & loaded
 
@@ -88,7 +88,7 @@ PRODUCTS_AND_PAUSES = """
     import json, os, time
     import numpy as np, tvm
     from tvm import relax
-    from tvm_xengine.compile.forward import build_forward
+    from tvm_xengine.compiler.forward import build_forward
     from tvm_xengine.scheduling.platform import Device, Platform
 
     square = relax.TensorType((256, 256), "float32")

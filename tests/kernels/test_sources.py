@@ -14,7 +14,7 @@ from tvm import relax
 from tests.kernels.onednn.onednn_twins import NATIVE, kernel_of, needs_onednn
 from tests.kernels.onednn.test_devices import batch_for, built, lowered, problem_of
 from tests.kernels.onednn.test_onednn_rows_and_windows import named
-from tvm_xengine.compile.plan import plan_keep_all as keep_all
+from tvm_xengine.compiler.plan import plan_keep_all as keep_all
 from tvm_xengine.cost_models.prediction.predict import predict_costs
 from tvm_xengine.errors import InvalidPlatformError, LibraryError
 from tvm_xengine.frontends.load import load_model

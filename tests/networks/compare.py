@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from tests.networks.network import Subject
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.platform import Device, Platform

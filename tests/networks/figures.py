@@ -21,9 +21,9 @@ from tests.networks.compare import (
 )
 from tests.networks.directional import directional_error
 from tests.networks.network import Network
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import TRAIN_STEP

@@ -9,10 +9,10 @@ from tvm.script import relax as R
 
 from tests.kernels.onednn.onednn_twins import needs_onednn
 from tests.passes.test_fuse_in_order import kernels, random, run
-from tvm_xengine.compile import lower
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler import lower
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.cost_models.prediction.predict import predict_costs
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.kernels.library.parts import kernel_parts

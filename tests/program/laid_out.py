@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from tests.passes.small_step import SmallStep, small_problem, two_cpus
-from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas

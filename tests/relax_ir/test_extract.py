@@ -4,7 +4,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from tests.passes.small_step import SmallStep
-from tvm_xengine.compile.lower import lower_step
+from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.relax_ir.extract import extract_graph

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tests.passes.small_step import two_cpus
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.errors import InvalidInputError, NotFiniteError
 from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.runtime.executable import StepExecutable

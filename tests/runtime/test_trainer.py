@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tests.passes.small_step import SmallStep, two_cpus
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.runtime.comparison import relative_difference
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.trainer import train

@@ -9,10 +9,10 @@ from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.kernels.te.randomness import dropout
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.scheduling.platform import Device, Platform

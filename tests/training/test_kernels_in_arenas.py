@@ -8,10 +8,10 @@ from tvm import relax
 from tests.training.cases import FAMILIES
 from tests.training.cases.case import Case, DrawCase, case_strategy
 from tests.training.running import ReferenceRun
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import from_relax
 from tvm_xengine.scheduling.platform import Device, Platform

@@ -45,8 +45,8 @@ from tvm_xengine.aot.plan.plan_step import (
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import FLASH, Region, regions_platform, writable_platform
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
-from tvm_xengine.compile.energy import check_energy
-from tvm_xengine.compile.short_storage import ShortStorage, with_short_storage
+from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.files.write_directory import check_free, write_directory
 from tvm_xengine.frontends.model import ForwardModel

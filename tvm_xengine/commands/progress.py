@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compiler.reporter import Reporter
 
 if TYPE_CHECKING:
     from tvm_xengine.kernels.store.kernel_store import OnProgress

@@ -14,7 +14,7 @@ from tvm_xengine.commands.options import OutputOptions
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from tvm_xengine.compile.reporter import Reporter
+    from tvm_xengine.compiler.reporter import Reporter
 
 STANDARD_OUTPUT = Path("-")
 _LEAST_WIDTH = 80

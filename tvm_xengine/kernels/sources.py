@@ -38,7 +38,7 @@ The order is that of `AUTO`; generated code, which has every kernel, is last."""
 
 AUTO = "auto"
 """Every source of `SOURCES` that computes for the device, in that order. Where costs are measured,
-:func:`~tvm_xengine.compile.kernel_choice.with_fastest_kernels` then takes the faster kernel of each."""
+:func:`~tvm_xengine.compiler.kernel_choice.with_fastest_kernels` then takes the faster kernel of each."""
 
 ENTRY_POINTS = "tvm_xengine.kernel_sources"
 """Group of entry points in which other packages name their sources."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tvm_xengine.compile.options import CostChoice
-from tvm_xengine.compile.plan import cost_step
+from tvm_xengine.compiler.options import CostChoice
+from tvm_xengine.compiler.plan import cost_step
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.planner import Plan, PlanOptions, keep_all_on, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tvm_xengine.compile.forward import build_forward
-from tvm_xengine.compile.stores import Stores
+from tvm_xengine.compiler.forward import build_forward
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, InvalidStateError
 from tvm_xengine.frontends.roles import some

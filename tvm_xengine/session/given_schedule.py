@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvm_xengine.compile.options import CostChoice
-from tvm_xengine.compile.plan import PlannedStep
+from tvm_xengine.compiler.options import CostChoice
+from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.arena.plan import plan_arenas

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from tvm_xengine.compile.links import with_measured_links
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.options import CompileOptions, CostChoice
-from tvm_xengine.compile.plan import plan_step
-from tvm_xengine.compile.stores import Stores
+from tvm_xengine.compiler.links import with_measured_links
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.options import CompileOptions, CostChoice
+from tvm_xengine.compiler.plan import plan_step
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.planning.planner import PlanOptions

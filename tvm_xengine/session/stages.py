@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tvm_xengine.compile.costs import KernelCosts
-from tvm_xengine.compile.kernel_choice import with_fastest_kernels
-from tvm_xengine.compile.lower import LoweredStep
-from tvm_xengine.compile.options import Budgets
-from tvm_xengine.compile.plan import CostedStep, PlannedStep
-from tvm_xengine.compile.reporter import Reporter
-from tvm_xengine.compile.stores import Stores
+from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.compiler.options import Budgets
+from tvm_xengine.compiler.plan import CostedStep, PlannedStep
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.forward import build_forward
-from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.forward import build_forward
+from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvm_xengine.compile.costs import KernelCosts
-from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.store.tuned import TunedSchedule, TunedSchedules
 from tvm_xengine.kernels.targets import is_gpu
 from tvm_xengine.tuning.tune_kernel import tune_kernel

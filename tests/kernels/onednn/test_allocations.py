@@ -46,7 +46,7 @@ def test_a_step_allocates_no_tensors(kernels: list[str], tmp_path: Path) -> None
 def count_step(library: str, kernels: tuple[str, ...]) -> dict[str, object]:
     """Run a step of a network with every kind of convolution, and count what it allocates."""
     from tests.kernels.onednn.test_devices import batch_for, built, lowered, problem_of
-    from tvm_xengine.compile.plan import plan_keep_all
+    from tvm_xengine.compiler.plan import plan_keep_all
     from tvm_xengine.frontends.load import load_model
     from tvm_xengine.training.build import build_training_step
 

@@ -12,10 +12,10 @@ import tvm
 from tvm import relax, tirx
 
 from tests.kernels.onednn.onednn_twins import NATIVE, assert_twins_agree, kernel_of, needs_onednn
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import LoweredStep, lower_step
-from tvm_xengine.compile.plan import plan_keep_all as keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import LoweredStep, lower_step
+from tvm_xengine.compiler.plan import plan_keep_all as keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.timers import timer_for

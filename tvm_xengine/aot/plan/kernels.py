@@ -14,7 +14,7 @@ from tvm.s_tir.schedule import SBlockRV, ScheduleError
 from tvm.target import Target
 
 from tvm_xengine.aot.targets import EmbeddedTarget
-from tvm_xengine.compile.lower import LoweredStep, lower_with
+from tvm_xengine.compiler.lower import LoweredStep, lower_with
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.kernels.operation_count import count_operations

@@ -15,9 +15,9 @@ from tvm_xengine.aot.plan.region_problem import (
     outside_views,
     region_problem,
 )
-from tvm_xengine.compile.lower import LoweredStep
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.short_storage import ShortStorage, short_evaluation
+from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule

@@ -10,8 +10,8 @@ import tvm
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.plan.static_cost import static_costs
 from tvm_xengine.aot.targets import EmbeddedTarget
-from tvm_xengine.compile.lower import LoweredStep
-from tvm_xengine.compile.problem import op_costs
+from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.compiler.problem import op_costs
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.program.step_program import Operand, Outside, OutsideView
 from tvm_xengine.scheduling.graph import OpGraph, Role

@@ -22,10 +22,10 @@ from tvm_xengine.aot.vm_library.c_interface import loader_header, loader_source
 from tvm_xengine.aot.vm_library.layout import Library
 from tvm_xengine.aot.vm_library.python_interface import python_loader, readme
 from tvm_xengine.aot.vm_library.selftest import selftest_source
-from tvm_xengine.compile.lower import LoweredStep
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
-from tvm_xengine.compile.short_storage import short_evaluation
+from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
+from tvm_xengine.compiler.short_storage import short_evaluation
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.files.write_directory import check_free, write_directory
 from tvm_xengine.frontends.model import ForwardModel

@@ -13,8 +13,8 @@ from tvm_xengine.commands.costs.models import as_rows
 from tvm_xengine.commands.run.steps import training_of
 from tvm_xengine.commands.step_options import StepOptions
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compile.costs import note_transferred
-from tvm_xengine.compile.lower import LoweredStep, lower_step
+from tvm_xengine.compiler.costs import note_transferred
+from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,

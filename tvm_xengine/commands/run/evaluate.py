@@ -8,8 +8,8 @@ from tvm_xengine import api
 from tvm_xengine.commands.app import EvalOptions
 from tvm_xengine.commands.run.steps import loaded, parsed_loss_of, platform_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compile.options import CompileOptions
-from tvm_xengine.compile.stores import Stores
+from tvm_xengine.compiler.options import CompileOptions
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.session.evaluation import evaluate_state
 from tvm_xengine.session.state_file import read_state
 from tvm_xengine.session.training_data import training_data

@@ -21,7 +21,7 @@ from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import loss_named, training_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compile.short_storage import ShortStorage
+from tvm_xengine.compiler.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.planning.planner import PlanOptions

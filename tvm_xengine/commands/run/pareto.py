@@ -9,10 +9,10 @@ from tvm_xengine.commands.app import ParetoOptions
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import lowered_on, platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compile.energy import check_energy
-from tvm_xengine.compile.options import Budgets
-from tvm_xengine.compile.plan import plan_costed
-from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.options import Budgets
+from tvm_xengine.compiler.plan import plan_costed
+from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio
 from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front

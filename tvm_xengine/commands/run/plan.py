@@ -14,8 +14,8 @@ from tvm_xengine.commands.run.steps import (
     with_budgets,
 )
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compile.energy import check_energy
-from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.report.summary import as_document
 from tvm_xengine.report.tables import print_report

@@ -17,8 +17,8 @@ from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.step_options import MachineOptions, StepOptions
 from tvm_xengine.commands.training_options import LossOptions, OptimizerOptions
 from tvm_xengine.commands.usage import refusing_values
-from tvm_xengine.compile.options import Budgets
-from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compiler.options import Budgets
+from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import read_platform

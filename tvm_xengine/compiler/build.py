@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.library.context import KernelContext
 from tvm_xengine.kernels.store.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.planning.planner import Plan

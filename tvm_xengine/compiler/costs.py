@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tvm_xengine.compile.reporter import Reporter
+from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.cost_models.measure.measure import measure_kernels, require_measured
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint

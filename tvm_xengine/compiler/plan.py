@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tvm_xengine.compile.costs import Costs, known_kernels, measured_costs, predicted_costs
-from tvm_xengine.compile.energy import check_energy
-from tvm_xengine.compile.kernel_choice import with_fastest_kernels
-from tvm_xengine.compile.lower import LoweredStep
-from tvm_xengine.compile.options import Budgets, CompileOptions, CostChoice
-from tvm_xengine.compile.problem import make_problem, op_costs
-from tvm_xengine.compile.reporter import Reporter
-from tvm_xengine.compile.stores import Stores
+from tvm_xengine.compiler.costs import Costs, known_kernels, measured_costs, predicted_costs
+from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.compiler.options import Budgets, CompileOptions, CostChoice
+from tvm_xengine.compiler.problem import make_problem, op_costs
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.predict import predict_costs

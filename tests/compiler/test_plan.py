@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.passes.small_step import SmallStep, two_cpus
-from tvm_xengine.compile import plan as planning
-from tvm_xengine.compile.lower import LoweredStep, lower_step
-from tvm_xengine.compile.options import Budgets, CompileOptions, CostChoice
-from tvm_xengine.compile.plan import cost_step, plan_costed, plan_step
-from tvm_xengine.compile.problem import make_problem, op_costs
-from tvm_xengine.compile.reporter import Reporter
-from tvm_xengine.compile.stores import Stores
+from tvm_xengine.compiler import plan as planning
+from tvm_xengine.compiler.lower import LoweredStep, lower_step
+from tvm_xengine.compiler.options import Budgets, CompileOptions, CostChoice
+from tvm_xengine.compiler.plan import cost_step, plan_costed, plan_step
+from tvm_xengine.compiler.problem import make_problem, op_costs
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio

@@ -3,7 +3,7 @@
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.compile.forward import build_forward
+from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Platform
 

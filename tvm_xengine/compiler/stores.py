@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_xengine.compile.options import CompileOptions
+from tvm_xengine.compiler.options import CompileOptions
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache, default_cache_path
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.kernels.store.tuned import TunedSchedules

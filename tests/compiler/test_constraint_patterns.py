@@ -6,7 +6,7 @@ import pytest
 import tvm
 
 from tests.passes.small_step import SmallStep, two_cpus
-from tvm_xengine.compile.constraint_patterns import ConstraintPatterns
+from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.scheduling.constraints import Constraints

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tvm_xengine.compile.costs import KernelCosts
-from tvm_xengine.compile.energy import kernel_energy_uj
-from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.energy import kernel_energy_uj
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.sizes import round_up
 

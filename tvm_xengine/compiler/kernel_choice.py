@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tvm_xengine.compile.costs import KernelCosts
-from tvm_xengine.compile.lower import LoweredStep
+from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.sources import AUTO
 from tvm_xengine.kernels.store.tuned import TunedSchedules, prepare_tuned

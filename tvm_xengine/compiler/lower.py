@@ -10,8 +10,8 @@ from typing import Protocol
 import tvm
 from tvm import tirx
 
-from tvm_xengine.compile.constraint_patterns import ConstraintPatterns
-from tvm_xengine.compile.prepared import PreparedKernels
+from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
+from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 from tvm_xengine.kernels.store.tuned import TunedSchedules

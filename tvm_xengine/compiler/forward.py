@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import tvm
 
-from tvm_xengine.compile.build import build_step
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
-from tvm_xengine.compile.problem import make_problem
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.runtime.executable import StepExecutable

@@ -9,8 +9,8 @@ import pytest
 
 from tests.kernels.onednn.onednn_twins import needs_onednn
 from tests.kernels.onednn.test_devices import relative_difference, states_after
-from tvm_xengine.compile.kernel_choice import with_fastest_kernels
-from tvm_xengine.compile.lower import LoweredStep, lower_step
+from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.scheduling.platform import Device, Platform
