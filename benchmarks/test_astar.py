@@ -19,7 +19,7 @@ from benchmarks.training_graphs import PLATFORMS, problem_of
 from tests.solvers.networks import chain, pair, residual, single, with_storage
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.solvers.portfolio import prover
+from tvm_xengine.solvers.portfolio.workers import shortest_path
 from tvm_xengine.solvers.result import Limits, Scope, Status
 from tvm_xengine.solvers.solve import solve
 
@@ -81,7 +81,7 @@ def test_what_is_proven_with_and_without_astar(
     values: list[float] = []
     for mode in ("astar", "relaxations"):
         if mode == "relaxations":
-            monkeypatch.setattr(prover, "shortest_path", lambda *_args, **_options: None)
+            monkeypatch.setattr(shortest_path, "shortest_path", lambda *_args, **_options: None)
         started = time.perf_counter()
         result = solve(problem, limits=Limits(time_limit_s=_LIMIT_S))
         is_proven = result.scope is Scope.EVERY_SCHEDULE and result.status in (

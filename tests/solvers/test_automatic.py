@@ -9,10 +9,7 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.portfolio.incumbent import Incumbent
-from tvm_xengine.solvers.portfolio.prover import Prover, is_closed
-from tvm_xengine.solvers.request import Proof, Request
-from tvm_xengine.solvers.result import Limits, Objective, Scope, Status
+from tvm_xengine.solvers.result import Limits, Objective, Status
 from tvm_xengine.solvers.solve import solve
 
 
@@ -55,20 +52,6 @@ def test_the_makespan_is_never_worse_than_that_of_the_cheapest_schedule() -> Non
     assert cheapest is not None
     assert fastest.value is not None
     assert fastest.value <= simulate(problem, cheapest).makespan_us
-
-
-def test_a_value_below_a_narrow_bound_is_better_than_all_of_that_scope() -> None:
-    request = Request()
-    assert is_closed(9.0, Proof(10.0, Scope.GIVEN_ORDER), request)
-    assert not is_closed(11.0, Proof(10.0, Scope.GIVEN_ORDER), request)
-
-
-def test_a_stopped_prover_leaves_no_thread() -> None:
-    problem, request = training_chain(12, 48), Request()
-    best = Incumbent(problem, request)
-    prover = Prover(problem, request, best.snapshot, best.offer)
-    prover.stop()
-    assert not prover.is_at_work
 
 
 def test_a_start_over_budget_is_not_taken() -> None:

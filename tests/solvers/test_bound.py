@@ -13,7 +13,9 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
+from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.bound import bounds
+from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Objective, Scope
@@ -25,15 +27,20 @@ def run_here(program: Program, options: BackendOptions, _floor: float) -> Answer
     return answer
 
 
+def alone(problem: Problem, request: Request | None = None) -> Context:
+    """Without a search that knows schedules, and without carrying solutions out."""
+    return Context(Task(problem, request or Request()))
+
+
 def test_bounds_rise_to_the_optimum_of_a_chain() -> None:
-    found = [proof.bound for proof in bounds(training_chain(6, 48), Request())]
+    found = [proof.bound for proof in bounds(alone(training_chain(6, 48)))]
     assert found == sorted(found)
     assert found[-1] > found[0]
 
 
 def test_a_budget_that_no_order_fits_is_proven_infeasible() -> None:
     problem = training_chain(4, 56, parameter_bytes=8)
-    assert list(bounds(problem, Request()))[-1].is_infeasible
+    assert list(bounds(alone(problem)))[-1].is_infeasible
 
 
 @settings(max_examples=40, deadline=None)
@@ -41,7 +48,7 @@ def test_a_budget_that_no_order_fits_is_proven_infeasible() -> None:
 def test_every_bound_is_below_the_optimum(problem: Problem) -> None:
     for scope in (Scope.EVERY_SCHEDULE, Scope.GIVEN_ORDER):
         best = solve_exhaustively(problem, in_given_order=scope is Scope.GIVEN_ORDER)
-        for proof in bounds(problem, Request(), scope=scope, run=run_here):
+        for proof in bounds(alone(problem), scope, run_here):
             if proof.is_infeasible:
                 assert best.is_infeasible
             elif best.value is not None:
@@ -56,7 +63,7 @@ def test_the_makespan_bound_is_below_the_makespan_of_the_cheapest_schedule(
     schedule = solve_exhaustively(problem).schedule
     if schedule is not None:
         makespan_us = simulate(problem, schedule).makespan_us
-        for proof in bounds(problem, Request(Objective.MAKESPAN), run=run_here):
+        for proof in bounds(alone(problem, Request(Objective.MAKESPAN)), run=run_here):
             assert proof.bound <= makespan_us + 1e-6
 
 
@@ -70,7 +77,7 @@ def test_what_was_solved_is_solved_more_exactly_where_more_time_points_take_too_
         return Answer(Outcome.UNKNOWN, None, None, floor, "out of time")
 
     problem = single(chain(16), 0.5)
-    proofs = bounds(problem, Request(), run=slow)
+    proofs = bounds(alone(problem), run=slow)
     for _ in range(4):
         proof = next(proofs)
     assert asked[1][0] > asked[0][0] == asked[2][0]

@@ -45,6 +45,8 @@ class BackendRun:
         to it.
     on_incumbent
         Called, from a thread, with every better solution.
+    on_bound
+        Called, from a thread, with every better bound.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class BackendRun:
         *,
         floor: float = -math.inf,
         on_incumbent: Callable[[NDArray[np.float64], float], None] | None = None,
+        on_bound: Callable[[float], None] | None = None,
     ) -> None:
         self._backend = backend
         self._program = program
         self._options = options
         self._floor = floor
         self._on_incumbent = on_incumbent
+        self._on_bound = on_bound
         self._best: tuple[NDArray[np.float64], float] | None = None
         self._bound = floor
         self._ending: Answer | Unavailable | None = None
@@ -149,8 +153,10 @@ class BackendRun:
     def _take(self, message: object) -> None:
         match message:
             case Incumbent(x, value, bound):
-                if math.isfinite(bound):
-                    self._bound = max(self._bound, bound)
+                if math.isfinite(bound) and bound > self._bound:
+                    self._bound = bound
+                    if self._on_bound is not None:
+                        self._on_bound(bound)
                 if (
                     x is not None
                     and value is not None

@@ -17,7 +17,7 @@ from tvm_xengine.solvers.local_search.compiled.decisions import Decisions, assig
 from tvm_xengine.solvers.local_search.compiled.decode import decode
 from tvm_xengine.solvers.local_search.compiled.scratch import schedule_left_in, scratch_of
 from tvm_xengine.solvers.local_search.compiled.view import Records
-from tvm_xengine.solvers.local_search.guide import Guide
+from tvm_xengine.solvers.local_search.hints import Hints
 from tvm_xengine.solvers.local_search.repair import repaired_decisions_of
 from tvm_xengine.solvers.local_search.starts import (
     other_places,
@@ -64,7 +64,7 @@ def search(
     start: Schedule | None = None,
     on_improvement: Improvement | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-    guide: Guide | None = None,
+    hints: Hints | None = None,
 ) -> Schedule | None:
     """The best schedule found within the limits; None when none was found.
 
@@ -82,12 +82,12 @@ def search(
         Called with (value, schedule) after each improvement, at most a few times a second.
     should_stop
         Asked as often; the search ends when it says so.
-    guide
-        What it is handed from relaxations is followed as it comes.
+    hints
+        Decisions that relaxations suggest, followed as they come.
     """
     if not problem.state_fits:
         return None
-    run = _Search(problem, objective, seed, on_improvement, should_stop, guide)
+    run = _Search(problem, objective, seed, on_improvement, should_stop, hints)
     return run.run(limits or Limits(), evaluations, start)
 
 
@@ -101,13 +101,13 @@ class _Search:
         seed: int,
         on_improvement: Improvement | None = None,
         should_stop: Callable[[], bool] = lambda: False,
-        guide: Guide | None = None,
+        hints: Hints | None = None,
     ) -> None:
         self.problem = problem
         self.objective = objective
         self.on_improvement = on_improvement
         self.should_stop = should_stop
-        self.guide = guide
+        self.hints = hints
         self.best_schedule: Schedule | None = None
         self.best_value = np.inf
         self.deadline = np.inf
@@ -119,7 +119,7 @@ class _Search:
             seed=seed,
             is_over=self._is_over,
             on_better=self._accept if on_improvement is not None else lambda _best, _status: None,
-            has_news=lambda: guide is not None and guide.has_hint,
+            has_news=lambda: bool(hints),
         )
         self.status = self.annealer.status[0]
         self._apart = scratch_of(self.indexed)
@@ -146,7 +146,7 @@ class _Search:
                 remaining_s = self.deadline - time.perf_counter()
                 affordable = self.annealer.speed * remaining_s / _LEAST_ROUNDS
                 length = int(np.clip(affordable, _LEAST_AFFORDABLE, longest))
-            hint = self.guide.next_hint() if self.guide is not None else None
+            hint = self.hints.take() if self.hints is not None else None
             if hint is not None:
                 for _ in range(max(1, _LEAST_FOLLOWED // length)):
                     left -= self.annealer.follow(hint, self.chain, max(0, min(left, length)))

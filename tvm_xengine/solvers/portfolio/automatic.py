@@ -8,8 +8,8 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.exact import tight
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
-from tvm_xengine.solvers.portfolio.options import DEFAULTS
-from tvm_xengine.solvers.portfolio.prover import is_closed
+from tvm_xengine.solvers.portfolio.options import DEFAULTS, PortfolioOptions
+from tvm_xengine.solvers.portfolio.proofs import Proofs
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.reach import cut_off
 from tvm_xengine.solvers.request import Proof, Request, conclude
@@ -17,7 +17,9 @@ from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, St
 from tvm_xengine.solvers.working_set import working_sets
 
 
-def solve_automatically(problem: Problem, request: Request) -> SolveResult:
+def solve_automatically(
+    problem: Problem, request: Request, options: PortfolioOptions = DEFAULTS
+) -> SolveResult:
     """The best of keep-all, greedy, search and, where the size allows, the exact model.
 
     Bounds are proven beside the search, and it stops as soon as the gap asked for is proven.
@@ -34,27 +36,27 @@ def solve_automatically(problem: Problem, request: Request) -> SolveResult:
     best = Incumbent(problem, request)
     best.offer(request.start, "start")
     best.offer(keep_all(problem, request), "keep-all")
-    floor = Proof(_floor(problem, request))
-    if best.value is not None and is_closed(best.value, floor, request):
+    gap_ratio, floor = request.limits.gap_ratio, Proof(_floor(problem, request))
+    if best.value is not None and Proofs(floor.bound, gap_ratio).is_closed(best.value, floor):
         return _concluded(best, floor, "")
-    tiny = _solve_tiny(problem, request)
+    tiny = _solve_tiny(problem, request, options)
     if tiny is not None:
         return tiny
-    from tvm_xengine.solvers.portfolio.beside import (
-        search_and_prove,  # compiled code, seconds to load
-    )
+    from tvm_xengine.solvers.portfolio.loop import run_portfolio  # compiled code, seconds to load
 
-    proof, message = search_and_prove(best)
+    proof, message = run_portfolio(best, floor.bound, options)
     return _concluded(best, proof, message)
 
 
-def _solve_tiny(problem: Problem, request: Request) -> SolveResult | None:
+def _solve_tiny(
+    problem: Problem, request: Request, options: PortfolioOptions
+) -> SolveResult | None:
     """The proven optimum of a graph of a few ops; None for others, or when it takes too long."""
-    if len(problem.graph.ops) > DEFAULTS.tiny_ops or request.objective is Objective.MAKESPAN:
+    if len(problem.graph.ops) > options.tiny_ops or request.objective is Objective.MAKESPAN:
         return None
     from tvm_xengine.solvers.astar.alone import solve_by_astar  # compiled code, seconds to load
 
-    until_s = request.elapsed_s + min(DEFAULTS.tiny_limit_s, request.remaining_s)
+    until_s = request.elapsed_s + min(options.tiny_limit_s, request.remaining_s)
     result = solve_by_astar(problem, replace(request, limits=Limits(until_s)))
     if result.status not in (Status.OPTIMAL, Status.INFEASIBLE):
         return None

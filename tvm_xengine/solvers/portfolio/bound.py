@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome, RunProgram
-from tvm_xengine.solvers.backends.process import BackendRun
-from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
-from tvm_xengine.solvers.portfolio.options import DEFAULTS
-from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.indexed import Floats, IndexedProblem, index_problem
+from tvm_xengine.solvers.portfolio.context import Context
+from tvm_xengine.solvers.portfolio.options import PortfolioOptions
 from tvm_xengine.solvers.relaxation.choose import (
-    SMALL_OPS,
     exceeding_on,
     neediest,
     next_time_points,
@@ -31,152 +27,181 @@ from tvm_xengine.solvers.relaxation.periods import ancestor_bits, positions_in_e
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 from tvm_xengine.solvers.relaxation.strong_branching import with_chosen_time_points
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel, formulate_time_points
-from tvm_xengine.solvers.request import Proof, Request
+from tvm_xengine.solvers.request import Proof
 from tvm_xengine.solvers.result import Objective, Scope
 
-OnSolution = Callable[
-    [TimePointModel, NDArray[np.float64], Schedule | None], NDArray[np.float64] | None
-]
-"""Told a relaxation, its solution and a schedule of the same order to stay close to, if any; says
-how much of a budget carrying it out would ask for around the first run of each op, shape (n,),
-or None where it cannot be carried out."""
-
-Proposal = tuple[Schedule, set[int]]
-
-
-@dataclass(frozen=True)
-class Listener:
-    """What a series of bounds asks and tells the search beside it.
-
-    Attributes
-    ----------
-    incumbent
-        The best (value, schedule) so far, or None.
-    suggested
-        Ops that sufficed as time points elsewhere.
-    proposed
-        A schedule in a new order that is cheap and may fit the budgets after some changes, and the
-        time points at which it does; once.
-    """
-
-    incumbent: Callable[[], tuple[float, Schedule] | None] = lambda: None
-    on_solution: OnSolution = lambda _model, _x, _near: None
-    suggested: Callable[[], set[int]] = set
-    proposed: Callable[[], Proposal | None] = lambda: None
+_LEAST_VALUE = 1e-12
+"""Divides a gap instead of a value of zero."""
+_EXACT_RATIO = 1e-6
+"""The smallest gap that a backend is asked for: its own tolerance."""
 
 
 def bounds(
-    problem: Problem,
-    request: Request,
-    *,
+    context: Context,
     scope: Scope = Scope.EVERY_SCHEDULE,
-    listener: Listener | None = None,
     run: RunProgram | None = None,
-    run_aside: RunProgram | None = None,
+    run_apart: RunProgram | None = None,
 ) -> Iterator[Proof]:
     """Bounds that never fall, each proven for `scope`; ends when nothing is left to try.
 
     The first is the sum of every op at its cheapest (for the makespan: the critical path).
     Then relaxations follow with more and more time points. Where a solution can be carried out,
-    the next time points are among those at which it asks for more than the budgets: the ones that raise
-    the linear relaxation, or where none does those that ask for most; else they are spread over
-    the ops at whose first runs memory is pressed.
+    the next time points are among those at which it asks for more than the budgets: the ones that
+    raise the linear relaxation most, or where none does those that ask for most; else they are spread
+    over the ops at whose first runs memory is pressed.
 
     Parameters
     ----------
     run
-        Solves a program, by default with HiGHS in a worker process.
-    run_aside
+        Solves a program, by default in a worker process.
+    run_apart
         The same for programs whose bounds say nothing about the schedules.
     """
+    request = context.task.request
     is_makespan = request.objective is Objective.MAKESPAN
-    weighed = Objective.COST if is_makespan else request.objective
-    indexed = index_problem(problem, weighed)
-    run, listener = run or _run_highs, listener or Listener()
-    run_aside = run_aside or run
-    relaxations = Relaxations(indexed, scope, is_makespan)
-    bound = critical_path(indexed) if is_makespan else indexed.cheapest
-    yield Proof(bound, scope)
-    best = listener.incumbent()
-    pressed = pressed_ops(indexed, best[1] if best else None)
-    time_share = (
-        DEFAULTS.small_solve_share if indexed.op_count <= SMALL_OPS else DEFAULTS.solve_share
+    indexed = index_problem(
+        context.task.problem, Objective.COST if is_makespan else request.objective
     )
-    trunk: list[int] = []
-    if scope is Scope.EVERY_SCHEDULE:
-        trunk = trunk_of(indexed, {op for op, _ in pressed})
-        pressed = [(op, share) for op, share in pressed if op in trunk]
-    time_points = set(spread(pressed, 1)) if pressed else set()
-    time_points |= neediest(indexed, [op for op, _ in pressed])
-    tried: set[frozenset[int]] = set()
-    solved: set[int] = set()
-    is_again = False
-    while time_points and (is_again or frozenset(time_points) not in tried):
-        tried.add(frozenset(time_points))
-        is_over = request.elapsed_s > request.limits.time_limit_s
-        if is_over or relaxations.columns(len(time_points)) > DEFAULTS.max_columns:
-            return
-        model = relaxations.at(time_points)
-        best = listener.incumbent()
-        largest_gap = DEFAULTS.rough_gap_ratio if len(tried) == 1 else DEFAULTS.larger_gap_ratio
-        gap = worthwhile_gap(indexed, best, bound, largest_gap)
+    floor = critical_path(indexed) if is_makespan else indexed.cheapest
+    yield Proof(floor, scope)
+    relaxations = Relaxations(indexed, scope, is_makespan, context.task.options.relaxation)
+    run = run or context.solver(scope)
+    yield from _Series(context, relaxations, floor, run, run_apart or run).proofs()
+
+
+@dataclass
+class _Series:
+    """Relaxations of one scope, the bound so far, and where to look next.
+
+    Attributes
+    ----------
+    trunk
+        The chain of dependences that time points are taken from; empty in the graph's order.
+    tried
+        Sets of time points that had their turn.
+    solved
+        The last time points whose relaxation was solved to its gap; none once that was refined.
+    is_again
+        Whether the relaxation at `time_points` is solved once more, to the finest gap.
+    """
+
+    context: Context
+    relaxations: Relaxations
+    bound: float
+    run: RunProgram
+    run_apart: RunProgram
+    time_points: set[int] = field(default_factory=set)
+    pressed: list[tuple[int, float]] = field(default_factory=list)
+    trunk: list[int] = field(default_factory=list)
+    tried: set[frozenset[int]] = field(default_factory=set)
+    solved: set[int] = field(default_factory=set)
+    is_again: bool = False
+
+    def __post_init__(self) -> None:
+        options, indexed, best = self.options, self.indexed, self.context.task.best
+        self.is_small = indexed.op_count <= options.relaxation.small_ops
+        self.time_share = options.small_solve_share if self.is_small else options.solve_share
+        ratio = options.relaxation.pressed_ratio
+        self.pressed = pressed_ops(indexed, best[1] if best else None, ratio)
+        if self.relaxations.scope is Scope.EVERY_SCHEDULE:
+            self.trunk = trunk_of(indexed, {op for op, _ in self.pressed})
+            self.pressed = [pair for pair in self.pressed if pair[0] in self.trunk]
+        self.time_points = set(spread(self.pressed, 1)) if self.pressed else set()
+        self.time_points |= neediest(indexed, [op for op, _ in self.pressed])
+
+    @property
+    def options(self) -> PortfolioOptions:
+        """Of the portfolio."""
+        return self.context.task.options
+
+    @property
+    def indexed(self) -> IndexedProblem:
+        """The problem of the relaxations."""
+        return self.relaxations.indexed
+
+    def proofs(self) -> Iterator[Proof]:
+        """One for each relaxation that is solved."""
+        scope = self.relaxations.scope
+        while self.time_points and (self.is_again or frozenset(self.time_points) not in self.tried):
+            self.tried.add(frozenset(self.time_points))
+            if self._is_too_much():
+                return
+            model = self.relaxations.at(self.time_points)
+            gap_ratio = self._gap_ratio()
+            answer = self._solve(model, gap_ratio)
+            if answer.outcome is Outcome.INFEASIBLE:
+                yield Proof(self.bound, scope, is_infeasible=True)
+                return
+            is_higher = math.isfinite(answer.bound) and answer.bound > self.bound
+            if is_higher:
+                self.bound = answer.bound
+            pressure = self.context.carry_out(model, answer.x)
+            yield Proof(self.bound, scope)
+            if answer.outcome is Outcome.OPTIMAL and gap_ratio > self.options.finest_gap_ratio:
+                self.solved = self.time_points
+            elif self.solved and not is_higher:
+                self.time_points, self.solved = self.solved, set()
+                self.is_again, self.time_share = True, self.options.again_share
+                continue
+            self.is_again = False
+            self._grow(pressure)
+
+    def _is_too_much(self) -> bool:
+        request, columns = self.context.task.request, self.relaxations.columns
+        return request.is_over or columns(len(self.time_points)) > self.options.max_columns
+
+    def _gap_ratio(self) -> float:
+        options = self.options
+        if self.is_again:
+            return options.finest_gap_ratio
+        is_first = len(self.tried) == 1
+        largest = options.rough_gap_ratio if is_first else options.larger_gap_ratio
+        return worthwhile_gap(self.indexed, self.context.task.best, self.bound, largest, options)
+
+    def _solve(self, model: TimePointModel, gap_ratio: float) -> Answer:
+        task = self.context.task
+        can_start = task.best is not None and not self.relaxations.is_makespan
         options = BackendOptions(
-            time_limit_s=max(DEFAULTS.least_solve_s, time_share * request.remaining_s),
-            gap_ratio=DEFAULTS.finest_gap_ratio if is_again else gap,
-            start=encode_time_points(model, best[1]) if best and not is_makespan else None,
-            seed=request.seed,
+            time_limit_s=max(
+                self.options.least_solve_s, self.time_share * task.request.remaining_s
+            ),
+            gap_ratio=gap_ratio,
+            start=encode_time_points(model, task.best[1]) if task.best and can_start else None,
+            seed=task.request.seed,
         )
-        answer = run(model.program, options, bound)
-        if answer.outcome is Outcome.INFEASIBLE:
-            yield Proof(bound, scope, is_infeasible=True)
-            return
-        is_higher = math.isfinite(answer.bound) and answer.bound > bound
-        if is_higher:
-            bound = answer.bound
-            request.say(f"bound {bound:g} from {len(time_points)} time points, for {scope.value}")
-        pressure = listener.on_solution(model, answer.x, None) if answer.x is not None else None
-        yield Proof(bound, scope)
-        if answer.outcome is Outcome.OPTIMAL and options.gap_ratio > DEFAULTS.finest_gap_ratio:
-            solved = time_points
-        elif solved and not is_higher:
-            time_points, solved, is_again, time_share = solved, set(), True, DEFAULTS.again_share
-            continue
-        is_again = False
-        grown = time_points
-        if trunk and indexed.op_count > SMALL_OPS:
+        return self.run(model.program, options, self.bound)
+
+    def _grow(self, pressure: Floats | None) -> None:
+        """Add time points, or begin a new chain of them."""
+        relaxations, trunk, grown = self.relaxations, self.trunk, self.time_points
+        if trunk and not self.is_small:
             grown = with_chosen_time_points(
                 relaxations,
-                time_points,
+                self.time_points,
                 exceeding_on(trunk, pressure),
-                run=run_aside,
-                limit_s=DEFAULTS.branching_share * request.remaining_s,
+                run=self.run_apart,
+                limit_s=self.options.branching_share * self.context.task.request.remaining_s,
             )
-        if grown == time_points:
-            grown = next_time_points(time_points, pressed, pressure, relaxations.ancestors, trunk)
-        time_points = grown
+        if grown == self.time_points:
+            grown = next_time_points(grown, self.pressed, pressure, relaxations.ancestors, trunk)
         if trunk:
-            time_points = with_suggested(
-                time_points, listener.suggested(), trunk, relaxations.ancestors
-            )
+            grown = with_suggested(grown, self.context.sufficed, trunk, relaxations.ancestors)
+        self.time_points = grown
 
 
-def bound_of_open_order(
-    problem: Problem, request: Request, *, listener: Listener, run: RunProgram
-) -> Proof:
+def bound_of_open_order(context: Context, run: RunProgram) -> Proof:
     """A bound for every schedule by one relaxation that looks at memory at each first run.
 
     It leaves their order open, so it grows with the square of the number of ops.
     """
-    indexed = index_problem(problem, request.objective)
-    model = formulate_time_points(
-        indexed, positions_in_every_order(indexed, ancestor_bits(indexed))
-    )
-    best = listener.incumbent()
-    start = encode_time_points(model, best[1]) if best else None
-    options = BackendOptions(request.remaining_s, 0.0, start=start, seed=request.seed)
+    task = context.task
+    indexed = index_problem(task.problem, task.request.objective)
+    periods = positions_in_every_order(indexed, ancestor_bits(indexed))
+    model = formulate_time_points(indexed, periods)
+    start = encode_time_points(model, task.best[1]) if task.best else None
+    options = BackendOptions(task.request.remaining_s, 0.0, start=start, seed=task.request.seed)
     answer = run(model.program, options, indexed.cheapest)
-    if answer.x is not None:
-        listener.on_solution(model, answer.x, None)
+    context.carry_out(model, answer.x)
     is_infeasible = answer.outcome is Outcome.INFEASIBLE
     bound = indexed.cheapest if is_infeasible else max(indexed.cheapest, answer.bound)
     return Proof(bound, Scope.EVERY_SCHEDULE, is_infeasible)
@@ -186,15 +211,16 @@ def worthwhile_gap(
     indexed: IndexedProblem,
     best: tuple[float, Schedule] | None,
     bound: float,
-    largest_ratio: float = DEFAULTS.rough_gap_ratio,
+    largest_ratio: float,
+    options: PortfolioOptions,
 ) -> float:
     """The relative gap to which a relaxation is worth solving, at most `largest_ratio`."""
-    if indexed.op_count <= SMALL_OPS:
+    if indexed.op_count <= options.relaxation.small_ops:
         return 0.0
     if best is None:
         return largest_ratio
-    gap = (best[0] - bound) / max(best[0], 1e-12)
-    return float(min(largest_ratio, max(1e-6, DEFAULTS.gap_share * gap)))
+    gap = (best[0] - bound) / max(best[0], _LEAST_VALUE)
+    return float(min(largest_ratio, max(_EXACT_RATIO, options.gap_share * gap)))
 
 
 def critical_path(indexed: IndexedProblem) -> float:
@@ -205,7 +231,3 @@ def critical_path(indexed: IndexedProblem) -> float:
         producers = [int(indexed.producer[j]) for j in tensors if indexed.producer[j] >= 0]
         ends[i] = fastest[i] + max((ends[u] for u in producers), default=0.0)
     return float(ends.max())
-
-
-def _run_highs(program: Program, options: BackendOptions, floor: float) -> Answer:
-    return BackendRun("highs", program, options, floor=floor).answer()

@@ -1,8 +1,6 @@
-"""The best schedule so far, shared by what searches and what proves."""
+"""The best schedule so far."""
 
 from __future__ import annotations
-
-import threading
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -10,7 +8,7 @@ from tvm_xengine.solvers.request import Request
 
 
 class Incumbent:
-    """The best schedule offered so far, from any thread."""
+    """The best schedule offered so far."""
 
     def __init__(self, problem: Problem, request: Request) -> None:
         self.problem = problem
@@ -18,7 +16,6 @@ class Incumbent:
         self.schedule: Schedule | None = None
         self.value: float | None = None
         self.source = ""
-        self._lock = threading.Lock()
 
     def offer(self, schedule: Schedule | None, source: str, value: float | None = None) -> None:
         """Take `schedule` if the validator accepts it and it is better.
@@ -27,14 +24,13 @@ class Incumbent:
         """
         if value is None:
             value = self.request.value_of(self.problem, schedule)
-        with self._lock:
-            if value is not None and (self.value is None or value < self.value):
-                self.schedule, self.value, self.source = schedule, value, source
-                self.request.say(f"{source}: {value:g}")
+        if value is not None and (self.value is None or value < self.value):
+            self.schedule, self.value, self.source = schedule, value, source
+            self.request.say(f"{source}: {value:g}")
 
-    def snapshot(self) -> tuple[float, Schedule] | None:
+    @property
+    def best(self) -> tuple[float, Schedule] | None:
         """(value, schedule) of the best so far."""
-        with self._lock:
-            if self.value is None or self.schedule is None:
-                return None
-            return self.value, self.schedule
+        if self.value is None or self.schedule is None:
+            return None
+        return self.value, self.schedule

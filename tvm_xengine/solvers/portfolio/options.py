@@ -1,73 +1,94 @@
-"""Every threshold of the portfolio, with its unit and its reason."""
+"""Every threshold of the portfolio, with its unit and what it trades."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tvm_xengine.solvers.relaxation.options import RelaxationOptions
 
 
 @dataclass(frozen=True)
 class PortfolioOptions:
-    """When which part of the portfolio works, and for how long.
+    """Which parts of the portfolio work, when, and for how long.
 
-    Sizes are counts of ops; shares are of the time that is left, unless said otherwise. The numbers
-    are settings by hand; no record of how they were tuned exists.
+    Shares are of the time that is left, unless said otherwise. ``benchmarks/tune_portfolio.py``
+    measures what another value of any of them does to the gaps of the benchmark's problems.
 
     Attributes
     ----------
     tiny_ops, tiny_limit_s
-        Up to so many ops A* is tried first, for so long: it proves the optimum at once.
+        Ops, seconds. Up to so many ops A* runs first and alone: it proves their optimum in
+        milliseconds, and starting threads and processes takes longer. The limit is for the few whose
+        state space is large all the same.
     small_ops, patience_s
-        Up to so many ops the local search rests when it has found nothing better for so long, since
-        the proof then needs the core more.
+        Ops, seconds. Up to so many ops the search pauses when it has found nothing better for so
+        long. It has then seen millions of decisions, and on two cores the proof is what is missing;
+        a longer patience delays the proof, a shorter one may stop at a schedule that is not the best.
+    tick_s
+        Seconds between looks at the clock and at interruptions. An event is handled at once; this
+        bounds only how late the limit is seen, and costs 50 wake-ups a second.
     cost_share
-        For the cheapest schedule, from which the makespan is then improved.
-    nap_s
-        Between looks at what has changed; short beside the least solve.
+        For the cheapest schedule, from which the makespan is then improved: makespan has plateaus
+        that cost has not, so a search that begins from a cheap schedule ends lower.
     open_ops, walk_first_s
-        Up to so many ops all states are searched, or one relaxation leaves the order of first runs
-        open. So long a proof for some schedules only does not end such a search.
+        Ops, seconds. Up to so many ops A* works beside the relaxations, or one relaxation leaves the
+        order of first runs open: its columns grow with the square of the ops. So long a proof for some
+        schedules only does not end the solve, because A* proves most of these graphs for every
+        schedule by then (``benchmarks/test_astar.py``).
     general_share
-        Of the time limit. Otherwise a proof for some schedules only ends the solve after it: a
-        schedule outside may be better.
-    exact_ops, beside_ops, head_start_s
-        Up to so many ops the stage model is tried after the relaxations, or beside them. It first
-        waits so long for a schedule to begin from.
+        Of the time limit. Until then a proof for some schedules only does not end the solve, since a
+        schedule outside may be better. It trades the time of an answer against the scope of its proof.
+    exact_ops, parallel_ops, head_start_s
+        Ops, ops, seconds. Up to so many ops the stage model is tried, after the relaxations or beside
+        them. It has a column for each pair of ops and device, 10,000 at 100 ops, which is about what
+        HiGHS closes in a minute (``docs/results/solvers.md``); with more, its process only takes a
+        core from the others. It waits so long for a schedule to begin from, which greedy has by then.
     turns_ops
-        Beyond so many ops the given order comes after all that can be proven for every schedule.
+        Ops. Up to so many, relaxations for every order and for the graph's order are solved in turn,
+        and else the graph's order last, as a round takes a large part of the limit there.
     max_columns
-        Relaxations with more columns are not attempted, to bound time and memory.
+        Columns. Relaxations with more are not attempted: formulating them takes seconds of Python,
+        which cannot be interrupted, and a gigabyte in HiGHS.
     gap_share, rough_gap_ratio, larger_gap_ratio, finest_gap_ratio
-        A relaxation is solved to this share of the gap that is left to prove; the first to the rough
-        ratio at most, those with better chosen time points to the larger one, since where no
-        candidate raises them all that is left of the gap is what there is to prove. The finest is for
-        the last that could be solved.
+        Ratios. A relaxation is solved to this share of the gap that is left to prove: what is lost
+        by that is small beside what the next time points add. The first one, whose time points are
+        a guess, is solved to the rough ratio at most, later ones to the larger one. The finest is for
+        the last that could be solved, when more time points take too long.
     again_share
-        Where more time points ask for too much time, for the last that did not.
+        For solving that last one again: nothing else is left that could raise the bound.
     least_solve_s, solve_share, small_solve_share
-        One relaxation gets the share, but a few seconds at least; on small graphs, where one that is
-        solved to its end proves more than another with more time points, the second share.
+        Seconds, shares. One relaxation gets the share, so that at least three can follow each other, but
+        so many seconds, below which HiGHS hardly leaves its presolve. On small graphs, where one that
+        is solved to its end proves more than another with more time points, it gets the second share.
     branching_share
-        For choosing among time points by strong branching on their LPs.
+        For strong branching on LPs. It replaces one solve of a wrong choice, which takes the
+        `solve_share`, so a third of that pays.
     first_time_points, most_time_points
-        Of a relaxation in the order of a schedule: at its beginning, and where the series ends.
+        Time points of a relaxation in the order of a schedule, at its beginning and where the series
+        ends. Few at first, because each solution shows where the next belong; with more than the last
+        such a program is as hard as the stage model.
     refine_share, least_refine_s
-        One relaxation in the order of a schedule gets this share, but so much at least.
+        Share, seconds. One relaxation in the order of a schedule gets half of what one for a bound
+        gets: its solution is of use before it is optimal.
     most_idle, rounds_between
-        Rounds without anything to try, after which that ends; so many rounds are in the incumbent's
-        order before one that is proposed has its turn.
+        Rounds. So many in a row without anything to try end the series; each waits for a better
+        schedule of another part. So many rounds are in the order of the best schedule before one that
+        a relaxation proposes has its turn: both have led to best schedules, so they alternate.
+    relaxation
+        Of the relaxations themselves.
     """
 
     tiny_ops: int = 6
     tiny_limit_s: float = 3.0
     small_ops: int = 60
     patience_s: float = 2.0
+    tick_s: float = 0.02
     cost_share: float = 0.2
-    nap_s: float = 0.02
     open_ops: int = 24
     walk_first_s: float = 8.0
     general_share: float = 0.5
     exact_ops: int = 100
-    beside_ops: int = 60
+    parallel_ops: int = 60
     head_start_s: float = 1.0
     turns_ops: int = 200
     max_columns: int = 60_000
@@ -86,6 +107,7 @@ class PortfolioOptions:
     least_refine_s: float = 2.0
     most_idle: int = 10
     rounds_between: int = 1
+    relaxation: RelaxationOptions = field(default_factory=RelaxationOptions)
 
 
 DEFAULTS = PortfolioOptions()

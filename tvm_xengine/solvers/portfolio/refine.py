@@ -6,16 +6,14 @@ wherever memory is short: a few rounds lead to a solution that can be carried ou
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.backends.answer import BackendOptions, RunProgram
-from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.portfolio.bound import Listener, worthwhile_gap
-from tvm_xengine.solvers.portfolio.options import DEFAULTS
+from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, RunProgram
+from tvm_xengine.solvers.indexed import Floats, index_problem
+from tvm_xengine.solvers.portfolio.bound import worthwhile_gap
+from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.relaxation.choose import (
     incumbent_pressure,
     most_exceeded,
@@ -23,85 +21,110 @@ from tvm_xengine.solvers.relaxation.choose import (
 )
 from tvm_xengine.solvers.relaxation.encode import encode_time_points
 from tvm_xengine.solvers.relaxation.periods import periods_in_order
-from tvm_xengine.solvers.relaxation.time_points import formulate_time_points
-from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.relaxation.time_points import TimePointModel, formulate_time_points
 
 
-def refine(
-    problem: Problem,
-    request: Request,
-    *,
-    listener: Listener,
-    run: RunProgram,
-    on_time_points: Callable[[set[int]], None] = lambda _: None,
-) -> Iterator[None]:
-    """Solve relaxations in the incumbent's order, and hand every solution to the listener.
+def refine(context: Context, run: RunProgram) -> Iterator[None]:
+    """Solve relaxations in the order of the best schedule, and carry every solution out.
 
-    In between a schedule that the listener proposes, though it fits no budget yet, has its order
-    tried, as long as better solutions are found in that order. Waits for a first incumbent; ends when the
-    time points of its order are exhausted and nothing more is proposed.
-
-    Parameters
-    ----------
-    on_time_points
-        Told the time points of a relaxation whose solution fits the budgets everywhere.
+    In between a schedule that a relaxation for every order proposes, though it fits no budget yet,
+    has its order tried, as long as better solutions are found in that order. Waits for a first
+    schedule; ends when the time points of its order are exhausted and nothing more is proposed.
     """
-    indexed = index_problem(problem, request.objective)
-    neglected = negligible_tensors(indexed)
-    indexed = replace(indexed, budget=indexed.budget - int(indexed.size[neglected].sum()))
-    series = _Series()
-    guess: _Series | None = None
-    rounds, idle = 0, 0
-    while request.remaining_s > 0.0 and idle < DEFAULTS.most_idle:
-        best = listener.incumbent()
-        if best is None:
-            time.sleep(DEFAULTS.nap_s)
-            yield
-            continue
-        if guess is None and rounds >= DEFAULTS.rounds_between:
-            proposed = listener.proposed()
-            guess, rounds = (_Series(*proposed) if proposed else None), 0
-        at = guess or series
-        schedule = at.schedule or best[1]
-        order = indexed.first_runs(schedule)
-        pressure = incumbent_pressure(indexed, schedule)
-        fresh = [i for i in order if i not in at.time_points]
-        rounds += 1
-        if not fresh or len(at.time_points) > DEFAULTS.most_time_points:
-            guess, idle = None, idle + (guess is None)
-            yield
-            continue
-        idle = 0
-        if at.is_new:
-            at.time_points |= most_exceeded(fresh, DEFAULTS.first_time_points, pressure)
-        at.is_new = False
-        model = formulate_time_points(
-            indexed, periods_in_order(indexed, sorted(at.time_points), order), neglected=neglected
-        )
-        options = BackendOptions(
-            time_limit_s=max(DEFAULTS.least_refine_s, DEFAULTS.refine_share * request.remaining_s),
-            gap_ratio=worthwhile_gap(indexed, best, 0.0),
-            start=encode_time_points(model, schedule),
-            seed=request.seed,
-        )
-        answer = run(model.program, options, 0.0)
-        asked = listener.on_solution(model, answer.x, schedule) if answer.x is not None else None
-        fits = asked is not None and bool(asked.max() <= 1.0)
-        if fits:
-            on_time_points(set(at.time_points))
-        is_better = answer.value is not None and answer.value < best[0]
-        if guess is not None and (fits or not is_better):
-            guess = None
-        more = 1 + len(at.time_points) // 2
-        beyond = [] if asked is None else [i for i in fresh if asked[i] > 1.0]
-        at.time_points |= most_exceeded(beyond, more, asked) or most_exceeded(fresh, more, pressure)
+    rounds = _Rounds(context, run)
+    while not context.task.request.is_over and rounds.idle < context.task.options.most_idle:
+        rounds.next()
         yield
 
 
 @dataclass
-class _Series:
-    """Relaxations in the order of a schedule, by default the incumbent, with more and more time points."""
+class _Order:
+    """Relaxations in the order of a schedule, by default the best, with more and more time points."""
 
     schedule: Schedule | None = None
     time_points: set[int] = field(default_factory=set)
     is_new: bool = True
+
+
+class _Rounds:
+    """Rounds in the order of the best schedule, and between them in one that was proposed.
+
+    Attributes
+    ----------
+    idle
+        Rounds in a row that had nothing to try.
+    """
+
+    def __init__(self, context: Context, run: RunProgram) -> None:
+        self.context, self.run, self.task = context, run, context.task
+        indexed = index_problem(self.task.problem, self.task.request.objective)
+        self.neglected = negligible_tensors(indexed, self.task.options.relaxation)
+        room = int(indexed.size[self.neglected].sum())
+        self.indexed = replace(indexed, budget=indexed.budget - room)
+        self.of_best = _Order()
+        self.proposed: _Order | None = None
+        self.since_proposed = 0
+        self.idle = 0
+
+    def next(self) -> None:
+        """One relaxation in one of the orders, if there is a schedule to begin from."""
+        best, options = self.task.best, self.task.options
+        if best is None:
+            self.task.board.stop.wait(options.tick_s)
+            return
+        if self.proposed is None and self.since_proposed >= options.rounds_between:
+            proposal = self.context.take_proposal()
+            self.proposed = _Order(proposal[0], set(proposal[1])) if proposal else None
+            self.since_proposed = 0
+        order = self.proposed or self.of_best
+        schedule = order.schedule or best[1]
+        first_runs = self.indexed.first_runs(schedule)
+        fresh = [i for i in first_runs if i not in order.time_points]
+        self.since_proposed += 1
+        if not fresh or len(order.time_points) > options.most_time_points:
+            self.idle += self.proposed is None
+            self.proposed = None
+            return
+        self.idle = 0
+        pressure = incumbent_pressure(self.indexed, schedule)
+        if order.is_new:
+            order.time_points |= most_exceeded(fresh, options.first_time_points, pressure)
+            order.is_new = False
+        periods = periods_in_order(self.indexed, sorted(order.time_points), first_runs)
+        model = formulate_time_points(self.indexed, periods, neglected=self.neglected)
+        answer = self._solve(model, schedule, best)
+        asked = self.context.carry_out(model, answer.x, schedule)
+        self._judge(order, answer, asked, best[0])
+        _grow(order, fresh, asked, pressure)
+
+    def _solve(
+        self, model: TimePointModel, schedule: Schedule, best: tuple[float, Schedule]
+    ) -> Answer:
+        options, request = self.task.options, self.task.request
+        return self.run(
+            model.program,
+            BackendOptions(
+                time_limit_s=max(
+                    options.least_refine_s, options.refine_share * request.remaining_s
+                ),
+                gap_ratio=worthwhile_gap(self.indexed, best, 0.0, options.rough_gap_ratio, options),
+                start=encode_time_points(model, schedule),
+                seed=request.seed,
+            ),
+            0.0,
+        )
+
+    def _judge(self, order: _Order, answer: Answer, asked: Floats | None, best: float) -> None:
+        """Remember time points that sufficed, and leave a proposed order that leads nowhere."""
+        fits = asked is not None and bool(asked.max() <= 1.0)
+        if fits:
+            self.context.sufficed = frozenset(order.time_points)
+        if fits or answer.value is None or answer.value >= best:
+            self.proposed = None
+
+
+def _grow(order: _Order, fresh: list[int], asked: Floats | None, pressure: Floats) -> None:
+    """Add time points where the solution asks for more than a budget, else where the schedule does."""
+    more = 1 + len(order.time_points) // 2
+    beyond = [] if asked is None else [i for i in fresh if asked[i] > 1.0]
+    order.time_points |= most_exceeded(beyond, more, asked) or most_exceeded(fresh, more, pressure)

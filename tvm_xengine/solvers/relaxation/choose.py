@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +11,14 @@ from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import live_bytes
 from tvm_xengine.solvers.indexed import IndexedProblem
+from tvm_xengine.solvers.relaxation.options import DEFAULTS, RelaxationOptions
 from tvm_xengine.solvers.relaxation.periods import depend_on_each_other
 
-_PRESSED_RATIO = 0.9
-"""An op is a candidate for a time point if at its first run this much of a budget is asked for."""
-_NEGLIGIBLE_SHARE = 1e-3
-SMALL_OPS = 60
-"""Up to so many ops relaxations leave nothing out and are solved exactly."""
 
-
-def pressed_ops(indexed: IndexedProblem, incumbent: Schedule | None) -> list[tuple[int, float]]:
-    """(op, pressure) of the ops at whose first run memory is pressed, in order.
+def pressed_ops(
+    indexed: IndexedProblem, incumbent: Schedule | None, least_ratio: float
+) -> list[tuple[int, float]]:
+    """(op, pressure) of the ops at whose first run pressure is at least `least_ratio`, in order.
 
     Pressure is what keeping all tensors would hold on the smallest device that computes, or what
     the incumbent holds, as a share of the budget.
@@ -30,7 +27,7 @@ def pressed_ops(indexed: IndexedProblem, incumbent: Schedule | None) -> list[tup
     pressure = _keep_all_units(indexed) / max(1.0, float(indexed.budget[computing].min()))
     if incumbent is not None:
         pressure = np.maximum(pressure, incumbent_pressure(indexed, incumbent))
-    return [(i, float(pressure[i])) for i in np.flatnonzero(pressure >= _PRESSED_RATIO).tolist()]
+    return [(i, float(pressure[i])) for i in np.flatnonzero(pressure >= least_ratio).tolist()]
 
 
 def _keep_all_units(indexed: IndexedProblem) -> NDArray[np.float64]:
@@ -93,18 +90,21 @@ def trunk_of(indexed: IndexedProblem, pressed: set[int]) -> list[int]:
     return chain[::-1]
 
 
-def negligible_tensors(indexed: IndexedProblem) -> NDArray[np.bool_]:
-    """The smallest tensors, which together take a thousandth of a budget at most, shape (J,).
+def negligible_tensors(
+    indexed: IndexedProblem, options: RelaxationOptions = DEFAULTS
+) -> NDArray[np.bool_]:
+    """The smallest tensors, which together take a negligible share of a budget, shape (J,).
 
     None on small graphs. Update results are as negligible as their state.
     """
-    if indexed.op_count <= SMALL_OPS:
+    if indexed.op_count <= options.small_ops:
         return np.zeros(indexed.tensor_count, np.bool_)
     computing = indexed.can_run.any(axis=0)
     smallest_first = np.argsort(indexed.size, kind="stable")
     total = np.cumsum(indexed.size[smallest_first])
     result = np.zeros(indexed.tensor_count, np.bool_)
-    result[smallest_first[total <= _NEGLIGIBLE_SHARE * indexed.budget[computing].min()]] = True
+    most = options.negligible_share * indexed.budget[computing].min()
+    result[smallest_first[total <= most]] = True
     updates = np.flatnonzero(indexed.update_of >= 0)
     result[updates] = result[indexed.update_of[updates]]
     return result
@@ -149,7 +149,10 @@ def exceeding_on(trunk: Sequence[int], pressure: NDArray[np.float64] | None) -> 
 
 
 def with_suggested(
-    time_points: set[int], suggested: set[int], trunk: Sequence[int], ancestors: Sequence[int]
+    time_points: set[int],
+    suggested: Collection[int],
+    trunk: Sequence[int],
+    ancestors: Sequence[int],
 ) -> set[int]:
     """`time_points`, a chain of dependences, and those next to `suggested` on the trunk that fit."""
     on_trunk = _next_to(trunk, suggested)

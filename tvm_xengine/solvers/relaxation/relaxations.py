@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.relaxation.choose import negligible_tensors
+from tvm_xengine.solvers.relaxation.options import DEFAULTS, RelaxationOptions
 from tvm_xengine.solvers.relaxation.periods import (
     ancestor_bits,
     depend_on_each_other,
@@ -34,11 +35,12 @@ class Relaxations:
     indexed: IndexedProblem
     scope: Scope
     is_makespan: bool = False
+    options: RelaxationOptions = DEFAULTS
 
     @cached_property
     def neglected(self) -> NDArray[np.bool_]:
         """Tensors that take no bytes in it, shape (J,)."""
-        return negligible_tensors(self.indexed)
+        return negligible_tensors(self.indexed, self.options)
 
     @cached_property
     def ancestors(self) -> tuple[int, ...]:

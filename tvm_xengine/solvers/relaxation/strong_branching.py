@@ -16,14 +16,6 @@ from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome, RunProg
 from tvm_xengine.solvers.program import side_by_side
 from tvm_xengine.solvers.relaxation.relaxations import Relaxations
 
-_MOST_CANDIDATES = 7
-_MOST_COLUMNS = 60_000
-"""Of all linear relaxations together; larger graphs have fewer candidates."""
-_MOST_CHOSEN = 3
-_LEAST_RISE_RATIO = 5e-4
-_NEARLY = 0.8
-"""Of the candidates whose rise is this share of the largest, the one in the middle is taken."""
-
 
 def with_chosen_time_points(
     relaxations: Relaxations,
@@ -33,17 +25,17 @@ def with_chosen_time_points(
     run: RunProgram,
     limit_s: float,
 ) -> set[int]:
-    """`time_points` and up to three candidates, each the one that raises the linear relaxation most.
+    """`time_points` and some of the candidates, each the one that raises the linear relaxation most.
 
     `time_points` alone where no candidate raises it, or where time runs out before that is known.
     """
-    now = -math.inf
-    for _ in range(_MOST_CHOSEN):
+    options, now = relaxations.options, -math.inf
+    for _ in range(options.most_chosen):
         fresh = [
             op for op in candidates if op not in time_points and relaxations.fits(time_points, op)
         ]
-        room = _MOST_COLUMNS // relaxations.columns(len(time_points) + 1) - 1
-        chosen = _spread(fresh, min(_MOST_CANDIDATES, room))
+        room = options.most_lp_columns // relaxations.columns(len(time_points) + 1) - 1
+        chosen = _spread(fresh, min(options.most_candidates, room))
         if not chosen:
             break
         sets = [time_points | {op} for op in chosen]
@@ -54,9 +46,9 @@ def with_chosen_time_points(
         if not math.isfinite(now):
             now, bounds = bounds[0], bounds[1:]
         rise = np.array(bounds) - now
-        if rise.max() <= _LEAST_RISE_RATIO * abs(now):
+        if rise.max() <= options.least_rise_ratio * abs(now):
             break
-        near = np.flatnonzero(rise >= _NEARLY * rise.max())
+        near = np.flatnonzero(rise >= options.near_ratio * rise.max())
         taken = int(near[len(near) // 2])
         time_points, now = sets[taken], bounds[taken]
     return time_points

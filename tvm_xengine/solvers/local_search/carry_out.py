@@ -1,10 +1,10 @@
-"""Hands what relaxations suggest on to a search: schedules, and decisions to begin from."""
+"""Carries out solutions of relaxations: schedules, and decisions for a search to begin from."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,53 +36,95 @@ from tvm_xengine.solvers.result import Objective
 
 _logger = logging.getLogger(__name__)
 
-_MOST_HINTS = 2
-"""Suggestions that wait for the search; older ones come from worse relaxations and are dropped."""
 _MOST_REPAIRS = 200
-"""So many intervals are held, one after the other, to carry out a solution that cannot be as it is."""
+"""So many intervals are held, one after the other, to carry out a solution that cannot be as it is.
+Each takes a decode, some 20 us for a hundred ops: in all less than formulating one relaxation."""
+
+Proposal = tuple[Schedule, frozenset[int]]
+"""A schedule in a new order that is cheap but breaks a budget, and the time points at which it fits."""
 
 
-class Guide:
-    """Carries out solutions of relaxations, and hands the decisions on to a search.
+@dataclass(frozen=True)
+class CarriedOut:
+    """What carrying out a solution of a relaxation leads to.
 
-    Parameters
+    Attributes
     ----------
-    on_schedule
-        Called with every schedule within the budgets that a solution leads to.
-    best_schedule
-        Gives the best schedule so far, if any. Solutions for every order leave open what comes
-        first within a period: they are carried out in its order and in that of the graph, in turn.
+    schedules
+        Those within the budgets.
+    decisions
+        For a search to begin from; None where the solution cannot be carried out.
+    pressure
+        Share of a budget that is asked for around each op's first run, shape (n,); None as above.
+    proposal
+        The schedule to the letter where it breaks a budget.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        objective: Objective,
-        on_schedule: Callable[[Schedule], None],
-        best_schedule: Callable[[], Schedule | None] = lambda: None,
-    ) -> None:
+    schedules: tuple[Schedule, ...] = ()
+    decisions: Decisions | None = None
+    pressure: Floats | None = None
+    proposal: Proposal | None = None
+
+
+class RelaxationDecoder:
+    """Carries out solutions of relaxations, to the letter and as decisions of the search.
+
+    Solutions for every order leave open what comes first within a period: they are carried out in
+    the order of the best schedule and in that of the graph, in turn.
+    """
+
+    def __init__(self, problem: Problem, objective: Objective) -> None:
         self._indexed = index_problem(problem, summed(objective))
         self._view = view_of(self._indexed, by_makespan=objective is Objective.MAKESPAN)
         self._scratch = scratch_of(self._indexed)
-        self._on_schedule = on_schedule
-        self._best_schedule = best_schedule
         self._is_turn_of_graph = True
-        self._hints: deque[Decisions] = deque(maxlen=_MOST_HINTS)
-        self._proposed: tuple[Schedule, set[int]] | None = None
 
-    def take(
-        self, model: TimePointModel, x: NDArray[np.float64], near: Schedule | None = None
-    ) -> Floats | None:
-        """Share of a budget that the solution asks for around each op's first run, shape (n,).
+    def carry_out(
+        self,
+        model: TimePointModel,
+        x: NDArray[np.float64],
+        *,
+        near: Schedule | None = None,
+        best: Schedule | None = None,
+    ) -> CarriedOut:
+        """What the solution leads to.
 
-        None where it cannot be carried out. What the solution has in common with the schedule
-        `near`, which has the order of first runs of `model`, is done as there.
+        Parameters
+        ----------
+        near
+            A schedule with the order of first runs of `model`: what the solution has in common with
+            it is done as there.
+        best
+            The best schedule so far.
         """
-        order = self._order(model.indexed, near)
-        exact = self._carry_out_exactly(model, x, order, is_proposal=near is None)
-        projected = encode_time_points(model, near) if near is not None else None
+        order = self._order(model.indexed, near, best)
+        exact = self._to_the_letter(model, x, order, is_proposal=near is None)
+        decisions, excess = self._decisions(model, x, order, near)
+        if decisions is None:
+            return exact
+        schedules = exact.schedules
+        if excess == 0.0:
+            schedules += (schedule_left_in(self._indexed, self._scratch),)
+        pressure = exact.pressure
+        if pressure is None:
+            places = len(decisions.order)
+            pressure = _pressure_of_places(self._indexed, self._scratch, places)
+            pressure = pressure[decisions.position]
+        return CarriedOut(schedules, decisions, pressure, exact.proposal)
+
+    def _decisions(
+        self,
+        model: TimePointModel,
+        x: NDArray[np.float64],
+        order: Sequence[int],
+        near: Schedule | None,
+    ) -> tuple[Decisions | None, float]:
+        """Decisions that do what the solution says, decoded last, and by how much they exceed budgets.
+
+        None where they cannot be carried out.
+        """
         base = None
-        if near is not None and projected is not None:
+        if near is not None and (projected := encode_time_points(model, near)) is not None:
             base = decisions_of(self._indexed, near), projected
         for holds in (False, True):
             decisions = decisions_of_time_points(
@@ -90,33 +132,27 @@ class Guide:
             )
             value, excess = self._carried_out(decisions)
             if np.isfinite(value):
-                break
-        else:
-            return exact
-        if excess == 0.0:
-            self._on_schedule(schedule_left_in(self._indexed, self._scratch))
-        self._hints.append(decisions)
-        if exact is not None:
-            return exact
-        pressure = _pressure_of_places(self._indexed, self._scratch, len(decisions.order))
-        return pressure[decisions.position]
+                return decisions, excess
+        return None, np.inf
 
-    def _order(self, indexed: IndexedProblem, near: Schedule | None) -> Sequence[int]:
+    def _order(
+        self, indexed: IndexedProblem, near: Schedule | None, best: Schedule | None
+    ) -> Sequence[int]:
         """That of `near`; without it in turn that of the best schedule and that of the graph."""
         if near is None:
             self._is_turn_of_graph = not self._is_turn_of_graph
-            near = None if self._is_turn_of_graph else self._best_schedule()
+            near = None if self._is_turn_of_graph else best
         return range(indexed.op_count) if near is None else indexed.first_runs(near)
 
-    def _carry_out_exactly(
+    def _to_the_letter(
         self,
         model: TimePointModel,
         x: NDArray[np.float64],
         order: Sequence[int],
         *,
         is_proposal: bool,
-    ) -> Floats | None:
-        """Follow the solution to the letter; the share of a budget asked for around first runs."""
+    ) -> CarriedOut:
+        """The schedule that does exactly what the solution says; nothing where there is none."""
         indexed, problem = model.indexed, self._indexed.problem
         try:
             written = decode_time_points(model, x, order)
@@ -124,7 +160,7 @@ class Guide:
             live = live_bytes(problem, schedule, trace_residency(problem, schedule))
         except (CannotCarryOutError, InvalidScheduleError) as error:
             _logger.debug("a solution of a relaxation is not carried out exactly: %r", error)
-            return None
+            return CarriedOut()
         asked = np.max(
             [np.array(live[d.name]) / max(1, d.budget_bytes) for d in problem.platform.devices],
             axis=0,
@@ -133,10 +169,10 @@ class Guide:
         pressure = np.zeros(indexed.op_count)
         np.maximum.at(pressure, [op for _, op in written], asked[is_real])
         if pressure.max() <= 1.0:
-            self._on_schedule(schedule)
-        elif is_proposal:
-            self._proposed = schedule, set(model.time_points(x).tolist())
-        return pressure
+            return CarriedOut((schedule,), pressure=pressure)
+        time_points = frozenset(model.time_points(x).tolist())
+        proposal = (schedule, time_points) if is_proposal else None
+        return CarriedOut(pressure=pressure, proposal=proposal)
 
     def _carried_out(self, x: Decisions) -> tuple[float, float]:
         """What `x` comes to, after holding all that could not be brought back otherwise."""
@@ -149,23 +185,6 @@ class Guide:
             x.keep[interval], x.push[interval], x.level[interval] = EVERYWHERE, 0, 1
             value, excess = decode(self._view, x, self._scratch)
         return value, excess
-
-    def next_hint(self) -> Decisions | None:
-        """The decisions handed over last, once."""
-        try:
-            return self._hints.pop()
-        except IndexError:
-            return None
-
-    def proposed(self) -> tuple[Schedule, set[int]] | None:
-        """What the last solution led to if it fits no budget, and its time points; once."""
-        found, self._proposed = self._proposed, None
-        return found
-
-    @property
-    def has_hint(self) -> bool:
-        """Whether `next_hint` has something."""
-        return bool(self._hints)
 
 
 def _pressure_of_places(indexed: IndexedProblem, scratch: Scratch, places: int) -> Floats:

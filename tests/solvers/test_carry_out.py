@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from tests.solvers.networks import chain, pair, single, unet
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.highs import solve_program
 from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.local_search.guide import Guide
+from tvm_xengine.solvers.local_search.carry_out import RelaxationDecoder
 from tvm_xengine.solvers.local_search.relaxed_decisions import decisions_of_time_points
 from tvm_xengine.solvers.relaxation.periods import (
     ancestor_bits,
@@ -45,26 +44,23 @@ def relaxed(problem: Problem, every: int = 1) -> tuple[TimePointModel, Answer]:
 def test_a_relaxation_with_every_op_a_time_point_is_carried_out_near_its_bound(
     problem: Problem,
 ) -> None:
-    found: list[Schedule] = []
-    guide = Guide(problem, Objective.COST, found.append)
     model, answer = relaxed(problem)
     assert answer.x is not None
     assert answer.value is not None
-    pressure = guide.take(model, answer.x)
-    assert pressure is not None
-    assert guide.has_hint
-    assert pressure.max() <= 1.5
-    if found:
-        value = simulate(problem, found[0]).cost_us
+    found = RelaxationDecoder(problem, Objective.COST).carry_out(model, answer.x)
+    assert found.pressure is not None
+    assert found.decisions is not None
+    assert found.pressure.max() <= 1.5
+    for schedule in found.schedules[:1]:
+        value = simulate(problem, schedule).cost_us
         assert answer.bound - 1e-6 <= value <= 1.2 * answer.value
 
 
 def test_without_time_points_in_the_middle_the_excess_is_found_there() -> None:
     problem = single(chain(5), 0.5)
-    guide = Guide(problem, Objective.COST, lambda _: None)
     model, answer = relaxed(problem, every=1000)  # only the first op is a time point
     assert answer.x is not None
-    pressure = guide.take(model, answer.x)
+    pressure = RelaxationDecoder(problem, Objective.COST).carry_out(model, answer.x).pressure
     assert pressure is not None
     assert pressure.argmax() > 0
     assert pressure.max() > 1.0
@@ -73,15 +69,13 @@ def test_without_time_points_in_the_middle_the_excess_is_found_there() -> None:
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(max_devices=3))
 def test_what_a_relaxation_leads_to_is_valid_and_not_below_its_bound(problem: Problem) -> None:
-    found: list[Schedule] = []
-    guide = Guide(problem, Objective.COST, found.append)
     model, answer = relaxed(problem)
     if answer.x is None or any(
         problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices
     ):
         return
-    guide.take(model, answer.x)
-    for schedule in found:
+    found = RelaxationDecoder(problem, Objective.COST).carry_out(model, answer.x)
+    for schedule in found.schedules:
         assert simulate(problem, schedule).cost_us >= answer.bound - 1e-6
 
 
@@ -117,8 +111,8 @@ def test_within_a_period_ops_keep_the_order_of_the_best_schedule_and_of_the_grap
     indexed = index_problem(problem, Objective.COST)
     own, graphs = indexed.first_runs(best), tuple(range(indexed.op_count))
     assert own != graphs
-    guide = Guide(problem, Objective.COST, lambda _: None, lambda: best)
-    assert [tuple(guide._order(indexed, None)) for _ in range(4)] == [own, graphs, own, graphs]
-    assert tuple(guide._order(indexed, best)) == own
-    without = Guide(problem, Objective.COST, lambda _: None)
-    assert [tuple(without._order(indexed, None)) for _ in range(2)] == [graphs, graphs]
+    decoder = RelaxationDecoder(problem, Objective.COST)
+    orders = [tuple(decoder._order(indexed, None, best)) for _ in range(4)]
+    assert orders == [own, graphs, own, graphs]
+    assert tuple(decoder._order(indexed, best, None)) == own
+    assert [tuple(decoder._order(indexed, None, None)) for _ in range(2)] == [graphs, graphs]

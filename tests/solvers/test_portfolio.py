@@ -1,0 +1,157 @@
+"""The portfolio's loop: what it makes of events, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tests.solvers.chains import training_chain
+from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.portfolio import loop
+from tvm_xengine.solvers.portfolio.board import Task
+from tvm_xengine.solvers.portfolio.events import BoundProven, ScheduleFound
+from tvm_xengine.solvers.portfolio.incumbent import Incumbent
+from tvm_xengine.solvers.portfolio.loop import run_portfolio
+from tvm_xengine.solvers.portfolio.options import DEFAULTS
+from tvm_xengine.solvers.portfolio.proofs import Proofs
+from tvm_xengine.solvers.portfolio.workers.choice import SEARCH, Worker
+from tvm_xengine.solvers.request import Proof, Request
+from tvm_xengine.solvers.result import Limits, Scope, Status
+from tvm_xengine.solvers.solve import solve
+
+PROBLEM = training_chain(12, 60)
+FOUND = greedy_schedule(PROBLEM)
+assert FOUND is not None
+VALUE = Request().value_of(PROBLEM, FOUND)
+assert VALUE is not None
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, workers: dict[str, Worker], request: Request | None = None
+) -> tuple[Incumbent, Proof, str]:
+    """What the loop makes of the workers."""
+    monkeypatch.setattr(loop, "workers_for", lambda _task: workers)
+    best = Incumbent(PROBLEM, request or Request(limits=Limits(20.0)))
+    return best, *run_portfolio(best, 0.0, DEFAULTS)
+
+
+def wait(task: Task) -> None:
+    """Work on until it is over."""
+    task.board.stop.wait()
+
+
+def find(task: Task) -> None:
+    """Find a schedule and go on."""
+    assert FOUND is not None
+    task.post(ScheduleFound(FOUND, "test"))
+    wait(task)
+
+
+def test_a_bound_at_the_value_of_the_best_ends_the_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prove(task: Task) -> None:
+        while task.best is None:
+            pass
+        assert VALUE is not None
+        task.post(BoundProven(Proof(VALUE)))
+        wait(task)
+
+    best, proof, note = run(monkeypatch, {SEARCH: find, "prover": prove})
+    assert (best.schedule, best.source) == (FOUND, "test")
+    assert (proof.bound, note) == (VALUE, "")
+
+
+def test_what_workers_post_at_the_very_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(task: Task) -> None:
+        wait(task)
+        assert FOUND is not None
+        task.post(ScheduleFound(FOUND, "late"))
+
+    best, _, _ = run(monkeypatch, {SEARCH: late}, Request(limits=Limits(0.1)))
+    assert best.schedule == FOUND
+
+
+def test_a_schedule_that_the_validator_refuses_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrong(task: Task) -> None:
+        task.post(ScheduleFound(Schedule(()), "wrong"))
+
+    best, _, _ = run(monkeypatch, {SEARCH: wrong})
+    assert best.schedule is None
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (SolverUnavailableError("highs: not installed"), "highs: not installed"),
+        (KeyError("x"), "a proof was given up after KeyError: 'x'"),
+    ],
+)
+def test_a_proof_that_is_given_up_leaves_a_note(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, note: str
+) -> None:
+    def fail(_task: Task) -> None:
+        raise error
+
+    best, proof, found = run(
+        monkeypatch, {SEARCH: find, "prover": fail}, Request(limits=Limits(0.3))
+    )
+    assert best.schedule == FOUND
+    assert proof == Proof(0.0)
+    assert found == note
+
+
+def test_a_search_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_task: Task) -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        run(monkeypatch, {SEARCH: fail})
+
+
+def test_a_proof_that_nothing_fits_ends_the_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prove(task: Task) -> None:
+        task.post(BoundProven(Proof(1.0, is_infeasible=True)))
+        wait(task)
+
+    _, proof, _ = run(monkeypatch, {SEARCH: wait, "prover": prove})
+    assert proof.is_infeasible
+
+
+def test_a_solve_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    solve(training_chain(12, 48), limits=Limits(0.5))
+    assert set(threading.enumerate()) <= before
+
+
+def test_without_processes_for_proofs_the_search_still_answers() -> None:
+    options = replace(DEFAULTS, max_columns=0, exact_ops=0)
+    best = Incumbent(PROBLEM, Request(limits=Limits(1.0)))
+    run_portfolio(best, PROBLEM.cheapest_us, options)
+    assert best.value is not None
+
+
+def test_a_value_below_a_narrow_bound_says_nothing_of_that_scope() -> None:
+    proofs = Proofs(0.0, gap_ratio=0.0)
+    proofs.add(Proof(10.0, Scope.GIVEN_ORDER))
+    assert proofs.about(10.0, is_final=True).scope is Scope.GIVEN_ORDER
+    assert proofs.about(10.0, is_final=False).scope is Scope.EVERY_SCHEDULE
+    assert proofs.about(9.0, is_final=True).scope is Scope.EVERY_SCHEDULE
+    assert proofs.about(11.0, is_final=True).scope is Scope.EVERY_SCHEDULE
+
+
+def test_bounds_never_fall() -> None:
+    proofs = Proofs(3.0, gap_ratio=0.0)
+    assert not proofs.add(Proof(2.0))
+    assert proofs.add(Proof(4.0))
+    assert proofs.general == Proof(4.0)
+
+
+def test_a_start_beyond_the_budgets_helps_the_search() -> None:
+    ample = solve(training_chain(6, 1000)).schedule
+    result = solve(training_chain(6, 48), start=ample, limits=Limits(10.0))
+    assert result.status in (Status.OPTIMAL, Status.FEASIBLE)

@@ -1,0 +1,64 @@
+"""What workers read: the loop writes it, and only the loop."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.local_search.hints import Hints
+from tvm_xengine.solvers.portfolio.events import Post
+from tvm_xengine.solvers.portfolio.options import DEFAULTS, PortfolioOptions
+from tvm_xengine.solvers.request import Request
+
+
+@dataclass
+class Board:
+    """What is known, as of the last event that the loop has handled.
+
+    Attributes
+    ----------
+    best
+        (value, schedule) of the best schedule so far, replaced as a whole; None without one.
+    is_proving
+        Whether better bounds may still come.
+    hints
+        What relaxations suggest to the search.
+    stop
+        Set once the workers are to end.
+    """
+
+    best: tuple[float, Schedule] | None = None
+    is_proving: bool = True
+    hints: Hints = field(default_factory=Hints)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is given.
+
+    Attributes
+    ----------
+    board
+        To read from.
+    post
+        To tell what was found; returns at once.
+    """
+
+    problem: Problem
+    request: Request
+    board: Board = field(default_factory=Board)
+    post: Post = lambda _event: None
+    options: PortfolioOptions = DEFAULTS
+
+    @property
+    def best(self) -> tuple[float, Schedule] | None:
+        """(value, schedule) of the best schedule so far."""
+        return self.board.best
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the worker is to end."""
+        return self.board.stop.is_set()

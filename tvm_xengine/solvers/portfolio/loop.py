@@ -1,0 +1,133 @@
+"""The portfolio's loop: workers post events, and it alone owns the best schedule and the bounds."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+
+from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.solvers.portfolio.board import Board, Task
+from tvm_xengine.solvers.portfolio.events import (
+    BoundProven,
+    Event,
+    RelaxationSolved,
+    ScheduleFound,
+    WorkEnded,
+)
+from tvm_xengine.solvers.portfolio.incumbent import Incumbent
+from tvm_xengine.solvers.portfolio.options import PortfolioOptions
+from tvm_xengine.solvers.portfolio.proofs import Proofs
+from tvm_xengine.solvers.portfolio.workers.choice import (
+    SEARCH,
+    SHORTEST_PATH,
+    Worker,
+    workers_for,
+)
+from tvm_xengine.solvers.request import Proof
+
+
+def run_portfolio(best: Incumbent, floor: float, options: PortfolioOptions) -> tuple[Proof, str]:
+    """Improve `best` until it is good enough for certain, or time is up; the proof and a note.
+
+    Parameters
+    ----------
+    floor
+        A bound for every schedule that is known already.
+    """
+    loop = _Loop(best, floor, options)
+    loop.run()
+    return loop.proof, "; ".join(loop.notes)
+
+
+class _Loop:
+    """Handles one event after the other; what it knows it shows on the board."""
+
+    def __init__(self, best: Incumbent, floor: float, options: PortfolioOptions) -> None:
+        self.best, self.request, self.options = best, best.request, options
+        self.proofs = Proofs(floor, self.request.limits.gap_ratio)
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.board = Board(best.best)
+        task = Task(best.problem, self.request, self.board, self.events.put, options)
+        self.workers = workers_for(task)
+        self.working = set(self.workers)
+        self.notes: list[str] = []
+        self.threads = [
+            threading.Thread(target=_work, args=(name, worker, task), daemon=True)
+            for name, worker in self.workers.items()
+        ]
+
+    def run(self) -> None:
+        """Until the gap is closed, nothing fits for certain, nothing is left to try, or time is up."""
+        for thread in self.threads:
+            thread.start()
+        try:
+            while not self._is_over():
+                try:
+                    self._handle(self.events.get(timeout=self.options.tick_s))
+                except queue.Empty:
+                    continue
+        except KeyboardInterrupt:
+            self.request.stop.set()
+            self.request.say("interrupted; this is the best so far")
+        finally:
+            self.board.stop.set()
+            for thread in self.threads:
+                thread.join()
+        while not self.events.empty():
+            self._handle(self.events.get())
+
+    @property
+    def proof(self) -> Proof:
+        """What is proven of the best schedule."""
+        return self.proofs.about(self.best.value, is_final=self._is_final)
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether a proof for some schedules only may end the solve by now."""
+        share, limit_s = self.options.general_share, self.request.limits.time_limit_s
+        is_walking = SHORTEST_PATH in self.working
+        first_s = self.options.walk_first_s if is_walking else share * limit_s
+        return not self.board.is_proving or self.request.elapsed_s >= first_s
+
+    def _is_over(self) -> bool:
+        if self.request.is_over or not self.working:
+            return True
+        if self.best.value is None:
+            return self.proofs.general.is_infeasible
+        return self.proofs.is_closed(self.best.value, self.proof)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case ScheduleFound(schedule, source, value):
+                self.best.offer(schedule, source, value)
+                self.board.best = self.best.best
+            case BoundProven(proof):
+                if self.proofs.add(proof) and math.isfinite(proof.bound):
+                    self.request.say(f"bound {proof.bound:g} for {proof.scope.value}")
+            case RelaxationSolved(decisions):
+                self.board.hints.put(decisions)
+            case WorkEnded(worker, error):
+                self.working.discard(worker)
+                self.board.is_proving = bool(self.working - {SEARCH})
+                if error is not None:
+                    self._note(worker, error)
+
+    def _note(self, worker: str, error: Exception) -> None:
+        """The answer stands without a proof, but its user must know why it is missing."""
+        if worker == SEARCH:
+            raise error
+        if isinstance(error, SolverUnavailableError):
+            self.notes.append(str(error))
+        else:
+            self.notes.append(f"a proof was given up after {type(error).__name__}: {error}")
+
+
+def _work(name: str, worker: Worker, task: Task) -> None:
+    """Run a worker; whatever becomes of it, the loop hears that it ended."""
+    error: Exception | None = None
+    try:
+        worker(task)
+    except Exception as caught:
+        error = caught
+    task.post(WorkEnded(name, error))

@@ -1,0 +1,1 @@
+"""What works in threads of its own for the portfolio: the search, and proofs of several kinds."""

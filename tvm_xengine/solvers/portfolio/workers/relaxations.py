@@ -1,0 +1,46 @@
+"""Raises bounds by relaxations, and finds schedules with them, in turns on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, zip_longest
+
+from tvm_xengine.solvers.portfolio.board import Task
+from tvm_xengine.solvers.portfolio.bound import bounds
+from tvm_xengine.solvers.portfolio.context import Context
+from tvm_xengine.solvers.portfolio.events import BoundProven
+from tvm_xengine.solvers.portfolio.proofs import is_of_its_scope
+from tvm_xengine.solvers.portfolio.refine import refine
+from tvm_xengine.solvers.result import Objective, Scope
+
+
+def raise_bounds(task: Task) -> None:
+    """Bounds for every schedule and for the graph's order, and refined schedules, in turns.
+
+    On large graphs the graph's order comes last.
+    """
+    context = Context.of(task)
+    every, given = _rising(context, Scope.EVERY_SCHEDULE), _rising(context, Scope.GIVEN_ORDER)
+    is_in_turns = len(task.problem.graph.ops) <= task.options.turns_ops
+    proving = _in_turns(every, given) if is_in_turns else chain(every, given)
+    is_makespan = task.request.objective is Objective.MAKESPAN
+    refining = iter(()) if is_makespan else refine(context, context.solver(None))
+    for _ in _in_turns(proving, refining):
+        if task.is_over:
+            return
+
+
+def _rising(context: Context, scope: Scope) -> Iterator[None]:
+    """Raise the bound of that scope, round by round, while it may be that of the best schedule."""
+    for proof in bounds(context, scope, run_apart=context.solver(None)):
+        context.task.post(BoundProven(proof))
+        best = context.task.best
+        if best is not None and not is_of_its_scope(best[0], proof):
+            return
+        yield
+
+
+def _in_turns(one: Iterator[None], other: Iterator[None]) -> Iterator[None]:
+    """A step of each in turn, until both end."""
+    for _ in zip_longest(one, other):
+        yield

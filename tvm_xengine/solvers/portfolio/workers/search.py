@@ -1,0 +1,88 @@
+"""The search for schedules: greedy, then local search with one seed after the other."""
+
+from __future__ import annotations
+
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.local_search.driver import search
+from tvm_xengine.solvers.portfolio.board import Task
+from tvm_xengine.solvers.portfolio.events import ScheduleFound
+from tvm_xengine.solvers.result import Limits, Objective
+
+
+def search_in_turns(task: Task) -> None:
+    """Search until it is over, and pause where the proof needs the core more."""
+    request = task.request
+    greedy_schedule(
+        task.problem,
+        objective=request.objective,
+        on_schedule=lambda schedule, value: task.post(ScheduleFound(schedule, "greedy", value)),
+    )
+    turns = _Turns(task)
+    if request.objective is Objective.MAKESPAN:
+        turns.search_by_cost()
+    number = 0
+    while not task.is_over:
+        turns.search(number)
+        while turns.is_pausing and not task.is_over:
+            task.board.stop.wait(task.options.tick_s)
+        number += 1
+
+
+class _Turns:
+    """The turns of a search, each from the best schedule so far."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.request = task, task.request
+        self.is_small = len(task.problem.graph.ops) <= task.options.small_ops
+        self.improved_s = 0.0
+
+    def search(self, number: int) -> None:
+        """A turn by the objective that is asked for."""
+        self.improved_s = self.request.elapsed_s
+        found = search(
+            self.task.problem,
+            objective=self.request.objective,
+            limits=Limits(self.request.remaining_s),
+            seed=self.request.seed + number,
+            start=self._start,
+            on_improvement=self._improve,
+            should_stop=lambda: self.is_pausing or self.task.is_over,
+            hints=self.task.board.hints,
+        )
+        if found is None:  # no decisions to begin from: nothing changes without news
+            self.task.board.stop.wait(self.task.options.tick_s)
+
+    def search_by_cost(self) -> None:
+        """A turn that looks for the cheapest schedule, from which the makespan is then improved."""
+        share = self.task.options.cost_share
+        found = search(
+            self.task.problem,
+            objective=Objective.COST,
+            limits=Limits(share * self.request.remaining_s),
+            seed=self.request.seed,
+            start=self._start,
+            should_stop=lambda: self.task.is_over,
+        )
+        if found is not None:
+            self.task.post(ScheduleFound(found, "local-search"))
+
+    @property
+    def _start(self) -> Schedule | None:
+        """The best schedule; without one what was given to begin from, though it breaks a budget."""
+        return self.task.best[1] if self.task.best else self.request.start
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether nothing better was found for long, and the proof needs the core more."""
+        return (
+            self.is_small
+            and self.task.best is not None
+            and self.task.board.is_proving
+            and not self.task.board.hints
+            and self.request.elapsed_s - self.improved_s > self.task.options.patience_s
+        )
+
+    def _improve(self, value: float, schedule: Schedule) -> None:
+        self.improved_s = self.request.elapsed_s
+        self.task.post(ScheduleFound(schedule, "local-search", value))
