@@ -53,7 +53,8 @@ from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
+from tvm_xengine.planning.keep_all import budgets_for_ratio
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.report.costs import NOISE, print_families, print_metrics
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import CostSource, OpCost

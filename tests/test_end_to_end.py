@@ -16,7 +16,8 @@ from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
+from tvm_xengine.planning.keep_all import budgets_for_ratio
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.runtime.trainer import train
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem

@@ -17,7 +17,8 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio
+from tvm_xengine.planning.keep_all import budgets_for_ratio
+from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 from tvm_xengine.solvers.result import Limits, Objective
 

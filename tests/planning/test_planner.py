@@ -9,12 +9,8 @@ from tests.solvers.chains import training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import planner
-from tvm_xengine.planning.planner import (
-    PlanOptions,
-    budgets_for_ratio,
-    keep_all_on,
-    plan_schedule,
-)
+from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -74,9 +70,14 @@ def test_arenas_that_never_fit_share_one_time_limit(monkeypatch: pytest.MonkeyPa
     given_s: list[float] = []
 
     def too_large(
-        asked: Problem, schedule: Schedule, *, effort: int = 1000, seed: int = 0
+        asked: Problem,
+        schedule: Schedule,
+        *,
+        effort: int = 1000,
+        seed: int = 0,
+        reserve_home: bool = False,
     ) -> ArenaPlan:
-        plan = plan_arenas(asked, schedule, effort=effort, seed=seed)
+        plan = plan_arenas(asked, schedule, effort=effort, seed=seed, reserve_home=reserve_home)
         return replace(
             plan, arena_bytes={name: size + 1000 for name, size in plan.arena_bytes.items()}
         )

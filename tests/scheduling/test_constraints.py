@@ -10,7 +10,7 @@ import pytest
 from tests.solvers.chains import repeated_start
 from tests.solvers.test_constraints import two_devices
 from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError
-from tvm_xengine.planning.planner import budgets_for_ratio, keep_all_on
+from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
 from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json
 from tvm_xengine.scheduling.schedule import Compute, with_frees

@@ -123,6 +123,7 @@ def test_a_proof_that_nothing_fits_ends_the_solve(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_solve_leaves_no_thread() -> None:
+    solve(training_chain(12, 48), limits=Limits(120.0, gap_ratio=0.5))  # compiles the search
     before = set(threading.enumerate())
     solve(training_chain(12, 48), limits=Limits(0.5))
     assert set(threading.enumerate()) <= before

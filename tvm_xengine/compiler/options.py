@@ -8,7 +8,8 @@ from enum import Enum
 from pathlib import Path
 
 from tvm_xengine.errors import InvalidPlatformError
-from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio
+from tvm_xengine.planning.keep_all import budgets_for_ratio
+from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tvm_xengine.compiler.costs import Costs, known_kernels, measured_costs, predicted_costs
 from tvm_xengine.compiler.energy import check_energy
@@ -15,15 +18,20 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.predict import predict_costs
-from tvm_xengine.planning.planner import Plan, PlanOptions, keep_all_on, plan_schedule
+from tvm_xengine.planning.clock import LEAST_SOLVE_S
+from tvm_xengine.planning.keep_all import keep_all_on
+from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.result import Objective, SolveResult, Status
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 
 _SKETCH_S = 10.0
 """Longest solve in a round of active measuring; a user waits for at most six of them."""
+_SKETCH_SHARE, _PLAN_SHARE = 1 / 6, 3 / 4
+"""Shares of what is left of the time limit: for one such round, so that six of them leave a third, and
+for a plan after them, since that may be made once more with what it asks to be measured."""
 
 _SKETCH_GAP_RATIO = 0.01
 """A round only has to show which kernels matter, so it need not prove the last percent."""
@@ -154,22 +162,34 @@ def _plan(
 def _plan_with_active_costs(
     costed: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
 ) -> ActivePlan:
+    """All solves together share the time limit; measuring in between does not count."""
     lowered, cache = costed.lowered, stores.measurements
     measure = measured_costs(cache, store=stores.kernels, reporter=reporter)
-    quick = replace(
-        options,
-        limits=replace(
-            options.limits,
-            time_limit_s=min(_SKETCH_S, options.limits.time_limit_s / 2),
-            gap_ratio=max(_SKETCH_GAP_RATIO, options.limits.gap_ratio),
-        ),
-    )
+    left_s = options.limits.time_limit_s
+
+    def planned(
+        problem: Problem, start: Schedule | None, *, share: float, most_s: float, gap_ratio: float
+    ) -> Plan:
+        nonlocal left_s
+        limits = Limits(max(LEAST_SOLVE_S, min(most_s, share * left_s)), gap_ratio)
+        began_s = time.perf_counter()
+        try:
+            return _plan(problem, replace(options, limits=limits), reporter, start)
+        finally:
+            left_s -= time.perf_counter() - began_s
+
+    gap_ratio = options.limits.gap_ratio
     planning = Planning(
         kernels={kernel.symbol: kernel for kernel in lowered.distinct},
         kernel_of=lambda op, device: lowered.kernel(op, device).symbol,
         problem_with=costed.with_costs,
-        sketch=lambda problem, start: _plan(problem, quick, reporter, start),
-        plan=lambda problem, start: _plan(problem, options, reporter, start),
+        sketch=partial(
+            planned,
+            share=_SKETCH_SHARE,
+            most_s=_SKETCH_S,
+            gap_ratio=max(_SKETCH_GAP_RATIO, gap_ratio),
+        ),
+        plan=partial(planned, share=_PLAN_SHARE, most_s=math.inf, gap_ratio=gap_ratio),
         measure=measure,
     )
     if costed.correction is not None:

@@ -24,7 +24,7 @@ Layout = TypeVar("Layout")
 def fit_layout(
     result: SolveResult,
     lay_out: Callable[[SolveResult, int], tuple[Layout, Mapping[str, int]]],
-    solve_again: Callable[[Mapping[str, int], int], SolveResult | None],
+    solve_again: Callable[[Mapping[str, int], int, SolveResult], SolveResult | None],
 ) -> tuple[SolveResult, Layout]:
     """A result whose layout fits, and that layout; `result` itself if that is so already.
 
@@ -36,7 +36,8 @@ def fit_layout(
         The layout of a result in an attempt, and by how many bytes it exceeds the budgets of
         devices; devices where it fits are left out.
     solve_again
-        An answer under budgets that are smaller by these bytes, in an attempt; None without one.
+        An answer under budgets that are smaller by these bytes, in an attempt, after a result whose
+        layout did not fit; None without one.
 
     Raises
     ------
@@ -56,7 +57,8 @@ def fit_layout(
             share /= 2
             if share < _LEAST_SHARE:
                 raise NoScheduleError(_too_small(margin))
-            found = solve_again({name: int(share * size) for name, size in margin.items()}, attempt)
+            less = {name: int(share * size) for name, size in margin.items()}
+            found = solve_again(less, attempt, result)
         result = found
     raise NoScheduleError(_too_small(excess))
 

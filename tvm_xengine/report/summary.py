@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.planning.planner import Plan, keep_all_on
+from tvm_xengine.planning.keep_all import keep_all_on
+from tvm_xengine.planning.planner import Plan
 from tvm_xengine.report.intervals import cost_interval_us, cost_sources
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.schedule import Compute

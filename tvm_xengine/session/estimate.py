@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import cost_step
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.planner import Plan, PlanOptions, keep_all_on, plan_schedule
+from tvm_xengine.planning.keep_all import keep_all_on
+from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.graph import OpGraph, Role
 from tvm_xengine.scheduling.problem import Problem

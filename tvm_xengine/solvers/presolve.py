@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule, Transfer
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.relaxation.uncapacitated import uncapacitated_devices
 from tvm_xengine.solvers.request import Request
@@ -33,7 +34,7 @@ def solved_without_dominated_devices(
     """
     if request.objective is not Objective.MAKESPAN:
         reduced = without_dominated_devices(problem, request.objective)
-        if request.value_of(problem, request.start) == request.value_of(reduced, request.start):
+        if request.start is None or _is_on(request.start, reduced):
             problem = reduced
     return solver(problem, request)
 
@@ -51,6 +52,17 @@ def without_dominated_devices(problem: Problem, objective: Objective) -> Problem
         if any(_dominates(indexed, other, r, range(indexed.tensor_count)) for other in others):
             return without_dominated_devices(_without(problem, name), objective)
     return problem
+
+
+def _is_on(schedule: Schedule, problem: Problem) -> bool:
+    """Whether a schedule of a problem with more devices uses none that this one lacks."""
+    known = problem.platform.index
+    devices = {
+        name
+        for step in schedule.steps
+        for name in ((step.src, step.dst) if isinstance(step, Transfer) else (step.device,))
+    }
+    return devices <= known.keys()
 
 
 def without_dominated_runs(indexed: IndexedProblem) -> IndexedProblem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,12 @@ from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
-from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.working_set import working_sets
 from tvm_xengine.training.step import TrainingStep
 
 Array = NDArray[np.generic]
 OnProgress = Callable[[str], None]
-
-_LAYOUTS = 3
-"""Attempts at a layout with the state at the bottom; each takes a whole solve."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,8 @@ def plan_training(
     lowered = lower_for_target(training.mod, machine.platform, machine.code, optimize, TRAIN_STEP)
     fixed = outside_views(lowered, "")
     problem = region_problem(lowered, machine, fixed)
-    plan = _plan_above_state(problem, options, on_progress)
+    # The evaluation needs the bytes above the state in one piece.
+    plan = _plan(problem, options, on_progress, prefer_reserved_home=True)
     program = make_step_program(lowered, plan, fixed=fixed)
     state = {
         k: v
@@ -166,40 +163,24 @@ def _plan_in_rest(
     raise refused
 
 
-def _plan(problem: Problem, options: PlanOptions, on_progress: OnProgress | None) -> Plan:
+def _plan(
+    problem: Problem,
+    options: PlanOptions,
+    on_progress: OnProgress | None,
+    *,
+    prefer_reserved_home: bool = False,
+) -> Plan:
     sizes = {device.name: device.budget_bytes for device in problem.platform.devices}
     try:
-        return plan_schedule(problem, options, on_progress)
+        return plan_schedule(
+            problem, options, on_progress, prefer_reserved_home=prefer_reserved_home
+        )
     except NoScheduleError as error:
         least = working_sets(problem).least_bytes()
         raise NoScheduleError(
             f"no schedule fits the regions {sizes}; no region works with less than {dict(least)}"
             f" bytes (state and the largest op): {error}"
         ) from error
-
-
-def _plan_above_state(
-    problem: Problem, options: PlanOptions, on_progress: OnProgress | None
-) -> Plan:
-    """A plan that reserves the bytes below all other tensors for the state, if there is one.
-
-    The evaluation needs the bytes above the state in one piece. Where a plan uses bytes of state that
-    is paged out, the budget is reduced by as many and the step is planned again.
-    """
-    budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
-    plan = first = _plan(problem, options, on_progress)
-    smaller = dict(budgets)
-    for _ in range(_LAYOUTS):
-        arenas = plan_arenas(plan.problem, plan.schedule, reserve_home=True)
-        excess = {name: size - budgets[name] for name, size in arenas.arena_bytes.items()}
-        if max(excess.values()) <= 0:
-            return replace(plan, problem=problem, arenas=arenas)
-        smaller = {name: smaller[name] - max(excess[name], 0) for name in budgets}
-        try:
-            plan = _plan(problem.with_budgets(smaller), options, on_progress)
-        except (NoScheduleError, ValueError):
-            break
-    return first
 
 
 def _constants(

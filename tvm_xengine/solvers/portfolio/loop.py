@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import queue
 import threading
+import time
 
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.solvers.portfolio.board import Board, Task
@@ -53,7 +54,7 @@ class _Loop:
         self.working = set(self.workers)
         self.notes: list[str] = []
         self.threads = [
-            threading.Thread(target=_work, args=(name, worker, task), daemon=True)
+            threading.Thread(target=_work, args=(name, worker, task))
             for name, worker in self.workers.items()
         ]
 
@@ -71,11 +72,19 @@ class _Loop:
             self.request.stop.set()
             self.request.say("interrupted; this is the best so far")
         finally:
-            self.board.stop.set()
-            for thread in self.threads:
-                thread.join()
+            self._end()
         while not self.events.empty():
             self._handle(self.events.get())
+
+    def _end(self) -> None:
+        """End the workers, and wait for them unless one compiles the search or formulates a program.
+
+        Those look at the board only afterwards; a time limit and an interruption are kept without them.
+        """
+        self.board.stop.set()
+        until_s = time.perf_counter() + self.options.leave_s
+        for thread in self.threads:
+            thread.join(max(0.0, until_s - time.perf_counter()))
 
     @property
     def proof(self) -> Proof:

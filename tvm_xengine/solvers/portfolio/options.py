@@ -27,6 +27,10 @@ class PortfolioOptions:
     tick_s
         Seconds between looks at the clock and at interruptions. An event is handled at once; this
         bounds only how late the limit is seen, and costs 50 wake-ups a second.
+    leave_s
+        Seconds. So long the loop waits for its workers in the end: a slice of the search takes 0.05 s
+        and the end of a worker process as much, so only compiling and formulating take longer, which
+        cannot be interrupted. It is part of the 2 s that a plan may take beyond its limit.
     cost_share
         For the cheapest schedule, from which the makespan is then improved: makespan has plateaus
         that cost has not, so a search that begins from a cheap schedule ends lower.
@@ -83,6 +87,7 @@ class PortfolioOptions:
     small_ops: int = 60
     patience_s: float = 2.0
     tick_s: float = 0.02
+    leave_s: float = 0.5
     cost_share: float = 0.2
     open_ops: int = 24
     walk_first_s: float = 8.0

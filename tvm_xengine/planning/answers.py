@@ -1,0 +1,26 @@
+"""Puts together what several answers to one question prove."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm_xengine.solvers.request import PROOF_RATIO
+from tvm_xengine.solvers.result import SolveResult, Status
+
+
+def with_best_bound(result: SolveResult, other: SolveResult) -> SolveResult:
+    """`result` with the bound of the other answer for the same budgets, where that is higher."""
+    if result.value is None or other.scope is not result.scope or other.bound <= result.bound:
+        return result
+    bound = min(other.bound, result.value)
+    is_proven = result.value - bound <= PROOF_RATIO * abs(result.value)
+    return replace(result, bound=bound, status=Status.OPTIMAL if is_proven else result.status)
+
+
+def with_bound_of(first: SolveResult, last: SolveResult) -> SolveResult:
+    """The last answer, with the bound of the first: that was proven for the budgets asked for."""
+    assert last.value is not None
+    bound = min(first.bound, last.value)
+    is_proven = last.value - bound <= PROOF_RATIO * abs(last.value)
+    status = Status.OPTIMAL if is_proven else Status.FEASIBLE
+    return replace(last, bound=bound, status=status, scope=first.scope)

@@ -1,0 +1,58 @@
+"""The step that keeps every tensor, and budgets that are a share of what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.constraints import Constraints
+from tvm_xengine.scheduling.graph import MAX_BYTES
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
+
+
+def keep_all_on(problem: Problem, device: str) -> tuple[Problem, Schedule]:
+    """The step that keeps every tensor until its last use, all on one device.
+
+    Returns
+    -------
+    problem, schedule
+        The problem with its state at home on `device`, no budget and no constraints, and its
+        schedule.
+
+    Raises
+    ------
+    ValueError
+        If some op cannot run on `device`.
+    """
+    missing = [op.name for op in problem.graph.ops if device not in problem.costs[op.name]]
+    if missing:
+        raise ValueError(f"{device} cannot run {missing}, so it cannot run the whole step")
+    platform = problem.platform.with_budgets(
+        {other.name: UNLIMITED_BYTES for other in problem.platform.devices}
+    )
+    home = dict.fromkeys(problem.home, device)
+    alone = replace(problem, platform=platform, home=home, constraints=Constraints())
+    return alone, with_frees(alone, [Compute(op.name, device) for op in problem.graph.ops])
+
+
+def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:
+    """Budget of each computing device: resident state plus `ratio` of the rest.
+
+    The rest is what the arena of keeping all tensors on that device needs beyond the resident
+    state. Devices that cannot run the whole step keep their budget.
+    """
+    if not ratio >= 0:
+        raise ValueError(f"the budget ratio must be >= 0, got {ratio}")
+    resident_bytes = sum(problem.home_bytes.values())
+    budgets = {}
+    for device in problem.platform.computing:
+        if all(device.name in problem.costs[op.name] for op in problem.graph.ops):
+            alone, schedule = keep_all_on(problem, device.name)
+            arena_bytes = plan_arenas(alone, schedule).arena_bytes[device.name]
+            rest_bytes = arena_bytes - resident_bytes
+            wanted_bytes = resident_bytes + ratio * rest_bytes
+            budgets[device.name] = int(min(wanted_bytes, MAX_BYTES))
+    return budgets

@@ -1,0 +1,46 @@
+"""Why there is no schedule, for a person to act on."""
+
+from __future__ import annotations
+
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.sizes import format_budgets
+from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, StopReason
+
+
+def no_schedule_message(problem: Problem, result: SolveResult) -> str:
+    """Why there is no schedule, each thing once, with budgets as one gives them."""
+    asked = {device.name: device.budget_bytes for device in problem.platform.devices}
+    if result.stopped_by is StopReason.INTERRUPTED:
+        return "interrupted before any schedule was found"
+    found = (
+        "infeasible: no schedule fits"
+        if result.status is Status.INFEASIBLE
+        else "no schedule found for"
+    )
+    lines = [
+        f"{found} --budget {format_budgets(asked)}"
+        if format_budgets(asked)
+        else f"{found} the platform"
+    ]
+    diagnosis = result.diagnosis
+    if diagnosis is None:
+        return "; ".join([*lines, result.message])
+    if result.status is not Status.INFEASIBLE and result.message != diagnosis.binding:
+        lines.append(result.message)
+    lines.append(diagnosis.binding)
+    if working := _working_budgets(problem, diagnosis):
+        lines.append(f"these budgets work: --budget {format_budgets(working)}")
+    else:
+        least = format_budgets(diagnosis.working_set_bytes)
+        lines.append(f"no schedule fits less than --budget {least}")
+    return "; ".join(line for line in lines if line)
+
+
+def _working_budgets(problem: Problem, diagnosis: BudgetDiagnosis) -> dict[str, int] | None:
+    """Budgets for which there is a schedule whose address layout fits, too; None where none is known."""
+    if diagnosis.working_budget_bytes is None or diagnosis.working_schedule is None:
+        return None
+    working = dict(diagnosis.working_budget_bytes)
+    arenas = plan_arenas(problem.with_budgets(working), diagnosis.working_schedule)
+    return {name: max(size, arenas.arena_bytes[name]) for name, size in working.items()}
