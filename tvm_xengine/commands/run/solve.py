@@ -9,7 +9,8 @@ from tvm_xengine.commands.options import ExportSolverOptions, SolverOptions
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.usage import refusing_values
 from tvm_xengine.errors import InvalidPlatformError
-from tvm_xengine.planning.planner import PlanOptions, budgets_for_ratio, plan_schedule
+from tvm_xengine.planning.keep_all import budgets_for_ratio
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.report.summary import as_document, summarize_plan
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.scheduling.problem import Problem, read_problem
