@@ -13,6 +13,7 @@ from tvm_xengine.compiler.energy import check_energy
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
