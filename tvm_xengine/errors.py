@@ -16,6 +16,7 @@ XEngineError
 ├── UnsupportedProblemError  the chosen solver cannot express the problem or objective
 ├── InvalidDatasetError      measurements or a cost model file cannot be used
 ├── CompilationError         a kernel could not be compiled to machine code
+├── ExtensionError           what another package adds to this one cannot be loaded
 ├── LibraryError             a vendor's library is missing, or refuses what it is given
 ├── ExportError              a package cannot be written where it was asked for
 ├── MeasurementError         a kernel or link could not be measured
@@ -85,6 +86,10 @@ class UnsupportedProblemError(XEngineError, ValueError):
 
 class InvalidDatasetError(XEngineError):
     """Measurements or a cost model file cannot be used."""
+
+
+class ExtensionError(XEngineError):
+    """What another package adds to this one, through an entry point, cannot be loaded."""
 
 
 class LibraryError(XEngineError):

@@ -13,8 +13,9 @@ from tvm.target import Target
 from tvm.target import codegen as llvm
 
 from tvm_xengine.cost_models.measure.machine import CacheSizes, Machine
+from tvm_xengine.kernels.device_kinds import device_of
 from tvm_xengine.kernels.digest import digest
-from tvm_xengine.kernels.targets import core_count, cpu_features, device_of, is_gpu, resolve_target
+from tvm_xengine.kernels.targets import core_count, cpu_features, is_gpu, resolve_target
 from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.kernels.threads import usable_cores
 

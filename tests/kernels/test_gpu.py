@@ -16,7 +16,7 @@ from tests.kernels.kernels import centred_twice, matmul, momentum, reversed_copy
 from tvm_xengine.errors import InvalidPlatformError, UnsupportedModuleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.zoo.layers import build_network
-from tvm_xengine.kernels import device_kernel
+from tvm_xengine.kernels import device_kinds
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.store.compile import compile_kernels, device_source
@@ -95,7 +95,7 @@ def test_one_thread_for_each_element_computes_the_same(tmp_path, monkeypatch):
     def last(func, target):
         yield list(propose_gpu_schedules(func, target))[-1]
 
-    monkeypatch.setattr(device_kernel, "propose_gpu_schedules", last)
+    monkeypatch.setattr(device_kinds, "propose_gpu_schedules", last)
     funcs = {"launches": centred_twice(70, 33), "sum": matmul(45, 39, 70), "in": momentum(2500)}
     require_same_numbers(funcs, tmp_path)
 
@@ -142,7 +142,7 @@ def test_the_host_code_allocates_nothing():
 
 
 def test_a_kernel_without_a_schedule_is_named(monkeypatch):
-    monkeypatch.setattr(device_kernel, "propose_gpu_schedules", lambda func, target: [func])
+    monkeypatch.setattr(device_kinds, "propose_gpu_schedules", lambda func, target: [func])
     with pytest.raises(UnsupportedModuleError, match="kernel shift has no schedule for cuda"):
         prepare_kernel(momentum(40), GPU, "shift")
 

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import tvm
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.device_kinds import Scheduler, device_kind
 from tvm_xengine.kernels.identity import kernel_key
-from tvm_xengine.kernels.inplace import share_inplace_buffers
+from tvm_xengine.kernels.inplace import num_outputs
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.stages import Stage
 from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
-from tvm_xengine.kernels.lower.gpu_lowering import lower_to_launches, require_launches
-from tvm_xengine.kernels.lower.pipeline import lower_to_explicit_memory
-from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.schedules.rules import schedule_kernel
-from tvm_xengine.kernels.targets import is_gpu
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair, inplace_pairs
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.scheduling.sizes import tensor_bytes
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -105,13 +97,6 @@ class DeviceKernel:
         return bool(self.func.attrs.get("tirx.noalias", False))
 
 
-_UNNAMED = "kernel"
-"""What a function is called until its code, and so its symbol, is known."""
-
-Scheduler = Callable[[tirx.PrimFunc, Target], tirx.PrimFunc]
-"""Gives a kernel loops that suit a target."""
-
-
 def distinct_kernels(kernels: Iterable[DeviceKernel]) -> list[DeviceKernel]:
     """`kernels` without repeats, in their order."""
     return list({kernel.symbol: kernel for kernel in kernels}.values())
@@ -142,8 +127,7 @@ def prepare_kernel(
         rule makes launches of it that a GPU can run.
     """
     outputs = num_outputs(func)
-    lower = _lower_for_gpu if is_gpu(target) else _lower_scheduled
-    lowered = lower(func, target, name, schedule)
+    lowered = device_kind(target).lower(func, target, name, schedule)
     inplace = inplace_pairs(func)
     key = kernel_key(lowered, target, inplace=str(inplace))
     symbol = kernel_symbol(key)
@@ -161,59 +145,6 @@ def prepare_kernel(
         is_parallel=_has_parallel_loop(lowered),
         function=kernel_hash(func),
     )
-
-
-def _lower_scheduled(
-    func: tirx.PrimFunc, target: Target, name: str, schedule: Scheduler
-) -> tirx.PrimFunc:
-    """Lower a kernel with a good schedule, or with its own loops where that goes wrong."""
-    try:
-        return _lower(schedule(func, target), target)
-    except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
-        # A schedule may move a load behind an in-place store; the loops as written then decide.
-        _logger.info("%s keeps the loops it was written with: %s", name, error)
-        return _lower(func, target)
-
-
-def _lower_for_gpu(
-    func: tirx.PrimFunc, target: Target, name: str, _schedule: Scheduler
-) -> tirx.PrimFunc:
-    """Lower a kernel with the first schedule that makes launches which a GPU can run."""
-    reasons = []
-    for proposed in propose_gpu_schedules(func, target):
-        try:
-            lowered = _lower(proposed, target)
-            require_launches(lowered)
-            return lowered
-        except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
-            reasons.append(str(error).strip().splitlines()[-1])
-    raise UnsupportedModuleError(
-        f"kernel {name} has no schedule for {target.kind.name}: of {len(reasons)} tried, none could"
-        f" be lowered ({'; '.join(reasons) or 'its loops are of no known form'}); leave the GPU out"
-        " of the platform, or change the operator"
-    )
-
-
-def _lower(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    shared = share_inplace_buffers(func, num_outputs(func))
-    module = tvm.IRModule({_UNNAMED: shared.with_attr("global_symbol", _UNNAMED)})
-    lowering = lower_to_launches if is_gpu(target) else lower_to_explicit_memory
-    return lowering(target)(module)[_UNNAMED]
-
-
-def num_outputs(func: tirx.PrimFunc) -> int:
-    """Number of parameters at the end of a kernel that it stores to."""
-    stored: set[ir.Var] = set()
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer)))
-    written = [param in stored for param in func.params]
-    count = sum(written)
-    if not count or not all(written[-count:]):
-        names = [param.name for param in func.params]
-        raise UnsupportedModuleError(
-            f"a kernel must store to its last parameters and to no others; of {names} it stores "
-            f"to {[name for name, is_written in zip(names, written, strict=True) if is_written]}"
-        )
-    return count
 
 
 def kernel_symbol(key: str) -> str:

@@ -13,6 +13,21 @@ from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.relax_ir.kernel_attributes import inplace_pairs
 
 
+def num_outputs(func: tirx.PrimFunc) -> int:
+    """Number of parameters at the end of a kernel that it stores to."""
+    stored: set[ir.Var] = set()
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: stored.add(store.buffer)))
+    written = [param in stored for param in func.params]
+    count = sum(written)
+    if not count or not all(written[-count:]):
+        names = [param.name for param in func.params]
+        raise UnsupportedModuleError(
+            f"a kernel must store to its last parameters and to no others; of {names} it stores "
+            f"to {[name for name, is_written in zip(names, written, strict=True) if is_written]}"
+        )
+    return count
+
+
 def share_inplace_buffers(kernel: tirx.PrimFunc, num_outputs: int) -> tirx.PrimFunc:
     """Return `kernel` with each output of an in-place pair stored into its input's buffer.
 

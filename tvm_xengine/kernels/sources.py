@@ -13,10 +13,10 @@ import logging
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from tvm_xengine.errors import InvalidPlatformError, LibraryError
+from tvm_xengine.errors import ExtensionError, InvalidPlatformError, LibraryError
+from tvm_xengine.extensions.extended import Extended, extended
 from tvm_xengine.kernels.kernel_source import KernelSource, LibrarySource
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ ENTRY_POINTS = "tvm_xengine.kernel_sources"
 
 def source_names() -> tuple[str, ...]:
     """Every name that a device may give, `AUTO` excepted."""
-    return tuple(dict.fromkeys((*SOURCES, *sorted(_plugged()))))
+    return tuple(_sources())
 
 
 def kernel_source(name: str) -> KernelSource:
@@ -57,17 +57,15 @@ def kernel_source(name: str) -> KernelSource:
     InvalidPlatformError
         When there is none, or its code cannot be loaded.
     """
-    if name in SOURCES:
-        found = pkgutil.resolve_name(SOURCES[name])()
-    elif (entry := _plugged().get(name)) is not None:
-        try:
-            found = entry.load()()
-        except (ImportError, AttributeError, TypeError) as error:
-            raise InvalidPlatformError(
-                f"kernel source {name!r}: expected a class at {entry.value}, found: {error}"
-            ) from error
-    else:
+    if name not in source_names():
         raise InvalidPlatformError(f"expected a kernel source of {[*source_names()]}, got {name!r}")
+    try:
+        source = _sources()[name]
+        found = (pkgutil.resolve_name(source) if isinstance(source, str) else source)()
+    except (ExtensionError, TypeError) as error:
+        raise InvalidPlatformError(
+            f"kernel source {name!r}: expected a class without arguments, found: {error}"
+        ) from error
     if not isinstance(found, KernelSource) or found.name != name:
         raise InvalidPlatformError(
             f"kernel source {name!r}: expected an object with the methods of KernelSource and this"
@@ -159,6 +157,6 @@ def prepare_from(
     )
 
 
-def _plugged() -> Mapping[str, EntryPoint]:
-    """The sources of other packages; a name of this package's stays its own."""
-    return {e.name: e for e in entry_points(group=ENTRY_POINTS) if e.name not in SOURCES}
+def _sources() -> Extended[str | type[KernelSource]]:
+    """The classes of this package by their places, and those of other packages."""
+    return extended(ENTRY_POINTS, SOURCES)

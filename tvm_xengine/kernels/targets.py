@@ -12,10 +12,14 @@ from tvm.target import Target
 from tvm.target import codegen as llvm
 
 from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.extensions.extended import extended
 from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.kernels.threads import usable_cores
 
 TargetDescription = str | Mapping[str, str | int]
+
+DEVICE_KINDS = "tvm_xengine.device_kinds"
+"""Entry points by which other packages add kinds of devices (see `device_kinds`)."""
 
 _VECTOR_BYTES = (("avx512f", 64), ("avx", 32), ("sse", 16), ("neon", 16))
 """Width of the vector registers that a feature of LLVM's brings, the widest first."""
@@ -49,7 +53,8 @@ def resolve_target(description: TargetDescription) -> Target:
         config |= _native_cpu()
     if "num-cores" in config:
         config["num-cores"] = _core_count(config["num-cores"])
-    if tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is None:
+    has_code_generator = tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is not None
+    if not has_code_generator and kind not in extended(DEVICE_KINDS, {}):
         raise InvalidPlatformError(
             f"target {description!r}: this build of TVM generates no code for kind {kind!r}"
         )
@@ -71,26 +76,6 @@ def core_count(target: Target) -> int:
 def is_gpu(target: Target) -> bool:
     """Whether kernels of `target` are launched on the threads of a GPU."""
     return "gpu" in target.keys
-
-
-def device_of(target: Target) -> tvm.runtime.Device:
-    """Where kernels of `target` run.
-
-    Raises
-    ------
-    InvalidPlatformError
-        When that is a GPU which this machine, or this build of TVM, does not have.
-    """
-    if not is_gpu(target):
-        return tvm.cpu(0)
-    device = tvm.device(target.kind.name, 0)
-    if not device.exist:
-        raise InvalidPlatformError(
-            f"target {target.kind.name}: expected a GPU and its driver on this machine, found none;"
-            " its kernels can be planned here with --costs roofline or predicted and given links,"
-            " and compiled, but not run"
-        )
-    return device
 
 
 def max_threads_per_block(target: Target) -> int:

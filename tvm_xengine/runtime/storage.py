@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.script import relax as R
 
-from tvm_xengine.kernels.targets import device_of, resolve_target
+from tvm_xengine.kernels.device_kinds import device_of
+from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.sizes import tensor_bytes

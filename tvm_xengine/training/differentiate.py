@@ -10,7 +10,7 @@ from tvm import relax
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.gradients.rules import RULES, WITHOUT_GRADIENT
+from tvm_xengine.training.gradients.rules import WITHOUT_GRADIENT, gradient_rules
 from tvm_xengine.training.rule import Linearized, RandomKey, Site
 
 
@@ -112,6 +112,7 @@ def emit_forward(
     """
     active = active_variables(source, trainable)
     check_differentiable(source, active)
+    rules = gradient_rules()
     made = dict(values)
     linearized: list[Linearized] = []
     unsupported: list[str] = []
@@ -123,7 +124,7 @@ def emit_forward(
         random = None if randomness is None else randomness.key(index)
         site = Site(op, operands, needs, random)
         try:
-            rule = RULES.get(op.op, _without_rule)
+            rule = rules.get(op.op, _without_rule)
             emitted = rule(emitter, site)
         except UnsupportedModelError as error:
             unsupported.append(str(error))
@@ -157,10 +158,11 @@ def blocking_ops(source: ForwardOps, active: Collection[relax.Var]) -> list[Forw
 
 def check_differentiable(source: ForwardOps, active: Collection[relax.Var]) -> None:
     """Raise an error that names all ops without a gradient on the way from a parameter."""
+    rules = gradient_rules()
     missing = [
         op
         for op in source.ops
-        if op.op not in RULES
+        if op.op not in rules
         and op.op not in WITHOUT_GRADIENT
         and any(read in active for read in op.operands)
         and any(_is_float(result) for result in op.results)

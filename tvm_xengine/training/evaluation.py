@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 from tvm import relax
 
@@ -11,8 +13,8 @@ from tvm_xengine.relax_ir.batch_norms import BATCH_NORMS
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.gradients.normalisation import emit_frozen_batch_norm
-from tvm_xengine.training.gradients.rules import RULES
-from tvm_xengine.training.rule import Site
+from tvm_xengine.training.gradients.rules import gradient_rules
+from tvm_xengine.training.rule import Rule, Site
 from tvm_xengine.training.simplify import simplified
 
 
@@ -23,6 +25,7 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
     of ``main`` are those of the model, in the same order.
     """
     source = simplified(read_forward_ops(model.main).live())
+    rules = gradient_rules()
     builder = relax.BlockBuilder()
     emitter = Emitter(builder)
     made: dict[relax.Var, relax.Expr] = {
@@ -35,7 +38,7 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
                     made.get(read, read) if isinstance(read, relax.Var) else read
                     for read in op.operands
                 )
-                made.update(zip(op.results, _emit(emitter, op, operands), strict=True))
+                made.update(zip(op.results, _emit(emitter, op, operands, rules), strict=True))
             outputs = [made.get(output, output) for output in source.outputs]
             value = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
             output = builder.emit_output(value, "output")
@@ -44,14 +47,14 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
 
 
 def _emit(
-    emitter: Emitter, op: ForwardOp, operands: tuple[relax.Expr, ...]
+    emitter: Emitter, op: ForwardOp, operands: tuple[relax.Expr, ...], rules: Mapping[str, Rule]
 ) -> tuple[relax.Expr, ...]:
     site = Site(op, operands, needs=(False,) * len(operands))
     if op.op in BATCH_NORMS:
         return (emit_frozen_batch_norm(emitter, site), *operands[3:5])
-    if op.op not in RULES:
+    if op.op not in rules:
         return site.emit(emitter)
     try:
-        return RULES[op.op](emitter, site).outputs
+        return rules[op.op](emitter, site).outputs
     except UnsupportedModelError:  # its gradient is, which nobody asks for here
         return site.emit(emitter)

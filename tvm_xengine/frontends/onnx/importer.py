@@ -22,7 +22,7 @@ from tvm_xengine.frontends.initialise import initialised
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.onnx.constants import fold_constants
-from tvm_xengine.frontends.onnx.converters import CONVERTERS
+from tvm_xengine.frontends.onnx.converters import converters
 from tvm_xengine.frontends.onnx.external_data import load_external_data
 from tvm_xengine.frontends.onnx.functions import (
     opset_of,
@@ -194,6 +194,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.bb = NamingBlockBuilder()
         self.place = "the graph"
         self._state = state
+        self._converters = converters()
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: `require_known_operators` has looked, which knows our converters, too."""
@@ -223,7 +224,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
         None leaves the node to TVM's importer.
         """
-        if op_name not in CONVERTERS:
+        if op_name not in self._converters:
             return None
         known = [
             self._nodes,
@@ -232,7 +233,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         read = [None if one is None else get_constant(one, known) for one in inputs]
         custom = attrs["tvm_custom"]
         count = int(custom["num_outputs"]) if isinstance(custom, dict) else 1
-        value = CONVERTERS[op_name](OnnxNode(self.bb, read, attrs, opset, count))
+        value = self._converters[op_name](OnnxNode(self.bb, read, attrs, opset, count))
         if isinstance(value, relax.Tuple):
             return value.fields[0] if count == 1 else relax.Tuple(value.fields[:count])
         return value
@@ -246,7 +247,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 def _known_operators() -> frozenset[str]:
     """The operators that have a converter, here or in TVM."""
     known = {name for name, convert in _get_convert_map().items() if convert is not None}
-    return frozenset(known | {"Constant", *CONVERTERS}) - VALUES_DECIDE_SHAPE.keys()
+    return frozenset(known | {"Constant", *converters()}) - VALUES_DECIDE_SHAPE.keys()
 
 
 def _first_line(error: Exception) -> str:

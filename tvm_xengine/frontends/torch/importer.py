@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.frontends.torch.archive import check_archive
 from tvm_xengine.frontends.torch.aten.converter import Converter
-from tvm_xengine.frontends.torch.aten.table import CONVERTERS
+from tvm_xengine.frontends.torch.aten.table import converters
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.relax_ir.types import Array, static_shape
 
@@ -276,26 +276,29 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         self._roles[variable] = replace(role, also=(*role.also, name))
 
     def create_convert_map(self) -> dict[str, Callable[[fx.Node], relax.Expr]]:
-        converters = {name: self._by_schema(convert) for name, convert in CONVERTERS.items()}
-        converters |= dict.fromkeys(_ASSERTIONS, _nothing)
-        converters |= {"getitem": self._field}
-        return {name: self._at_layer(convert) for name, convert in converters.items()}
+        table = converters()
+        by_name = {name: self._by_schema(table, name) for name in table}
+        by_name |= dict.fromkeys(_ASSERTIONS, _nothing)
+        by_name |= {"getitem": self._field}
+        return {name: self._at_layer(convert) for name, convert in by_name.items()}
 
     def _field(self, node: fx.Node) -> relax.Expr:
         made, position = self.retrieve_args(node)
         return made[position]
 
-    def _by_schema(self, convert: Converter) -> Callable[[fx.Node], relax.Expr]:
+    def _by_schema(
+        self, table: Mapping[str, Converter], name: str
+    ) -> Callable[[fx.Node], relax.Expr]:
         def converted(node: fx.Node) -> relax.Expr:
             given = self.retrieve_args(node)
-            named = {name: self._value(value) for name, value in node.kwargs.items()}
+            named = {key: self._value(value) for key, value in node.kwargs.items()}
             values = [
                 given[position]
                 if position < len(given)
                 else named.get(argument.name, argument.default_value)
                 for position, argument in enumerate(node.target._schema.arguments)
             ]
-            return convert(self.block_builder, *values)
+            return table[name](self.block_builder, *values)
 
         return converted
 

@@ -15,11 +15,11 @@ from tvm_xengine.kernels.device_kernel import (
     DeviceKernel,
     TensorSpec,
     kernel_symbol,
-    num_outputs,
     prepare_kernel,
     tensor_specs,
 )
 from tvm_xengine.kernels.identity import kernel_key
+from tvm_xengine.kernels.inplace import num_outputs
 from tvm_xengine.kernels.library.flops import flops
 from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.kernels.library.rest import Rest, without_parts

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import tvm
-import tvm_ffi
-from tvm import ir
 from tvm.target import Target
 
-from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.kernels.device_kinds import build, device_kind
 from tvm_xengine.kernels.lower.gpu_lowering import split_host_and_device
-from tvm_xengine.kernels.lower.pipeline import packed_call_passes
 from tvm_xengine.kernels.targets import is_gpu
 
 
@@ -24,16 +21,7 @@ def compile_kernels(kernels: Sequence[DeviceKernel], target: Target) -> tvm.runt
     functions launch what an imported module holds: machine code where the GPU's runtime is on
     this machine, else source code (:func:`device_source`), which cannot run.
     """
-    module = _module_of(kernels, target)
-    if not is_gpu(target):
-        module = tvm.transform.Sequential(packed_call_passes())(module)
-        _require_no_allocation(module)
-        return _build(module, target)
-    host, device = split_host_and_device(module)
-    _require_no_allocation(host)
-    compiled = _build(host, Target({"kind": "llvm"}))
-    compiled.import_module(_build(device, target))
-    return compiled
+    return device_kind(target).compile(_module_of(kernels, target), target)
 
 
 def module_groups(kernels: Iterable[DeviceKernel]) -> list[list[DeviceKernel]]:
@@ -60,7 +48,7 @@ def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
     if not is_gpu(target):
         raise ValueError(f"expected the target of a GPU, got {target}")
     _, device = split_host_and_device(_module_of(kernels, target))
-    return str(_build(device, target).inspect_source())
+    return str(build(device, target).inspect_source())
 
 
 def _module_of(kernels: Sequence[DeviceKernel], target: Target) -> tvm.IRModule:
@@ -73,20 +61,3 @@ def _module_of(kernels: Sequence[DeviceKernel], target: Target) -> tvm.IRModule:
             " both; compile each of module_groups(kernels)"
         )
     return tvm.IRModule({kernel.symbol: kernel.func for kernel in kernels})
-
-
-def _build(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
-    with target:  # the CUDA compiler asks for the architecture
-        return tvm.get_global_func(f"target.build.{target.kind.name}")(module, target)
-
-
-def _require_no_allocation(module: tvm.IRModule) -> None:
-    for symbol, func in module.functions_items():
-        called: set[str] = set()
-
-        def visit(call: ir.Call, called: set[str] = called) -> None:
-            called.add(str(call.op.name) if isinstance(call.op, ir.Op) else "")
-
-        tvm_ffi.structural_walk(func.body, (ir.Call, visit))
-        if "tirx.TVMBackendAllocWorkspace" in called:
-            raise UnsupportedModuleError(f"kernel {symbol.name_hint} would allocate memory")

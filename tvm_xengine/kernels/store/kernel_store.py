@@ -19,6 +19,7 @@ from tvm.support import cc
 from tvm_xengine.errors import CompilationError
 from tvm_xengine.files.temporary import unfinished
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
+from tvm_xengine.kernels.device_kinds import device_of
 from tvm_xengine.kernels.identity import toolchain_key
 from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
 from tvm_xengine.kernels.store.compile_limit import (
@@ -27,7 +28,6 @@ from tvm_xengine.kernels.store.compile_limit import (
     noted_in,
     was_too_slow,
 )
-from tvm_xengine.kernels.targets import device_of
 from tvm_xengine.kernels.threads import usable_cores
 
 _logger = logging.getLogger(__name__)

@@ -1,7 +1,14 @@
-"""The table of all gradient rules."""
+"""The table of all gradient rules.
+
+Another package adds the rule of an operator by an entry point with the operator's name::
+
+    [project.entry-points."tvm_xengine.gradients"]
+    "my_package.my_operator" = "my_package.gradients:my_rule"
+"""
 
 from __future__ import annotations
 
+from tvm_xengine.extensions.extended import Extended, extended
 from tvm_xengine.training.gradients import (
     constant,
     convolution,
@@ -42,3 +49,8 @@ RULES: dict[str, Rule] = {
 }
 
 WITHOUT_GRADIENT = constant.WITHOUT_GRADIENT
+
+
+def gradient_rules() -> Extended[Rule]:
+    """The rules of this package, and of those that are installed beside it."""
+    return extended("tvm_xengine.gradients", RULES)
