@@ -75,7 +75,7 @@ DEVICE = DeviceKind(PROCESSOR.lower, compile_on_llvm, lambda target: tvm.cpu(0))
 """
 
 GROUPS = {
-    "torch_operators": '"cube.default" = toy:cube\nlost = toy:nowhere',
+    "torch_operators": 'cube.default = toy:cube\nlost = toy:nowhere',
     "onnx_operators": "Cube = toy:cube_of_node",
     "gradients": "toy.cube = toy:gradient_of_cube",
     "device_kinds": "test = toy:DEVICE",
