@@ -19,8 +19,8 @@ from tests.extensions.toy_package import installed
 from tests.kernels.onednn.test_devices import batch_for, built, problem_of
 from tests.training.autograd import exported, worst_gradient_error
 from tests.training.running import ReferenceRun
-from tvm_xengine.compile.lower import lower_step
-from tvm_xengine.compile.plan import plan_keep_all
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.errors import (
     ExtensionError,
     InvalidPlatformError,
@@ -75,7 +75,7 @@ DEVICE = DeviceKind(PROCESSOR.lower, compile_on_llvm, lambda target: tvm.cpu(0))
 """
 
 GROUPS = {
-    "torch_operators": 'cube.default = toy:cube\nlost = toy:nowhere',
+    "torch_operators": "cube.default = toy:cube\nlost = toy:nowhere",
     "onnx_operators": "Cube = toy:cube_of_node",
     "gradients": "toy.cube = toy:gradient_of_cube",
     "device_kinds": "test = toy:DEVICE",
