@@ -66,12 +66,12 @@ def planned(model: ForwardModel, budget_bytes: int, objective: Objective) -> Pla
     platform = replace(board, links=links).with_budgets({"sram": budget_bytes})
     machine = Machine(TARGET, platform, {}, code_target(TARGET, Backend.C))
     training = build_training_step(model, optimizer=SGD())
-    options = PlanOptions(objective=objective, limits=Limits(2.0))
+    options = PlanOptions(objective=objective, limits=Limits(15.0))
     return plan_training(training, machine, Optimize.SIZE, options)
 
 
 def test_the_plan_of_least_energy_is_another_one() -> None:
-    model = attention(1, 4, 8)
+    model = attention(2, 4, 8)
     ample = planned(model, 2**20, Objective.COST)
     kept = sum(np.prod(p.shape, dtype=int) * 4 for p in model.parameters.values())
     budget = int(kept + 0.75 * (ample.keep_all_bytes - kept))

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -149,12 +148,9 @@ def test_a_failed_solver_does_not_claim_infeasibility() -> None:
     assert solve(repeated_start(11), "tight").status is Status.NO_SOLUTION
 
 
-def test_an_ample_budget_is_answered_in_milliseconds() -> None:
+def test_an_ample_budget_is_answered_without_a_search() -> None:
     problem = training_chain(40, 10**6, parameter_bytes=8)
-    started = time.perf_counter()
-    result = solve(problem)
-    assert result.status is Status.OPTIMAL
-    assert time.perf_counter() - started < 0.5
+    assert solve(problem, limits=Limits(time_limit_s=1e-3)).status is Status.OPTIMAL
 
 
 def test_a_smaller_budget_never_costs_less() -> None:
