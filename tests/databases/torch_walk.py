@@ -38,6 +38,15 @@ def _samples(database: str, operator: str) -> list[object]:
     return list(make(operator))
 
 
+def spread(count: int, at_most: int | None) -> list[int]:
+    """`at_most` positions among `count` (None: all), evenly apart, the first and the last included."""
+    if at_most is None or count <= at_most:
+        return list(range(count))
+    if at_most == 1:
+        return [0]
+    return sorted({round(k * (count - 1) / (at_most - 1)) for k in range(at_most)})
+
+
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -49,7 +58,11 @@ def _be_quiet() -> None:
 
 
 def _work(
-    verdicts: Verdicts, databases: Sequence[str], only: str, again: Sequence[str], every: int
+    verdicts: Verdicts,
+    databases: Sequence[str],
+    only: str,
+    again: Sequence[str],
+    at_most: int | None,
 ) -> Iterator[Chunk]:
     from tests.databases import torch_samples
 
@@ -59,7 +72,7 @@ def _work(
             if not re.search(only, name):
                 continue
             wanted = []
-            for k in range(0, len(_samples(database, name)), every):
+            for k in spread(len(_samples(database, name)), at_most):
                 known = verdicts.of(database, name, k)
                 if known is None or known.status.value in again or "all" in again:
                     wanted.append(k)
@@ -76,7 +89,7 @@ def main() -> int:
         default=[],
         help="judge samples again that ended like this (all: every one)",
     )
-    parser.add_argument("--every", type=int, default=1, help="judge every n-th sample only")
+    parser.add_argument("--samples", type=int, help="judge at most N samples of an operator")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--table", type=Path, help="write the table here")
@@ -94,7 +107,7 @@ def main() -> int:
 
     _be_quiet()
     work = _work(
-        verdicts, options.database or DATABASES, options.only, options.again, options.every
+        verdicts, options.database or DATABASES, options.only, options.again, options.samples
     )
     walk(work, judge_samples, jobs=options.jobs, on_verdicts=on_verdicts)
     if options.table is not None:
