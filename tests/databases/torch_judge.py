@@ -198,6 +198,9 @@ def _check_promised_shapes(
     """torch.export promises shapes, which for a few operators are not those that PyTorch returns."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     promised = [tuple(values[name].shape) for name in program.graph_signature.user_outputs]
+    for shape in promised:
+        if not all(isinstance(length, int) for length in shape):
+            raise NotExportableError(f"the shape {shape} depends on values")
     if promised != list(wanted):
         raise NotExportableError(f"torch.export promises {promised}, PyTorch returns {wanted}")
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from tvm import relax
 
+from tvm_xengine.frontends.torch.aten.arithmetic import binary
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.frontends.torch.aten.literals import dtype_name, scalar
@@ -33,8 +34,8 @@ def linear(
     return y if bias is None else builder.emit(relax.op.add(y, bias))
 
 
-def _times(factor: float, x: relax.Expr) -> relax.Expr:
-    return x if factor == 1 else relax.op.multiply(x, scalar(factor, x))
+def _times(builder: relax.BlockBuilder, factor: float, x: relax.Expr) -> relax.Expr:
+    return x if factor == 1 else binary(relax.op.multiply, builder, x, factor)
 
 
 def product_and_sum(
@@ -47,10 +48,10 @@ def product_and_sum(
     alpha: float,
 ) -> relax.Expr:
     """beta * shift + alpha * a product; what is not added at all may be NaN."""
-    y = _times(alpha, contract(builder, left, right))
+    y = _times(builder, alpha, contract(builder, left, right))
     if beta == 0:
-        return y if isinstance(y, relax.Var) else builder.emit(y)
-    return builder.emit(relax.op.add(_times(beta, shift), y))
+        return y
+    return builder.emit(relax.op.add(_times(builder, beta, shift), y))
 
 
 def outer(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
