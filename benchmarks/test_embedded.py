@@ -11,6 +11,7 @@ from benchmarks.record import record
 from tests.aot.examples import MODELS, attention, export, facts_mlp, need_tools, tiny_mlp
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.package.contents import arguments_of
 from tvm_xengine.frontends import zoo
 
 EXECUTORCH_BYTES = {"facts_mlp": 11_056, "tiny_mlp": 2_896, "lenet": 824_064, "attention": 24_672}
@@ -32,7 +33,7 @@ PEERS = {
 def instructions(report: ExportReport, folder: Path) -> int:
     """Of one training step, exact and repeatable."""
     package = report.package
-    size = {field.name: int(np.prod(field.shape)) for field in package.train.inputs}
+    size = {view.name: int(np.prod(view.shape)) for view in arguments_of(package.train)}
     flags = [
         f"-DNAME={package.name}",
         f'-DHEADER="{package.name}.h"',
@@ -122,7 +123,7 @@ def test_memory_beside_peers(network: str, tmp_path: Path) -> None:
     report = export(PEERS[network](), tmp_path / network, target="cortex-m7", optimize="size")
     assert report.code is not None
     package = report.package
-    batch = sum(field.size_bytes for field in package.train.inputs)
+    batch = sum(view.size_bytes for view in arguments_of(package.train))
     total = sum(package.regions.values()) + batch
     row = {
         "network": network,
