@@ -72,17 +72,26 @@ def conv_transpose(
         2: relax.op.nn.conv2d_transpose,
         3: relax.op.nn.conv3d_transpose,
     }
+    strides, ends = per_axis(stride, rank), per_axis(padding, rank)
+    more = per_axis(output_padding, rank)
+    # Relax adds less than a stride at the end. What PyTorch adds beyond that is not cropped, then zero.
+    beyond = [max(0, n - s + 1) for n, s in zip(more, strides, strict=True)]
+    uncropped = [min(n, end) for n, end in zip(beyond, ends, strict=True)]
+    zeros = [n - u for n, u in zip(beyond, uncropped, strict=True)]
     y = builder.emit(
         operators[rank](
             x,
             weight,
-            strides=per_axis(stride, rank),
-            padding=per_axis(padding, rank) * 2,
-            output_padding=per_axis(output_padding, rank),
+            strides=strides,
+            padding=[*ends, *(end - u for end, u in zip(ends, uncropped, strict=True))],
+            output_padding=[n - b for n, b in zip(more, beyond, strict=True)],
             dilation=per_axis(dilation, rank),
             groups=groups,
         )
     )
+    if any(zeros):
+        widths = [0, 0, 0, 0] + [width for n in zeros for width in (0, n)]
+        y = builder.emit(relax.op.nn.pad(y, widths))
     return _with_channel_bias(builder, y, bias)
 
 

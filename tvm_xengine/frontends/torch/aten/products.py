@@ -95,9 +95,8 @@ def attention(
             builder.emit(relax.op.repeat(x, copies, len(static_shape(x.ty)) - 3))
             for x in (key, value)
         )
-    *outer, rows, width = static_shape(query.ty)
-    columns = static_shape(key.ty)[-2]
-    rank = len(outer) + 2
+    rows, width = static_shape(query.ty)[-2:]
+    columns, rank = static_shape(key.ty)[-2], len(static_shape(key.ty))
     swap = [*range(rank - 2), rank - 1, rank - 2]
     scores = relax.op.matmul(query, builder.emit(relax.op.permute_dims(key, swap)))
     factor = 1 / sqrt(width) if scale is None else scale
