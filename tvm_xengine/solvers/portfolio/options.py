@@ -11,8 +11,8 @@ from tvm_xengine.solvers.relaxation.options import RelaxationOptions
 class PortfolioOptions:
     """Which parts of the portfolio work, when, and for how long.
 
-    Shares are of the time that is left, unless said otherwise. ``benchmarks/tune_portfolio.py``
-    measures what another value of any of them does to the gaps of the benchmark's problems.
+    Shares are of the time that is left, unless said otherwise. Set by hand: the reasons say what each
+    trades, and no script has derived or checked the numbers.
 
     Attributes
     ----------
