@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 import onnx
 import tvm
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 from tvm import relax
@@ -24,6 +24,7 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import with_output
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.onnx.importer import import_model
+from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, numpy_type
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.relax_ir.types import Array
@@ -197,7 +198,15 @@ def _fix(graph: onnx.GraphProto, inputs: Sequence[Array], fixed: frozenset[str])
 
 
 def _array(value: object) -> Array:
-    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+    """A value of a case, narrow types in the type that the importer holds them in."""
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+    return array.astype(_HELD_IN.get(array.dtype, array.dtype))
+
+
+_HELD_IN = {
+    numpy_type(narrow): helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(held))
+    for narrow, held in HELD_AS.items()
+}
 
 
 def _outside(graph: onnx.GraphProto) -> str:

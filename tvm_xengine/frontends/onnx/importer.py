@@ -30,6 +30,7 @@ from tvm_xengine.frontends.onnx.functions import (
     write_out_own_functions,
 )
 from tvm_xengine.frontends.onnx.intent import state_roles
+from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, hold_narrow_types
 from tvm_xengine.frontends.onnx.node import OnnxNode
 from tvm_xengine.frontends.onnx.refusals import (
     VALUES_DECIDE_SHAPE,
@@ -109,7 +110,8 @@ def _read(
     model = _plain(name, model, batch_size)
     roles, notes = state_roles(model.graph)
     state = {role.name for role in roles if role.use is not Use.CONSTANT}
-    model = _convertible(model, state, train_norms=train_norms)
+    model, narrow = _convertible(model, state, train_norms=train_norms)
+    notes = [*notes, *(_held_note(tensor, kind) for tensor, kind in narrow.items())]
     names = _rename(model.graph)
     values = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     mod = _imported(model, {names[one] for one in state if one in names})
@@ -132,17 +134,25 @@ def _plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> onnx.Mo
 
 def _convertible(
     model: onnx.ModelProto, state: Collection[str], *, train_norms: bool
-) -> onnx.ModelProto:
-    """The model in operators that have a converter, constants folded."""
+) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """The model in operators that have a converter, constants folded.
+
+    Beside it, the inputs and outputs whose types are held in wider ones.
+    """
     known = _known_operators()
     model = write_out_functions(model, known)
     write_constants_as_tensors(model.graph)
     fold_constants(model, state)
     require_known_operators(model, known)
+    narrow = hold_narrow_types(model)
     require_known_types(model)
     write_padding(model)
     set_norm_modes(model.graph, train=train_norms)
-    return model
+    return model, narrow
+
+
+def _held_note(tensor: str, kind: str) -> str:
+    return f"{tensor} has the values of {kind} and is held as {HELD_AS[kind]}"
 
 
 def _imported(model: onnx.ModelProto, state: Collection[str]) -> tvm.IRModule:

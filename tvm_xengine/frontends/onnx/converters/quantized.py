@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import ml_dtypes
 import numpy as np
 from onnx import helper
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.onnx.converters.casts import rounded
+from tvm_xengine.frontends.onnx.narrow_types import NARROW, numpy_type
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -19,26 +22,34 @@ def quantize(node: OnnxNode) -> relax.Expr:
     """saturate(round(x / scale) + zero point), by tensor, by axis or by block."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     dtype = _named_type(node, "output_dtype") or ("uint8" if zero is None else node.dtype(2))
+    narrow = node.text(NARROW, "")
     computed_in = str(scale.ty.dtype)
     x = x if node.dtype() == computed_in else relax.op.astype(x, computed_in)
     scaled = relax.op.divide(x, _along(node, scale, node.shape()))
-    return _saturated(
-        node,
-        relax.op.round(scaled),
-        None if zero is None else _along(node, zero, node.shape()),
-        dtype,
-    )
+    points = None if zero is None else _along(node, zero, node.shape())
+    if narrow.startswith("FLOAT"):
+        if points is not None:
+            scaled = relax.op.add(scaled, relax.op.astype(points, computed_in))
+        saturate = bool(node.integer("saturate", 1))
+        return rounded(node, node.emit(scaled), narrow, saturate=saturate)
+    limits = ml_dtypes.iinfo(numpy_type(narrow) if narrow else dtype)
+    bounds = int(limits.min), int(limits.max)
+    return _saturated(node, relax.op.round(scaled), points, dtype, bounds)
 
 
 def _saturated(
-    node: OnnxNode, rounded: relax.Expr, zero: relax.Expr | None, dtype: str
+    node: OnnxNode,
+    whole: relax.Expr,
+    zero: relax.Expr | None,
+    dtype: str,
+    bounds: tuple[int, int] | None = None,
 ) -> relax.Expr:
     """Whole numbers plus a zero point, kept within the range of an integer type."""
-    limits = np.iinfo(dtype)
-    wide = relax.op.astype(relax.op.clip(rounded, -(2.0**30), 2.0**30), "int32")
+    least, most = bounds or (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    wide = relax.op.astype(relax.op.clip(whole, -(2.0**30), 2.0**30), "int32")
     if zero is not None:
         wide = relax.op.add(wide, relax.op.astype(zero, "int32"))
-    lowest, highest = literal(limits.min, "int32"), literal(limits.max, "int32")
+    lowest, highest = literal(least, "int32"), literal(most, "int32")
     kept = relax.op.minimum(relax.op.maximum(wide, lowest), highest)
     return node.emit(relax.op.astype(kept, dtype))
 
@@ -47,9 +58,10 @@ def dequantize(node: OnnxNode) -> relax.Expr:
     """(x - zero point) * scale, by tensor, by axis or by block."""
     scale, zero = node.input(1), node.optional(2)
     dtype = _named_type(node, "output_dtype") or str(scale.ty.dtype)
-    x = relax.op.astype(node.input(0), "int32")
+    exact = str(scale.ty.dtype) if "float" in node.dtype() else "int32"
+    x = relax.op.astype(node.input(0), exact)
     if zero is not None:
-        x = relax.op.subtract(x, relax.op.astype(_along(node, zero, node.shape()), "int32"))
+        x = relax.op.subtract(x, relax.op.astype(_along(node, zero, node.shape()), exact))
     factor = _along(node, scale, node.shape())
     made = relax.op.multiply(relax.op.astype(x, str(scale.ty.dtype)), factor)
     return node.emit(made if dtype == str(scale.ty.dtype) else relax.op.astype(made, dtype))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tvm_xengine.extensions.extended import Extended, extended
 from tvm_xengine.frontends.onnx.converters import (
     bounds,
+    casts,
     elementwise,
     frequencies,
     norms,
@@ -28,6 +29,7 @@ from tvm_xengine.frontends.onnx.node import Converter
 
 _GROUPS = (
     bounds,
+    casts,
     elementwise,
     frequencies,
     norms,
