@@ -10,6 +10,7 @@ from tvm import ir, tirx
 from tvm.target import Target
 
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
+from tvm_xengine.errors import ExportError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 
 
@@ -18,7 +19,18 @@ def write_object(kernels: Mapping[str, DeviceKernel], target: Target, path: Path
 
     The functions take ``(inputs..., outputs..., workspace)`` as pointers; the two pointers of an
     in-place pair are equal.
+
+    Raises
+    ------
+    ExportError
+        If a kernel computes in float64 on a Cortex-M with a floating-point unit: LLVM passes such
+        numbers to the compiler's routines in registers where GCC's routines do not look.
     """
+    if (place := _first_with_doubles(kernels)) and _is_cortex_with_fpu(target):
+        raise ExportError(
+            f"the kernel {place} computes in float64, for which LLVM and the routines of GCC"
+            f" differ on {target.attrs['mcpu']}; export with the backend c"
+        )
     module = tvm.IRModule({name: _plain(kernel, name) for name, kernel in kernels.items()})
     passes = tvm.transform.Sequential(
         [
@@ -40,6 +52,26 @@ def object_prototype(kernel: DeviceKernel, name: str) -> str:
     outputs = [f"{stored_type(spec.dtype)} *" for spec in kernel.outputs]
     workspace = ["uint8_t *"] if kernel.workspace_bytes else []
     return f"void {name}({', '.join([*inputs, *outputs, *workspace])})"
+
+
+def _is_cortex_with_fpu(target: Target) -> bool:
+    triple = str(target.attrs.get("mtriple", ""))
+    return triple.startswith("thumb") and triple.endswith("hf")
+
+
+def _first_with_doubles(kernels: Mapping[str, DeviceKernel]) -> str:
+    """The name of a kernel with a float64 value; empty if there is none."""
+    for name, kernel in kernels.items():
+        found: list[bool] = []
+
+        def visit(node: object, found: list[bool] = found) -> None:
+            if isinstance(node, ir.Expr) and str(getattr(node.ty, "dtype", "")) == "float64":
+                found.append(True)
+
+        tirx.stmt_functor.post_order_visit(kernel.func.body, visit)
+        if found:
+            return name
+    return ""
 
 
 def _plain(kernel: DeviceKernel, name: str) -> tirx.PrimFunc:
