@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tvm
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
@@ -62,14 +63,9 @@ def _is_cortex_with_fpu(target: Target) -> bool:
 def _first_with_doubles(kernels: Mapping[str, DeviceKernel]) -> str:
     """The name of a kernel with a float64 value; empty if there is none."""
     for name, kernel in kernels.items():
-        found: list[bool] = []
-
-        def visit(node: object, found: list[bool] = found) -> None:
-            if isinstance(node, ir.Expr) and str(getattr(node.ty, "dtype", "")) == "float64":
-                found.append(True)
-
-        tirx.stmt_functor.post_order_visit(kernel.func.body, visit)
-        if found:
+        found: list[ir.Expr] = []
+        tvm_ffi.structural_walk(kernel.func.body, (ir.Expr, found.append))
+        if any(str(getattr(one.ty, "dtype", "")) == "float64" for one in found):
             return name
     return ""
 

@@ -12,11 +12,11 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tvm_xengine.frontends.onnx.functions import all_nodes
 from tvm_xengine.frontends.onnx.shapes import inferred
-from tvm_xengine.relax_ir.types import Array
 
 _FLOAT16 = ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ")
 
@@ -138,7 +138,7 @@ def numpy_type(name: str) -> np.dtype[np.generic]:
 
 
 @cache
-def magnitudes(name: str) -> Array:
+def magnitudes(name: str) -> NDArray[np.float32]:
     """The values of a narrow float from zero on, in rising order, as float32."""
     dtype = numpy_type(name)
     codes = np.arange(1 << _bits(name), dtype=np.uint8).view(dtype).astype(np.float32)
@@ -149,7 +149,7 @@ def _bits(name: str) -> int:
     return int(name.removeprefix("FLOAT")[0])
 
 
-def bounds_between(name: str, round_mode: str = "nearest") -> Array:
+def bounds_between(name: str, round_mode: str = "nearest") -> NDArray[np.float32]:
     """The largest numbers of float32 that are rounded to each value of `magnitudes` but the last.
 
     To the nearest value; halfway as the type does it, which is to the even one.

@@ -32,7 +32,7 @@ def quantize(node: OnnxNode) -> relax.Expr:
             scaled = relax.op.add(scaled, relax.op.astype(points, computed_in))
         saturate = bool(node.integer("saturate", 1))
         return rounded(node, node.emit(scaled), narrow, saturate=saturate)
-    limits = ml_dtypes.iinfo(numpy_type(narrow) if narrow else dtype)
+    limits = ml_dtypes.iinfo(numpy_type(narrow) if narrow else dtype)  # type: ignore[no-untyped-call]
     bounds = int(limits.min), int(limits.max)
     return _saturated(node, relax.op.round(scaled), points, dtype, bounds)
 
