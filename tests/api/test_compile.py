@@ -93,7 +93,6 @@ def test_the_report_says_what_is_trained_and_what_is_frozen() -> None:
     assert "trained: 2.weight, 2.bias, 4.weight, 4.bias" in text
 
 
-@pytest.mark.xfail(strict=False, reason="the arena of a loaded plan differs by 832 bytes")
 def test_a_plan_is_saved_and_built_again_for_its_own_model_only(
     compile_step: Compile, cache, tmp_path
 ) -> None:

@@ -23,7 +23,7 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
-from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_from_json, problem_to_json
 from tvm_xengine.scheduling.schedule import schedule_from_json, schedule_to_json
@@ -37,7 +37,7 @@ from tvm_xengine.training.step import TrainingStep
 BudgetLike = str | int | float | Mapping[str, str | int] | None
 """Bytes (``"512MiB"``) of the home device, or by device; a float is a ratio, None no limit."""
 
-_PLAN_SCHEMA = "tvm_xengine.plan/1"
+_PLAN_SCHEMA = "tvm_xengine.plan/2"
 
 
 @dataclass(frozen=True)
@@ -179,6 +179,7 @@ class StepPlan:
             "fingerprint": self.lowered.fingerprint,
             "problem": json.loads(problem_to_json(plan.problem)),
             "schedule": json.loads(schedule_to_json(plan.schedule)),
+            "arenas": arenas_to_document(plan.arenas),
             "kernels": {
                 f"{name}@{device}": kernel.source
                 for (name, device), kernel in planned.lowered.kernels.items()
@@ -229,9 +230,9 @@ class StepPlan:
                 message=result["message"],
             )
             kernels, measured = dict(document["kernels"]), int(document["measured_kernels"])
+            arenas = arenas_from_document(problem, schedule, document["arenas"])
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidScheduleError(f"{path} is damaged: {error}") from error
-        arenas = plan_arenas(problem, schedule)
         step = with_fastest_kernels(
             lowered.step, _preferring(lowered.step, kernels), lowered.stores.tuned
         )

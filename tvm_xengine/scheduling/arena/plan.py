@@ -66,7 +66,7 @@ def plan_arenas(
     arena_bytes: dict[str, int] = {}
     for device in problem.platform.devices:
         instances = [i for i in residency.instances if i.device == device.name]
-        workspaces = _workspaces(problem, schedule, device.name)
+        scratch = workspaces(problem, schedule, device.name)
         pieces = _pieces(instances)
         whole = [(0, len(schedule.steps))]
         rows = [
@@ -76,12 +76,12 @@ def plan_arenas(
             )
             for piece in pieces
         ]
-        rows += [(round_up(size, alignment), [(at, at)]) for at, size in workspaces]
+        rows += [(round_up(size, alignment), [(at, at)]) for at, size in scratch]
         layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed)
         for piece, offset in zip(pieces, layout, strict=False):
             for instance in piece:
                 offsets[instance.id] = int(offset)
-        for (at, _), offset in zip(workspaces, layout[len(pieces) :], strict=True):
+        for (at, _), offset in zip(scratch, layout[len(pieces) :], strict=True):
             workspace_offsets[at] = int(offset)
     return ArenaPlan(residency, tuple(offsets), workspace_offsets, arena_bytes)
 
@@ -107,7 +107,8 @@ def _lay_out(
     return layout, bottom + int(np.max(packed + items.size, initial=0))
 
 
-def _workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple[int, int]]:
+def workspaces(problem: Problem, schedule: Schedule, device: str) -> list[tuple[int, int]]:
+    """Position of each step on a device that needs a workspace, and the bytes of that."""
     return [
         (position, problem.costs[step.op][device].workspace_bytes)
         for position, step in enumerate(schedule.steps)
