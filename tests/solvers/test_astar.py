@@ -93,7 +93,7 @@ def test_no_order_that_is_given_is_cheaper(problem: Problem) -> None:
     found = shortest_path(problem, Objective.COST, capacity=200_000)
     assume(found is not None and found.is_over)
     assert found is not None
-    given_order = solve(problem, solver="small", limits=Limits(10.0))
+    given_order = solve(problem, solver="tight", limits=Limits(10.0))
     if given_order.value is not None:
         assert found.bound <= given_order.value + 1e-6
 

@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "glu": lambda x: F.glu(torch.cat([x, x * 0.5], 1), 1),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
     "minimum": lambda x: torch.minimum(x, x * 0.3) / 2.5,
-    "prelu": lambda x: F.prelu(x, torch.tensor([0.25])),
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.25], dtype=x.dtype)),
     "the largest of its row": lambda x: x + x.gather(1, x.argmax(1, keepdim=True)),
     "used twice": lambda x: torch.tanh(x) + x,
     "masked": lambda x: (
@@ -41,6 +41,10 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 LEAST_GRADIENT = 0.01
 """Smaller ones are differences of larger terms, which PyTorch has not right in short types either."""
 
+ROUNDINGS = 2
+"""How much larger than PyTorch's own error in the short type ours may be, where that is large, as of
+tanhshrink in bfloat16, x - tanh(x): the order of the roundings differs."""
+
 
 class Functions(nn.Module):
     """Every function of products, which are short, times weights of its own."""
@@ -48,28 +52,42 @@ class Functions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weights = nn.ParameterDict(
-            {name.replace(" ", "_"): torch.randn(6) for name in FUNCTIONS}
+            {name.replace(" ", "_"): 0.5 * torch.randn(6) for name in FUNCTIONS}
         )
         self.register_buffer("factor", torch.randn(5, 6))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = x @ self.factor
-        pairs = zip(FUNCTIONS.values(), self.weights.values(), strict=True)
-        return torch.cat([function(made * weight) for function, weight in pairs], 1)
+    def forward(self, x: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        made = x.to(dtype) @ self.factor.to(dtype)
+        weights = [self.weights[name.replace(" ", "_")].to(dtype) for name in FUNCTIONS]
+        pairs = zip(FUNCTIONS.values(), weights, strict=True)
+        return torch.cat([function(made * weight).float() for function, weight in pairs], 1)
 
 
-TANHSHRINK = pytest.mark.xfail(strict=False, reason="tanhshrink in bfloat16 is off by 0.24")
+def gradients(
+    module: Functions, x: torch.Tensor, target: torch.Tensor, dtype: torch.dtype
+) -> dict[str, np.ndarray]:
+    """PyTorch's own gradients, computed in a type."""
+    loss = F.mse_loss(module(x, dtype), target)
+    made = torch.autograd.grad(loss, list(module.weights.values()))
+    return {name: one.numpy() for name, one in zip(module.weights, made, strict=True)}
+
+
+def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), LEAST_GRADIENT))
+
+
+ARGMAX = pytest.mark.xfail(strict=False, reason="argmax of bfloat16 gives other positions")
 
 
 @pytest.mark.parametrize(
-    ("dtype", "most"), [("float16", 0.01), pytest.param("bfloat16", 0.06, marks=TANHSHRINK)]
+    ("dtype", "most"), [("float16", 0.01), pytest.param("bfloat16", 0.06, marks=ARGMAX)]
 )
 def test_gradients_are_those_of_pytorch(dtype: str, most: float) -> None:
     torch.manual_seed(0)
     module, x = Functions(), torch.randn(6, 5)
-    expected = module(x)
-    target = torch.randn(expected.shape)
-    F.mse_loss(expected, target).backward()
+    target = torch.randn(module(x).shape)
+    wanted = gradients(module, x, target, torch.float32)
+    of_pytorch = gradients(module, x, target, getattr(torch, dtype))
 
     recipe = Recipe(loss=MEAN_SQUARED_ERROR, precision=MixedPrecision(dtype))
     training = build_step_by_recipe(exported(module, x), recipe)
@@ -83,9 +101,9 @@ def test_gradients_are_those_of_pytorch(dtype: str, most: float) -> None:
     executable.step({**batch, "lr": np.float32(0)})
 
     state = executable.read_state()
-    errors = {}
-    for name, weight in module.weights.items():
-        wanted = weight.grad.numpy()
-        error = np.abs(state[f"weights_{name}_velocity"] - wanted).max()
-        errors[name] = float(error / max(np.abs(wanted).max(), LEAST_GRADIENT))
-    assert {name: error for name, error in errors.items() if not error < most} == {}
+    beyond = {}
+    for name, exact in wanted.items():
+        error = relative_error(state[f"weights_{name}_velocity"], exact)
+        if not error < max(most, ROUNDINGS * relative_error(of_pytorch[name], exact)):
+            beyond[name] = error
+    assert beyond == {}
