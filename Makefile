@@ -16,9 +16,11 @@ test-slow: .stamp-dev
 test-embedded: .stamp-dev
 	$(BIN)/python -m pytest tests/aot -m 'slow or not slow'
 
-# Judges every sample of PyTorch's databases; takes hours, may be interrupted, goes on where it was.
+# Judges four samples of each operator in PyTorch's databases, and ONNX's node tests. Takes about an
+# hour, may be interrupted, goes on where it was. Without `--samples` every sample is judged.
 tables-operators: .stamp-dev
-	$(BIN)/python -m tests.databases.torch_walk --table docs/operators/torch.md
+	$(BIN)/python -m tests.databases.torch_walk --samples 4 --table docs/operators/torch.md
+	$(BIN)/python -m tests.databases.onnx_walk
 
 oracle: .stamp-dev
 	$(BIN)/python -m pytest tests/solvers/test_oracle.py -m oracle

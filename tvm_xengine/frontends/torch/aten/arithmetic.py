@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import nan
 from typing import TypeAlias
 
 from tvm import ir, relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Converter
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.literals import filled, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
 Operand: TypeAlias = "relax.Expr | float"
@@ -43,10 +42,10 @@ def binary(operator: Operator, builder: relax.BlockBuilder, x: Operand, y: Opera
     if operator is relax.op.multiply and "float" in str(left.ty.dtype):
         for one, other in ((x, right), (y, left)):
             if not isinstance(one, ir.Expr) and one == 0:
-                # TVM takes a product with zero for zero; of NaN and infinities it is NaN.
-                return builder.emit(
-                    relax.op.where(relax.op.isfinite(other), scalar(0, other), scalar(nan, other))
-                )
+                # TVM takes a product with the number zero for zero; that of NaN is NaN.
+                zero = filled([1] * max(1, len(other.ty.shape)), 0, other)
+                product = relax.op.multiply(other, zero)
+                return builder.emit(relax.op.reshape(product, other.ty.shape))
     if str(left.ty.dtype) == "bool":
         operator = _OF_BOOLEANS.get(operator, operator)
     return builder.emit(operator(left, right))

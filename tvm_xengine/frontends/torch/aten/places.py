@@ -274,7 +274,8 @@ def index_fill(
         "update",
     )
     column = [-1 if a == axis else 1 for a in range(len(shape))]
-    mask = relax.op.reshape(relax.op.not_equal(builder.emit(hit), relax.const(0, "int8")), column)
+    is_hit = builder.emit(relax.op.not_equal(builder.emit(hit), relax.const(0, "int8")))
+    mask = builder.emit(relax.op.reshape(is_hit, column))
     number = value if isinstance(value, ir.Expr) else scalar(value, data)
     return like(builder, builder.emit(relax.op.where(mask, number, data)), x)
 

@@ -71,6 +71,9 @@ def unfold(
 ) -> relax.Expr:
     """Windows along an axis; the places of a window become the last axis."""
     shape = static_shape(x.ty)
+    if not shape:
+        row = builder.emit(relax.op.reshape(x, (1,)))
+        return builder.emit(relax.op.squeeze(unfold(builder, row, 0, size, step), [0]))
     axis = dimension % len(shape)
     begins = np.arange(0, shape[axis] - size + 1, step)
     taken = relax.const(begins[:, None] + np.arange(size), "int64")
