@@ -25,6 +25,7 @@ from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.working_set import working_sets
 from tvm_xengine.training.step import TrainingStep
 
@@ -178,8 +179,8 @@ def _plan(
     except NoScheduleError as error:
         least = working_sets(problem).least_bytes()
         raise NoScheduleError(
-            f"no schedule fits the regions {sizes}; no region works with less than {dict(least)}"
-            f" bytes (state and the largest op): {error}"
+            f"no schedule fits the regions {format_budgets(sizes)}; none works with less than"
+            f" {format_budgets(least)} (state and the largest op): {error}"
         ) from error
 
 

@@ -97,9 +97,10 @@ def evaluate_transfers(
         return _shown({title: evaluate_correction(model, data, measurements)}, terminal)
     found = {f"to {name}": rows for name, rows in _transfers(data, measurements)}
     if not found:
+        counts = ", ".join(f"{n} of {name}" for name, n in Counter(device_names(data)).items())
         raise InvalidDatasetError(
             f"{dataset}: expected two devices with at least {least} kernels each, found"
-            f" {dict(Counter(device_names(data)))}; collect more, or ask for fewer measurements"
+            f" {counts or 'none'}; collect more, or ask for fewer measurements"
         )
     return _shown(found, terminal)
 
