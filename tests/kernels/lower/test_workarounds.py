@@ -21,6 +21,7 @@ from tests.commands.test_start_up import run as run_program
 from tests.kernels.kernels import NATIVE, run_kernel
 from tvm_xengine.kernels.lower import pipeline
 from tvm_xengine.kernels.lower.workarounds import WORKAROUNDS
+from tvm_xengine.kernels.te.reduction import extreme_position
 
 DELETE = "TVM no longer needs the workaround: delete it, its entry in WORKAROUNDS and this test"
 
@@ -57,6 +58,16 @@ def test_flatten_buffer_concludes_wrongly_from_conditions(monkeypatch: pytest.Mo
         expected[:, :, i] = dy[:, :, (i + 1) // size] / np.float32(9.0)
     (y,) = run_kernel(func, NATIVE, dy)
     assert not np.allclose(y, expected, rtol=1e-6), DELETE
+
+
+def test_values_of_bfloat16_that_are_bound_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "StoreShortBindings", lambda _scope: nothing())
+    x = te.placeholder((5, 6), "bfloat16", name="x")
+    arguments = {"axis": 1, "keepdims": False, "largest": True, "dtype": "int64"}
+    func = te.create_prim_func([x, extreme_position(x.astype("float32"), **arguments)])
+    values = -np.arange(30).reshape(5, 6).astype("bfloat16")
+    (positions,) = run_kernel(func, NATIVE, values)
+    assert positions.tolist() != [0] * 5, DELETE
 
 
 COMPILES_A_CHAIN = """

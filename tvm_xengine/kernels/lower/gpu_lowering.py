@@ -47,7 +47,7 @@ def lower_to_launches(target: Target) -> tvm.transform.Pass:
             s_tir.transform.CompactBufferAllocation(),
             s_tir.transform.LowerAutoCopy(),
             s_tir.transform.UnifyThreadBinding(),
-            *blocks_to_loops(vectors=True),
+            *blocks_to_loops(vectors=True, scope="local"),
             s_tir.transform.InjectVirtualThread(),
             *plan_memory(stack_bytes=0),
             s_tir.transform.ThreadSync("shared"),

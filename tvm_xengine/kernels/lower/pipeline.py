@@ -11,6 +11,7 @@ from tvm_xengine.kernels.lower.explicit_workspace import STACK_BYTES, ExplicitWo
 from tvm_xengine.kernels.lower.hide_conditions import HideConditions
 from tvm_xengine.kernels.lower.inline_trivial_lets import InlineTrivialLets
 from tvm_xengine.kernels.lower.store_nested_lets import StoreNestedLets
+from tvm_xengine.kernels.lower.store_short_bindings import StoreShortBindings
 
 
 def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
@@ -35,8 +36,11 @@ def lower_to_explicit_memory(target: Target) -> tvm.transform.Pass:
     )
 
 
-def blocks_to_loops(*, vectors: bool) -> list[tvm.transform.Pass]:
-    """Passes from blocks with their own buffers to plain loops over flat ones."""
+def blocks_to_loops(*, vectors: bool, scope: str = "global") -> list[tvm.transform.Pass]:
+    """Passes from blocks with their own buffers to plain loops over flat ones.
+
+    What one element of memory holds lies in `scope`.
+    """
     return [
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
@@ -44,6 +48,7 @@ def blocks_to_loops(*, vectors: bool) -> list[tvm.transform.Pass]:
         s_tir.transform.LowerOpaqueBlock(),
         HideConditions(),
         tirx.transform.FlattenBuffer(),
+        StoreShortBindings(scope),
         tirx.transform.BF16ComputeLegalize(),
         ExpandTranscendentals(),
         tirx.transform.NarrowDataType(32),

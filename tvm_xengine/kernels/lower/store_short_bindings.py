@@ -1,0 +1,65 @@
+"""Keep the values of bfloat16 that have names in memory of one element each."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_xengine.kernels.lower.search import any_part
+
+
+@tvm.transform.module_pass(opt_level=0, name="StoreShortBindings")
+class StoreShortBindings:
+    """Store what a variable is bound to where bfloat16 is part of it.
+
+    .. code-block:: python
+
+        v: T.let[T.bfloat16] = T.max(y[0], x[i])
+
+    becomes
+
+    .. code-block:: python
+
+        v = T.alloc_buffer((1,), "bfloat16")
+        v[0] = T.max(y[0], x[i])
+
+    ``tirx.BF16ComputeLegalize``, which runs next, rewrites what is stored and passes over what is
+    bound: the bits of bound bfloat16 elements would be compared and converted as integers.
+
+    Parameters
+    ----------
+    scope
+        Where the elements lie: ``local`` in the threads of a GPU, ``global`` on a processor, which
+        has the stack for them.
+    """
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        mod = mod.clone()
+        for symbol, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                mod[symbol] = tirx.PrimFunc(
+                    func.params, _stored(func.body, self.scope), func.ret_type, func.attrs
+                )
+        return mod
+
+
+def _stored(body: tirx.Stmt, scope: str) -> tirx.Stmt:
+    loads: dict[ir.Var, ir.Expr] = {}
+
+    def store(bind: tirx.Bind) -> tirx.Stmt:
+        if not any_part(bind.value, _is_bfloat16):
+            return bind
+        place = tirx.decl_buffer((1,), str(bind.var.ty.dtype), name=bind.var.name, scope=scope)
+        loads[bind.var] = place[0]
+        return tirx.SeqStmt([tirx.AllocBuffer(place), tirx.BufferStore(place, bind.value, [0])])
+
+    changed = tvm_ffi.structural_map(body, (tirx.Bind, store))
+    return tvm_ffi.structural_map(changed, (ir.Var, lambda var: loads.get(var, var)))
+
+
+def _is_bfloat16(part: object) -> bool:
+    return isinstance(part, ir.Expr) and "bfloat16" in str(part.ty)
