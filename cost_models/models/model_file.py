@@ -7,7 +7,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
 
-SCHEMA = 4
+SCHEMA = 5
 _DOCUMENT = "model.json"
+_DIGEST = "sha256"
+"""SHA-256 of the document and the members, in this order: XGBoost crashes on members that changed."""
 
 _MOST_BYTES = 1 << 30
 """A model of 5 members has 20 MB."""
@@ -80,12 +82,13 @@ def write_model(model: ModelFile, path: Path) -> None:
         "architectures": model.architectures,
         "sources": model.sources,
         "xgboost": xgboost.__version__,
-        "sha256": [hashlib.sha256(member).hexdigest() for member in members],
         "card": model.card,
     }
+    text = json.dumps(document, indent=1).encode()
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
-        file.writestr(zipfile.ZipInfo(_DOCUMENT), json.dumps(document, indent=1))
+        file.writestr(zipfile.ZipInfo(_DOCUMENT), text)
+        file.writestr(zipfile.ZipInfo(_DIGEST), _digest(text, members))
         for number, member in enumerate(members):
             entry = zipfile.ZipInfo(_member(number))
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -105,7 +108,8 @@ def read_model(path: Path) -> ModelFile:
         with zipfile.ZipFile(path) as file:
             if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
                 raise ValueError(f"its members unpack to more than {_MOST_BYTES} bytes")
-            document = parse_json(file.read(_DOCUMENT).decode())
+            text = file.read(_DOCUMENT)
+            document = parse_json(text.decode())
             if not isinstance(document, dict):
                 raise ValueError(f"{_DOCUMENT} holds no object")
             found = (document["schema"], document["feature_set"])
@@ -118,10 +122,8 @@ def read_model(path: Path) -> ModelFile:
             if not (0 <= wholes <= _MOST_MEMBERS and 0 <= parts <= _MOST_MEMBERS):
                 raise ValueError(f"{wholes} and {parts} members; expected at most {_MOST_MEMBERS}")
             raw = [file.read(_member(member)) for member in range(wholes + parts)]
-        digests = [hashlib.sha256(member).hexdigest() for member in raw]
-        # XGBoost crashes on members that were changed. Models without digests ship with this program.
-        if document.get("sha256", digests) != digests:
-            raise ValueError("a member is not the one that was written")
+            if file.read(_DIGEST) != _digest(text, raw):
+                raise ValueError("its content is not what was written")
         boosters = tuple(map(_booster, raw))
         predictor = BoostedTreesPredictor(
             feature_set=document["feature_set"],
@@ -146,6 +148,10 @@ def read_model(path: Path) -> ModelFile:
         raise InvalidDatasetError(
             f"{path}: expected a cost model written by tvm-xengine costs train: {error}"
         ) from error
+
+
+def _digest(document: bytes, members: Sequence[bytes]) -> bytes:
+    return hashlib.sha256(b"".join((document, *members))).hexdigest().encode()
 
 
 def _booster(content: bytes) -> xgboost.Booster:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -141,11 +142,37 @@ def test_a_model_file_whose_parts_are_wrong_is_refused(tmp_path, predictor):
         {"model.json": json.dumps(document | {"card": {"targets": {"llvm": 1}}}).encode()},
         {"member0.ubj": parts["member0.ubj"][:100]},
     ):
-        with zipfile.ZipFile(bad, "w") as file:
-            for name, content in (parts | changed).items():
-                file.writestr(name, content)
-        with pytest.raises(InvalidDatasetError, match="expected a cost model"):
+        content = {**parts, **changed}
+        members = [content[name] for name in content if name.endswith(".ubj")]
+        digest = hashlib.sha256(b"".join((content["model.json"], *members))).hexdigest()
+        write_zip(bad, {**content, "sha256": digest.encode()})
+        with pytest.raises(InvalidDatasetError, match=r"expected a cost model(?!.*not what was)"):
             read_model(bad)
+
+
+def test_a_model_file_that_was_changed_is_refused_unread(tmp_path, predictor):
+    path = tmp_path / "x.costmodel"
+    write_model(ModelFile(predictor, ("llvm x86_64",)), path)
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    for name, old, new in (
+        ("model.json", b'"most_threads": 1', b'"most_threads": 2'),
+        ("member1.ubj", b"base_weights", b"base_heights"),
+        ("sha256", parts["sha256"][:4], b"\0\0\0\0"),
+    ):
+        assert old in parts[name]
+        write_zip(path, {**parts, name: parts[name].replace(old, new)})
+        with pytest.raises(InvalidDatasetError, match="not what was written"):
+            read_model(path)
+    write_zip(path, {name: parts[name] for name in parts if name != "sha256"})
+    with pytest.raises(InvalidDatasetError, match="sha256"):
+        read_model(path)
+
+
+def write_zip(path, parts):
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in parts.items():
+            file.writestr(name, content)
 
 
 def test_labels_that_are_no_times_are_refused(data):
