@@ -1,6 +1,6 @@
 """ONNX's own node tests, run through our importer and judged against their expected outputs.
 
-``python -m tests.databases.onnx_nodes`` judges what has no verdict yet and writes
+``python -m tests.databases.onnx_walk`` judges what has no verdict yet and writes
 ``docs/operators/onnx.md``; with ``--fresh`` it judges all cases anew.
 """
 
@@ -345,9 +345,3 @@ def _close(ours: Array, wanted: Array, case: Case) -> bool:
     largest = float(np.abs(right[np.isfinite(right)]).max(initial=0.0))
     rtol, atol = max(case.rtol, 2 * unit), max(case.atol, 4 * unit * largest)
     return bool(np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=True))
-
-
-if __name__ == "__main__":
-    from tests.databases.onnx_walk import main
-
-    main()

@@ -129,7 +129,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     lines = [
         "# ONNX operators",
         "",
-        "<!-- Written by `python -m tests.databases.onnx_nodes --fresh`; do not edit. -->",
+        "<!-- Written by `python -m tests.databases.onnx_walk --fresh`; do not edit. -->",
         "",
         f"The node tests of onnx {onnx.__version__}: each operator is imported, lowered as a training",
         "step is, run, and compared with ONNX's expected outputs. *Not applicable* are cases of",
@@ -160,3 +160,7 @@ def _row(operator: str, verdicts: Sequence[Verdict]) -> str:
             reasons[reason] = reasons.get(reason, 0) + 1
     told = "<br>".join(f"{reason} ({n})" for reason, n in reasons.items())
     return f"| {operator} | {_count(verdicts, Status.EQUAL)} | {len(verdicts)} | {told} |"
+
+
+if __name__ == "__main__":
+    main()
