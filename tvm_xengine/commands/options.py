@@ -159,28 +159,10 @@ class SolverOptions:
 
 @Parameter(name="*", group=PLAN)
 @dataclass(frozen=True)
-class ExportSolverOptions:
-    """How `export` searches for a schedule; its --backend compiles kernels.
+class ExportSolverOptions(SolverOptions):
+    """How `export` searches for a schedule; its --backend compiles kernels."""
 
-    Attributes
-    ----------
-    solver
-        How to look for schedules; docs/solvers.md explains each.
-    backend
-        Program solver of solvers such as tight or checkmate: highs, scip, gurobi or cp-sat.
-    objective
-        What is minimised: cost (the sum of times), makespan (the end of the last step) or energy.
-    time_limit
-        Seconds.
-    gap
-        Stop at this relative gap between value and bound; 0 asks for a proof.
-    """
-
-    solver: Annotated[str, choice(SOLVER_NAMES)] = "auto"
     backend: Annotated[str | None, choice(BACKEND_NAMES), Parameter(name="--solver-backend")] = None
-    objective: Annotated[str, choice(OBJECTIVE_NAMES)] = "cost"
-    time_limit: Annotated[Positive, Parameter(metavar="S")] = 60.0
-    gap: Share = 0.0
 
 
 @Parameter(name="*", group=PLAN)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import EstimateOptions
-from tvm_xengine.commands.run.steps import platform_of, step_arguments
+from tvm_xengine.commands.run.steps import model_arguments, platform_of, training_arguments
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.usage import refusing_values
 from tvm_xengine.scheduling.sizes import format_bytes
@@ -21,7 +21,7 @@ _DOES_NOT_FIT = 1
 def run_estimate(model: str, options: EstimateOptions) -> None:
     """Estimate and report; with ``--fits`` the exit code is the answer."""
     terminal = Terminal(options.output)
-    arguments = step_arguments(options.step)
+    arguments = training_arguments(options.step) | model_arguments(options.step.model)
     with terminal.reporting() as reporter:
         reporter.status("estimating")
         found = api.estimate(

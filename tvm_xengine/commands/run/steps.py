@@ -30,15 +30,19 @@ from tvm_xengine.training.optimizers import Optimizer, optimizer_called
 
 def loaded(model: str, options: ModelOptions) -> Source:
     """The model that a command names."""
-    return api.load_model(
-        model,
-        batch_size=options.batch,
-        size=options.size,
-        num_classes=options.classes,
-        draw_weights=options.draw_weights,
-        output=options.output_index,
-        seed=options.seed,
-    )
+    return api.load_model(model, **model_arguments(options))
+
+
+def model_arguments(options: ModelOptions) -> dict[str, Any]:
+    """The same as keywords of `api.load_model`."""
+    return {
+        "batch_size": options.batch,
+        "size": options.size,
+        "num_classes": options.classes,
+        "draw_weights": options.draw_weights,
+        "output": options.output_index,
+        "seed": options.seed,
+    }
 
 
 def training_of(model: str, options: StepOptions, *, optimizer: str = "momentum") -> Training:
@@ -49,26 +53,17 @@ def training_of(model: str, options: StepOptions, *, optimizer: str = "momentum"
     optimizer
         Where the options name none.
     """
-    arguments = step_arguments(options, optimizer=optimizer)
-    names = ("batch_size", "size", "num_classes", "draw_weights", "output")
-    source = api.load_model(
-        model, seed=options.model.seed, **{name: arguments.pop(name) for name in names}
-    )
-    return api.training_step(source, **arguments)
+    arguments = training_arguments(options, optimizer=optimizer)
+    source = loaded(model, options.model)
+    return api.training_step(source, seed=options.model.seed, **arguments)
 
 
-def step_arguments(options: StepOptions, *, optimizer: str = "momentum") -> dict[str, Any]:
-    """The same as keywords of `api.training_step`."""
-    model, parameters = options.model, options.parameters
+def training_arguments(options: StepOptions, *, optimizer: str = "momentum") -> dict[str, Any]:
+    """The same as keywords of `api.training_step`, without the model's."""
+    parameters = options.parameters
     with refusing_values():
         chosen = chosen_optimizer(options.optimizer, optimizer)
     return {
-        "batch_size": model.batch,
-        "size": model.size,
-        "num_classes": model.classes,
-        "draw_weights": model.draw_weights,
-        "output": model.output_index,
-        "seed": model.seed,
         "loss": parsed_loss_of(options.loss),
         "optimizer": chosen,
         "train": parameters.train or None,
@@ -147,7 +142,7 @@ def with_budgets(problem: StepProblem, budgets: Budgets) -> StepProblem:
 
 def solver_arguments(options: SolverOptions, seed: int) -> Mapping[str, Any]:
     """The same as keywords of `api.plan`."""
-    planner_options(options, seed)
+    planner_options(options, seed)  # refuses a solver that does not work with the backend
     return {
         "time_limit_s": options.time_limit,
         "gap_ratio": options.gap,
