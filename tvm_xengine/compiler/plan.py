@@ -21,11 +21,9 @@ from tvm_xengine.cost_models.prediction.predict import predict_costs
 from tvm_xengine.planning.clock import LEAST_SOLVE_S
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
-from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+from tvm_xengine.solvers.result import Limits
 
 _SKETCH_S = 10.0
 """Longest solve in a round of active measuring; a user waits for at most six of them."""
@@ -206,15 +204,4 @@ def plan_keep_all(problem: Problem, device: str) -> Plan:
     ValueError
         If some op cannot run on `device`.
     """
-    alone, schedule = keep_all_on(problem, device)
-    simulation = simulate(alone, schedule)
-    result = SolveResult(
-        status=Status.FEASIBLE,
-        schedule=schedule,
-        objective=Objective.COST,
-        value=simulation.cost_us,
-        bound=0.0,
-        solve_s=0.0,
-        solver="keep all",
-    )
-    return Plan(alone, result, schedule, simulation, plan_arenas(alone, schedule))
+    return Plan.of_schedule(*keep_all_on(problem, device), solver="keep all")

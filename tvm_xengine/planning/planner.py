@@ -11,12 +11,12 @@ from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.tighten import fit_layout
-from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import Simulation, simulate
 from tvm_xengine.solvers.request import MAX_SEED, Request
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, StopReason
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
 from tvm_xengine.solvers.solve import answer, backend_for, solve
 
 _FIRST_SHARE = 0.75
@@ -58,6 +58,27 @@ class Plan:
     schedule: Schedule
     simulation: Simulation
     arenas: ArenaPlan
+
+    @classmethod
+    def of_schedule(cls, problem: Problem, schedule: Schedule, solver: str) -> Plan:
+        """The plan of a schedule that was not searched for, under the name of `solver`.
+
+        Raises
+        ------
+        InvalidScheduleError
+            Naming the first step that breaks a rule of the problem.
+        """
+        simulation = simulate(problem, schedule)
+        result = SolveResult(
+            status=Status.FEASIBLE,
+            schedule=schedule,
+            objective=Objective.COST,
+            value=simulation.cost_us,
+            bound=0.0,
+            solve_s=0.0,
+            solver=solver,
+        )
+        return cls(problem, result, schedule, simulation, plan_arenas(problem, schedule))
 
 
 @dataclass(frozen=True)
@@ -197,18 +218,11 @@ class _Question:
         """The layout of a result, and by how many bytes it exceeds which budgets."""
         assert result.schedule is not None
         seed = self.options.seed + attempt
-        if self.clock.left_s > _UNHURRIED_S or len(result.schedule.steps) < _LONG_STEPS:
-            arenas = plan_arenas(
-                self.problem, result.schedule, seed=seed, reserve_home=reserve_home
-            )
-        else:
-            arenas = plan_arenas(
-                self.problem,
-                result.schedule,
-                effort=_HURRIED_EFFORT,
-                seed=seed,
-                reserve_home=reserve_home,
-            )
+        is_hurried = self.clock.left_s <= _UNHURRIED_S and len(result.schedule.steps) >= _LONG_STEPS
+        effort = _HURRIED_EFFORT if is_hurried else PACKING_EFFORT
+        arenas = plan_arenas(
+            self.problem, result.schedule, effort=effort, seed=seed, reserve_home=reserve_home
+        )
         return arenas, _excess_bytes(self.problem, arenas)
 
     def _solver_for(self, limit_s: float) -> str:

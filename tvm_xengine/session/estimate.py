@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import cost_step
@@ -13,6 +13,7 @@ from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.graph import OpGraph, Role
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 from tvm_xengine.session.stages import Lowered
@@ -113,10 +114,8 @@ def estimate_lowered(
     home = lowered.platform.home
     device = home if home in names else names[0]
     problem, schedule = keep_all_on(costed.problem, device)
-    arenas = plan_arenas(problem, schedule)
-    keep_all = arenas.arena_bytes[device]
-    alone = replace(costed.problem, platform=costed.problem.platform)
-    smallest = _smallest(alone, device)
+    keep_all = plan_arenas(problem, schedule).arena_bytes[device]
+    smallest = _smallest(costed.problem, device)
     return Estimate(
         device,
         lowered.training.source.training.batch_size,
@@ -147,7 +146,7 @@ def _smallest(problem: Problem, device: str) -> Plan | None:
 
 def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:
     """Bytes that are live at the peak of a schedule on one device, by category."""
-    residency = plan_arenas(problem, schedule).residency
+    residency = trace_residency(problem, schedule)
     workspace = [
         problem.costs[step.op][step.device].workspace_bytes if isinstance(step, Compute) else 0
         for step in schedule.steps

@@ -8,13 +8,10 @@ from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.planning.planner import Plan
-from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Free, Schedule, read_schedule, with_frees
-from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.scheduling.sizes import format_bytes
 from tvm_xengine.session.stages import StepPlan, StepProblem
-from tvm_xengine.solvers.result import Objective, SolveResult, Status
 
 GIVEN = "given"
 """Name of the solver of a schedule that no solver has found."""
@@ -43,26 +40,11 @@ def plan_of_schedule(
     try:
         if not any(isinstance(step, Free) for step in found.steps):
             found = with_frees(plain, found.steps)
-        simulation = simulate(plain, found)
+        plan = Plan.of_schedule(plain, found, GIVEN)
     except BudgetExceededError as error:
         raise BudgetExceededError(f"{where} needs too much memory: {error}") from error
     except InvalidScheduleError as error:
         raise InvalidScheduleError(f"{where} does not fit this step: {error}") from error
-    plan = Plan(
-        plain,
-        SolveResult(
-            status=Status.FEASIBLE,
-            schedule=found,
-            objective=Objective.COST,
-            value=simulation.cost_us,
-            bound=0.0,
-            solve_s=0.0,
-            solver=GIVEN,
-        ),
-        found,
-        simulation,
-        plan_arenas(plain, found),
-    )
     _check_layout(plain, plan, where)
     costed, step = problem.costed, problem.lowered.step
     measured = len(step.distinct) if costed.choice is CostChoice.MEASURED else 0
