@@ -192,8 +192,14 @@ def training_step(
         Of dropout, and of weights that are drawn.
     options
         Of `load_model`.
+
+    Raises
+    ------
+    TypeError
+        If the kind of model does not take `example_inputs` or one of `options`.
     """
     wanted = resolved(loss)
+    _check_options(model, example_inputs, options)
     if _is_module(model):
         source, wanted = _module_source(model, example_inputs, wanted, example_targets)
     else:
@@ -427,6 +433,17 @@ def _is_module(model: object) -> bool:
         kind.__module__ == "torch.nn.modules.module" and kind.__name__ == "Module"
         for kind in type(model).__mro__
     )
+
+
+def _check_options(model: object, example_inputs: object, options: Mapping[str, object]) -> None:
+    """Refuse what a kind of model has no use for."""
+    if example_inputs is not None and not _is_module(model):
+        raise TypeError("example_inputs are for a PyTorch module; other models bring their shapes")
+    unused = () if isinstance(model, str | Path) else sorted(set(options) - {"output"})
+    if _is_module(model) or isinstance(model, Source):
+        unused = sorted(options)
+    if unused:
+        raise TypeError(f"a {type(model).__name__} does not take {', '.join(unused)}")
 
 
 def _module_source(

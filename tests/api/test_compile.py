@@ -1,5 +1,7 @@
 """One call from a module to a step that trains as PyTorch does."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -105,3 +107,20 @@ def test_a_plan_is_saved_and_built_again_for_its_own_model_only(
     other = xe.lower(xe.training_step("lenet", batch_size=5), cache=cache)
     with pytest.raises(xe.XEngineError, match="plan of another step"):
         xe.StepPlan.load(tmp_path / "plan.json", other)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "told"),
+    [
+        (perceptron, {"inputs": torch.randn(4, 6)}, "Sequential does not take inputs"),
+        (perceptron, {"batch_size": 4}, "Sequential does not take batch_size"),
+        (lambda: "lenet", {"batch": 4}, "batch"),
+        (lambda: "lenet", {"example_inputs": torch.randn(4, 6)}, "for a PyTorch module"),
+        (lambda: xe.load_model("mlp"), {"size": 8}, "Source does not take size"),
+    ],
+)
+def test_an_argument_that_a_model_does_not_take_is_refused(
+    model: Callable[[], object], arguments: dict[str, object], told: str
+) -> None:
+    with pytest.raises(TypeError, match=told):
+        xe.training_step(model(), **arguments)

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+import warnings
 import zipfile
 from collections.abc import Callable
 
@@ -112,10 +113,23 @@ def _json(content: bytes, rng: random.Random) -> bytes:
             del owner[key]  # type: ignore[attr-defined]
         else:
             owner[key] = rng.choice(_VALUES)  # type: ignore[index]
-    changed = json.dumps(document).encode("utf-8", "surrogatepass")
+    text = json.dumps(document)
+    if places and rng.random() < 0.1:
+        text = _with_a_doubled_key(text, rng)
+    changed = text.encode("utf-8", "surrogatepass")
     if at is None:
         return changed
     return b"\n".join([*lines[:at], changed, *lines[at + 1 :]])
+
+
+def _with_a_doubled_key(text: str, rng: random.Random) -> str:
+    """An object whose first key, or another one's key, stands there twice."""
+    starts = [match.start() for match in re.finditer(r'"[^"\\]*": ', text)]
+    if not starts:
+        return text
+    at = rng.choice(starts)
+    key = text[at : text.index(": ", at)]
+    return f"{text[:at]}{key}: {rng.choice(('0', 'null', '[]'))}, {text[at:]}"
 
 
 def _toml(content: bytes, rng: random.Random) -> bytes:
@@ -150,7 +164,8 @@ def _rezip(content: bytes, rng: random.Random) -> bytes:
             members[at] = (name, _one(inside, rng))
     buffer = io.BytesIO()
     method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
-    with zipfile.ZipFile(buffer, "w", method) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", method) as archive:
+        warnings.simplefilter("ignore")  # doubled names
         for entry in members:
             archive.writestr(*entry)
     return buffer.getvalue()

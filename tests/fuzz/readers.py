@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -220,16 +222,74 @@ def _read_npz(path: Path) -> object:
     return read_npz(path)
 
 
-def _write_checkpoint(path: Path) -> None:
+def _write_package_checkpoint(path: Path) -> None:
     from tvm_xengine.aot.package.checkpoint import write_checkpoint
 
     write_checkpoint(path, _PLAN, {"w": np.ones((4, 2), np.float32)}, {"lr": 0.1})
 
 
-def _read_checkpoint(path: Path) -> object:
+def _read_package_checkpoint(path: Path) -> object:
     from tvm_xengine.aot.package.checkpoint import read_checkpoint
 
     return read_checkpoint(path, _PLAN)
+
+
+@cache
+def _lowered() -> Any:
+    import torch
+    from torch import nn
+
+    import tvm_xengine as xe
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5))
+    training = xe.training_step(module, torch.zeros(4, 6), loss="cross_entropy")
+    return xe.lower(training, xe.processor())
+
+
+def _planned() -> Any:
+    import tvm_xengine as xe
+
+    return xe.plan(xe.make_problem(_lowered(), costs="roofline"), solver="greedy")
+
+
+@cache
+def _step() -> Any:
+    import tvm_xengine as xe
+
+    return xe.build(_lowered(), _planned())
+
+
+def _write_plan(path: Path) -> None:
+    _planned().save(path)
+
+
+def _read_plan(path: Path) -> object:
+    """What is read runs: a step that a plan leads beyond its arena would end the process."""
+    import tvm_xengine as xe
+
+    step = xe.build(_lowered(), xe.StepPlan.load(path, _lowered()))
+    return step(np.zeros((4, 6), np.float32), np.zeros(4, np.int64))
+
+
+def _write_run(path: Path) -> None:
+    _step().save(path)
+
+
+def _read_run(path: Path) -> object:
+    return _step().load(path)
+
+
+def _write_state(path: Path) -> None:
+    from tvm_xengine.session.state_file import write_state
+
+    write_state(_step().state_dict(), path)
+
+
+def _read_state(path: Path) -> object:
+    from tvm_xengine.session.state_file import read_state
+
+    return _step().load_state_dict(read_state(path))
 
 
 _PLAN: Mapping[str, object] = json.loads(
@@ -250,5 +310,9 @@ KINDS: Mapping[str, Kind] = {
     "pt2": Kind("model.pt2", _write_pt2, _read_pt2),
     "tuned schedules": Kind("schedules.jsonl", _write_tuned, _read_tuned),
     "npz": Kind("data.npz", _write_npz, _read_npz),
-    "checkpoint": Kind("state.ckpt", _write_checkpoint, _read_checkpoint),
+    "package's checkpoint": Kind("state.ckpt", _write_package_checkpoint, _read_package_checkpoint),
+    "plan": Kind("plan.json", _write_plan, _read_plan),
+    "run's checkpoint": Kind("run.ckpt", _write_run, _read_run),
+    "state, safetensors": Kind("state.safetensors", _write_state, _read_state),
+    "state, state_dict": Kind("state.pt", _write_state, _read_state),
 }

@@ -33,11 +33,21 @@ def parse_json(text: str) -> object:
     Raises
     ------
     ValueError
-        If it is not JSON, nested deeper than Python can read, or has numbers beyond its limits.
+        If it is not JSON, nested deeper than Python can read, has numbers beyond its limits, or an
+        object names a key twice.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         # The stack is full here: the message must be made elsewhere.
         pass
     raise ValueError("expected JSON, found it nested too deeply")
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"expected each key once, found {twice!r} twice")
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.files.read_text import parse_json
 from tvm_xengine.relax_ir.types import Array
 
 if TYPE_CHECKING:
@@ -40,6 +42,14 @@ class Position:
     epoch: int = 0
     batch: int = 0
     random: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("steps_taken", "epoch", "batch"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ValueError(f"expected {name} to be an integer, at least 0, found {value!r}")
+        if not isinstance(self.lr, int | float) or not math.isfinite(self.lr):
+            raise ValueError(f"expected lr to be a finite number, found {self.lr!r}")
 
 
 def save_step(step: Step, path: Path, position: Position | None = None) -> None:
@@ -91,7 +101,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            header = json.loads((file.metadata() or {}).get(_METADATA, "null"))
+            header = parse_json((file.metadata() or {}).get(_METADATA, "null"))
             tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise InvalidStateError(f"there is no checkpoint {path}") from error
@@ -101,7 +111,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
         raise InvalidStateError(f"{path} is no checkpoint of schema {_SCHEMA}")
     try:
         return tensors, Position(**header)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidStateError(f"{path} is damaged: {error}") from error
 
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tvm_xengine.compiler.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
@@ -23,21 +22,17 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
-from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
+from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
-from tvm_xengine.scheduling.problem import OpCost, Problem, problem_from_json, problem_to_json
-from tvm_xengine.scheduling.schedule import schedule_from_json, schedule_to_json
-from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
+from tvm_xengine.session.plan_file import SavedPlan, read_plan, write_plan
 from tvm_xengine.session.source import Source
-from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep
 
 BudgetLike = str | int | float | Mapping[str, str | int] | None
 """Bytes (``"512MiB"``) of the home device, or by device; a float is a ratio, None no limit."""
-
-_PLAN_SCHEMA = "tvm_xengine.plan/2"
 
 
 @dataclass(frozen=True)
@@ -94,13 +89,15 @@ class Lowered:
     @property
     def fingerprint(self) -> str:
         """A hash of the graph, its kernels and the devices; equal steps have equal fingerprints."""
-        step = self.step
-        problem = Problem(step.extraction.graph, _unlimited(self.platform), _no_costs(step))
-        hashes = {
-            name: kernel_hash(step.mod[name])
-            for name in sorted(set(step.extraction.kernels.values()))
-        }
-        return _fingerprint(problem, hashes)
+        return self.fingerprint_of(self.step.extraction.graph, self.platform)
+
+    def fingerprint_of(self, graph: OpGraph, platform: Platform) -> str:
+        """The hash with another graph and other devices for the same kernels."""
+        mod, kernels = self.step.mod, self.step.extraction.kernels
+        hashes = {name: kernel_hash(mod[name]) for name in sorted(set(kernels.values()))}
+        return _fingerprint(
+            Problem(graph, _unlimited(platform), _no_costs(graph, platform)), hashes
+        )
 
 
 @dataclass(frozen=True)
@@ -173,30 +170,13 @@ class StepPlan:
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, complete or not at all."""
-        plan, planned = self.plan, self.planned
-        document = {
-            "schema": _PLAN_SCHEMA,
-            "fingerprint": self.lowered.fingerprint,
-            "problem": json.loads(problem_to_json(plan.problem)),
-            "schedule": json.loads(schedule_to_json(plan.schedule)),
-            "arenas": arenas_to_document(plan.arenas),
-            "kernels": {
-                f"{name}@{device}": kernel.source
-                for (name, device), kernel in planned.lowered.kernels.items()
-            },
-            "measured_kernels": planned.measured_kernels,
-            "result": {
-                "status": plan.result.status.value,
-                "objective": plan.result.objective.value,
-                "value": plan.result.value,
-                "bound": plan.result.bound,
-                "solver": plan.result.solver,
-                "scope": plan.result.scope.value,
-                "solve_s": plan.result.solve_s,
-                "message": plan.result.message,
-            },
+        sources = {
+            f"{name}@{device}": kernel.source
+            for (name, device), kernel in self.planned.lowered.kernels.items()
         }
-        write_atomically(Path(path), json.dumps(document))
+        measured = self.planned.measured_kernels
+        saved = SavedPlan(self.lowered.fingerprint, self.plan, sources, measured)
+        write_plan(saved, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, lowered: Lowered) -> StepPlan:
@@ -207,37 +187,21 @@ class StepPlan:
         InvalidScheduleError
             If the file is no plan, or of another model, batch size, optimizer or platform.
         """
-        document = _read_plan(Path(path))
-        if document["fingerprint"] != lowered.fingerprint:
+        saved, wanted = read_plan(Path(path)), lowered.fingerprint
+        if saved.fingerprint != wanted:
             raise InvalidScheduleError(
                 f"{path} is the plan of another step: its model, batch size, loss, optimizer or"
                 " platform differ from those given; plan anew"
             )
-        try:
-            problem = problem_from_json(json.dumps(document["problem"]))
-            schedule = schedule_from_json(json.dumps(document["schedule"]))
-            result = document["result"]
-            simulation = simulate(problem, schedule)
-            solved = SolveResult(
-                status=Status(result["status"]),
-                schedule=schedule,
-                objective=Objective(result["objective"]),
-                value=result["value"],
-                bound=result["bound"],
-                solve_s=result["solve_s"],
-                solver=result["solver"],
-                scope=Scope(result["scope"]),
-                message=result["message"],
+        problem = saved.plan.problem
+        if lowered.fingerprint_of(problem.graph, problem.platform) != wanted:
+            raise InvalidScheduleError(
+                f"{path} is damaged: its ops, tensors or devices are not those of its step"
             )
-            kernels, measured = dict(document["kernels"]), int(document["measured_kernels"])
-            arenas = arenas_from_document(problem, schedule, document["arenas"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidScheduleError(f"{path} is damaged: {error}") from error
         step = with_fastest_kernels(
-            lowered.step, _preferring(lowered.step, kernels), lowered.stores.tuned
+            lowered.step, _preferring(lowered.step, saved.sources), lowered.stores.tuned
         )
-        plan = Plan(problem, solved, schedule, simulation, arenas)
-        return cls(lowered, PlannedStep(step, plan, measured))
+        return cls(lowered, PlannedStep(step, saved.plan, saved.measured_kernels))
 
 
 def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
@@ -266,18 +230,6 @@ def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
     return budgets
 
 
-def _read_plan(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidScheduleError(f"cannot read the plan {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidScheduleError(f"{path} is no plan: {error}") from error
-    if not isinstance(document, dict) or document.get("schema") != _PLAN_SCHEMA:
-        raise InvalidScheduleError(f"{path} is no plan of schema {_PLAN_SCHEMA}")
-    return document
-
-
 def _preferring(step: LoweredStep, sources: Mapping[str, str]) -> KernelCosts:
     """Costs by which every kernel of the source that a plan chose is the fastest."""
     wanted = {
@@ -304,9 +256,9 @@ def _unlimited(platform: Platform) -> Platform:
     return replace(platform.with_budgets(budgets), links=links)
 
 
-def _no_costs(step: LoweredStep) -> dict[str, dict[str, OpCost]]:
-    devices = [device.name for device in step.platform.computing]
-    return {op.name: dict.fromkeys(devices, OpCost(1.0)) for op in step.extraction.graph.ops}
+def _no_costs(graph: OpGraph, platform: Platform) -> dict[str, dict[str, OpCost]]:
+    devices = [device.name for device in platform.computing]
+    return {op.name: dict.fromkeys(devices, OpCost(1.0)) for op in graph.ops}
 
 
 def _described(role: TensorRole) -> str:

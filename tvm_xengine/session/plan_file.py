@@ -1,0 +1,122 @@
+"""Plans as JSON files: problem, schedule, addresses, and how good they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.files.read_text import parse_json, read_text
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
+from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json
+from tvm_xengine.scheduling.schedule import schedule_from_json, schedule_to_json
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
+
+_SCHEMA = "tvm_xengine.plan/2"
+_ROUNDING_RATIO = 1e-9
+"""A bound may exceed the value that is computed again by this share, from rounding in sums."""
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """What a plan file holds.
+
+    Attributes
+    ----------
+    fingerprint
+        Of the lowered step that the plan was made for.
+    sources
+        The kernel source that was chosen, by ``kernel@device``.
+    measured_kernels
+        How many kernels were measured for the plan.
+    """
+
+    fingerprint: str
+    plan: Plan
+    sources: Mapping[str, str]
+    measured_kernels: int
+
+
+def write_plan(saved: SavedPlan, path: Path) -> None:
+    """Write a plan file, whole or not at all."""
+    plan = saved.plan
+    document = {
+        "schema": _SCHEMA,
+        "fingerprint": saved.fingerprint,
+        "problem": json.loads(problem_to_json(plan.problem)),
+        "schedule": json.loads(schedule_to_json(plan.schedule)),
+        "arenas": arenas_to_document(plan.arenas),
+        "kernels": saved.sources,
+        "measured_kernels": saved.measured_kernels,
+        "result": {
+            "status": plan.result.status.value,
+            "objective": plan.result.objective.value,
+            "bound": plan.result.bound,
+            "solver": plan.result.solver,
+            "scope": plan.result.scope.value,
+            "solve_s": plan.result.solve_s,
+            "message": plan.result.message,
+        },
+    }
+    write_atomically(path, json.dumps(document))
+
+
+def read_plan(path: Path) -> SavedPlan:
+    """Read a plan file; its schedule, its addresses and its value are checked anew.
+
+    Raises
+    ------
+    InvalidScheduleError
+        If it is no plan, or a rule of its problem is broken.
+    """
+    try:
+        document = parse_json(read_text(path))
+    except OSError as error:
+        raise InvalidScheduleError(f"cannot read the plan {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidScheduleError(f"{path} is no plan: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+        raise InvalidScheduleError(f"{path} is no plan of schema {_SCHEMA}")
+    try:
+        return SavedPlan(
+            str(document["fingerprint"]),
+            _plan(document),
+            {str(name): str(source) for name, source in document["kernels"].items()},
+            int(document["measured_kernels"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InvalidScheduleError(f"{path} is damaged: {error}") from error
+
+
+def _plan(document: Mapping[str, Any]) -> Plan:
+    problem = problem_from_json(json.dumps(document["problem"]))
+    schedule = schedule_from_json(json.dumps(document["schedule"]))
+    simulation = simulate(problem, schedule)
+    result = document["result"]
+    objective = Objective(result["objective"])
+    value, bound, solve_s = objective.of(simulation), result["bound"], result["solve_s"]
+    for name, number in (("bound", bound), ("solve_s", solve_s)):
+        if not isinstance(number, int | float) or not (math.isfinite(number) and number >= 0):
+            raise ValueError(f"expected {name} to be a number, at least 0, found {number!r}")
+    if bound > value * (1 + _ROUNDING_RATIO):
+        raise ValueError(f"the bound {bound} exceeds the value {value} of the schedule")
+    solved = SolveResult(
+        status=Status(result["status"]),
+        schedule=schedule,
+        objective=objective,
+        value=value,
+        bound=min(float(bound), value),
+        solve_s=float(solve_s),
+        solver=str(result["solver"]),
+        scope=Scope(result["scope"]),
+        message=str(result["message"]),
+    )
+    arenas = arenas_from_document(problem, schedule, document["arenas"])
+    return Plan(problem, solved, schedule, simulation, arenas)
