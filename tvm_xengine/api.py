@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.links import with_measured_links
@@ -52,7 +52,9 @@ from tvm_xengine.training.recipe import ParameterGroup, Recipe
 if TYPE_CHECKING:
     import torch
 
-OptimizerLike = "str | Optimizer | torch.optim.Optimizer | None"
+    from tvm_xengine.aot.export import ExportReport
+
+OptimizerLike = Union[str, Optimizer, "torch.optim.Optimizer", None]
 """A name, an optimizer of ours, or one of PyTorch's over the module's parameters."""
 
 Progress = Callable[[str, float | None], None]
@@ -60,11 +62,11 @@ Progress = Callable[[str, float | None], None]
 
 
 def compile(
-    model: Any,
+    model: ModelLike | Source,
     example_inputs: object = None,
     *,
     loss: LossLike = None,
-    optimizer: Any = None,
+    optimizer: OptimizerLike = None,
     budget: BudgetLike = None,
     platform: Platform | str | Path | None = None,
     costs: str = "active",
@@ -143,6 +145,8 @@ def load_model(
 
     Parameters
     ----------
+    model
+        As in `compile`.
     seed
         Of the weights that are drawn.
     options
@@ -153,11 +157,11 @@ def load_model(
 
 
 def training_step(
-    model: Any,
+    model: ModelLike | Source,
     example_inputs: object = None,
     *,
     loss: LossLike = None,
-    optimizer: Any = None,
+    optimizer: OptimizerLike = None,
     example_targets: object = None,
     train: Sequence[str] | None = None,
     freeze: Sequence[str] = (),
@@ -252,6 +256,10 @@ def lower(
 
     Parameters
     ----------
+    training
+        Loss, gradients and updates in one function.
+    platform, progress
+        As in `compile`.
     cache
         File of measurements, beside which compiled kernels are kept; None is the user's.
     tuned
@@ -291,7 +299,21 @@ def lower(
 
 
 def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
-    """The scheduling problem: ``costs`` says where those of kernels come from."""
+    """The scheduling problem of a lowered step, with the costs of its kernels.
+
+    Parameters
+    ----------
+    lowered
+        What is scheduled.
+    costs
+        ``measured`` times every kernel, ``predicted`` asks the cost model, ``active`` times those
+        that matter for the plan, ``roofline`` divides work by the rates of the device.
+
+    Raises
+    ------
+    ValueError
+        If `costs` is none of them.
+    """
     try:
         choice = CostChoice(costs)
     except ValueError:
@@ -315,12 +337,16 @@ def plan(
 
     Parameters
     ----------
+    problem
+        Has the budgets.
     time_limit_s, gap_ratio
         The solver stops after that time, or when the optimum is at most that far.
     objective
         ``cost``, ``makespan`` or ``energy``.
     solver, backend
         As in `tvm_xengine.solvers.solve.solve`.
+    seed
+        Of the search.
 
     Raises
     ------
@@ -336,6 +362,15 @@ def plan(
 def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: Schedule | None = None) -> Step:
     """The step that executes a plan: kernels compiled, arenas allocated.
 
+    Parameters
+    ----------
+    lowered
+        What was planned.
+    plan
+        Its schedule and addresses, made here or loaded from a file.
+    lr_schedule
+        Learning rate by the number of steps taken; None keeps the optimizer's.
+
     Raises
     ------
     InvalidScheduleError
@@ -349,7 +384,7 @@ def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: Schedule | None = No
 
 
 def estimate(
-    model: Any,
+    model: ModelLike,
     example_inputs: object = None,
     *,
     platform: Platform | str | Path | None = None,
@@ -360,7 +395,7 @@ def estimate(
 
     Parameters
     ----------
-    model, example_inputs
+    model, example_inputs, platform, cache
         As in `compile`.
     options
         Of `training_step`.
@@ -394,13 +429,30 @@ def export_c(
     regions: Mapping[str, str | int],
     force: bool = False,
     time_limit_s: float = 60.0,
-) -> Any:
+) -> ExportReport:
     """Write the training step as C, planned for the memory regions of a target.
 
     Parameters
     ----------
+    training
+        Loss, gradients and updates in one function.
+    directory
+        Written whole or not at all.
+    target
+        ``host``, a processor such as ``cortex-m4``, or what else ``export --target`` takes.
     regions
         Bytes by name of region, fastest first.
+    force
+        Replaces what an earlier export wrote there.
+    time_limit_s
+        Of the solver.
+
+    Raises
+    ------
+    ExportError
+        If the directory exists, and is not replaced.
+    NoScheduleError
+        If the regions are too small; the message says what each one needs.
     """
     from tvm_xengine.aot.export import ExportOptions, export_step
     from tvm_xengine.aot.plan.regions import Region

@@ -67,6 +67,8 @@ class Link:
 
     Attributes
     ----------
+    src, dst
+        Names of the devices that it copies from and to.
     latency_us, bandwidth_gb_s
         Time of a copy is ``latency_us + bytes / (1000 * bandwidth_gb_s)``. Both None: not
         known yet, to be measured before a problem is made.

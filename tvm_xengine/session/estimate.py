@@ -51,14 +51,16 @@ class Estimate:
 
     Attributes
     ----------
+    device
+        Name of the home device.
+    batch_size
+        Leading dimension of the first input.
     keep_all_bytes
         Arena of the step that keeps every tensor until its last use.
     smallest_bytes
         Smallest arena for which a schedule is known; less may be possible.
     peak_bytes
         By category, what is live when keep-all needs most. Layout adds to their sum.
-    batch_size
-        Leading dimension of the first input.
     """
 
     device: str

@@ -32,6 +32,19 @@ def evaluate_state(
 
     Nothing is planned and no gradient is compiled. Where nothing is held out, all samples count.
 
+    Parameters
+    ----------
+    training
+        Says which model, and which loss.
+    state
+        Tensors by the model's own names, such as `read_state` returns.
+    data
+        Samples of inputs and targets.
+    platform
+        Its home device evaluates.
+    stores
+        Where compiled kernels are kept; None keeps none.
+
     Raises
     ------
     InvalidStateError

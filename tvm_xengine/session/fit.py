@@ -57,6 +57,8 @@ class FitResult:
         Of every step of this run.
     validation
         Metrics of every epoch of this run.
+    steps_taken
+        Steps of the training step in all, those of earlier runs included.
     """
 
     losses: tuple[float, ...]
@@ -105,10 +107,14 @@ def fit(
 
     Parameters
     ----------
+    step
+        What `compile` or `build` returned.
     data
         Of a `Data` the order depends on `seed` and the epoch. Another iterable is repeated for
         each epoch; where it shuffles with PyTorch's generator, the generator's state at the
         beginning of the epoch is part of the checkpoint.
+    epochs
+        Passes over the data in all, those before a resumed checkpoint included.
     max_steps
         Ends the run after so many steps in all.
     validation
@@ -117,6 +123,8 @@ def fit(
         By name; None computes the loss, and the accuracy where targets are classes.
     checkpoint
         A path writes one checkpoint per epoch.
+    on_progress
+        Called after each step, and after the validation of each epoch.
     guard
         Undoes a step that makes a NaN or an infinity; see `Step.guard` for what it costs.
     seed
@@ -205,7 +213,23 @@ class _Run:
 def evaluate(
     step: Step, data: Batches, metrics: Mapping[str, Metric] | None = None
 ) -> dict[str, float]:
-    """Metrics of the predictions for every batch, averaged by the samples that count."""
+    """Metrics of the predictions for every batch, averaged by the samples that count.
+
+    Parameters
+    ----------
+    step
+        Predicts in evaluation mode.
+    data
+        As in `fit`; of a `Data` the validation samples count.
+    metrics
+        Functions of outputs and targets by name; None computes the loss, and the accuracy where
+        targets are classes.
+
+    Raises
+    ------
+    InvalidDataError
+        If the data gave no batch.
+    """
     totals: dict[str, float] = {}
     samples = 0
     inputs = step.training.source.inputs

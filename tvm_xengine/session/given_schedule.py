@@ -24,6 +24,8 @@ def plan_of_schedule(
 
     Parameters
     ----------
+    problem
+        What the schedule is for, with its budgets.
     schedule
         Or a file of one. Without any frees it gets the earliest ones.
     name

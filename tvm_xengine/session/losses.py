@@ -75,6 +75,8 @@ def named_loss(name: str, **options: Any) -> Loss | LossFunction:
 
     Parameters
     ----------
+    name
+        Such as ``cross_entropy``, ``mse`` or ``huber``, also with ``_loss`` behind it.
     options
         Such as ``label_smoothing``, ``ignore_index`` and ``weight`` of ``cross_entropy``, ``beta``
         of ``smooth_l1``, ``delta`` of ``huber``, ``reduction``.

@@ -30,6 +30,16 @@ def named_schedule(text: str, lr: float, steps: int) -> Schedule:
     ``step:N:FACTOR`` multiplies the rate by FACTOR every N steps. The function of a module is
     called with the number of steps taken and returns the rate; it is the user's own code.
 
+    Parameters
+    ----------
+    text
+        ``constant``, ``linear`` or ``cosine``, with ``:N`` for a warm-up of N steps;
+        ``step:N:FACTOR``; or ``package.module:function``.
+    lr
+        The rate to start from.
+    steps
+        Steps in all.
+
     Raises
     ------
     ValueError

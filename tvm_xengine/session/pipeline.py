@@ -48,6 +48,12 @@ def scheduling_pipeline(
         None is this machine's processor.
     budget
         As in `compile`.
+    costs
+        ``active``, ``measured``, ``predicted`` or ``roofline``.
+    time_limit_s
+        Of the solver.
+    func_name
+        Name of the training step in the module.
     """
     devices = Platform(default_platform().devices[:1]) if platform is None else platform
     options = CompileOptions(
@@ -88,6 +94,8 @@ def with_step_signature(
 
     Parameters
     ----------
+    mod
+        Is not changed.
     func_name
         A pure function of one dataflow block.
     batch, hyper

@@ -43,6 +43,8 @@ class Training:
     ----------
     source
         What it was made from.
+    recipe
+        Loss, optimizer and their options.
     step
         The Relax function and its initial state.
     """
@@ -74,7 +76,19 @@ class Training:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A training step as kernel calls for the devices of a platform."""
+    """A training step as kernel calls for the devices of a platform.
+
+    Attributes
+    ----------
+    training
+        What was lowered.
+    step
+        The module of kernel calls, and its graph.
+    stores
+        Where measurements and compiled kernels are kept.
+    reporter
+        Is told of progress.
+    """
 
     training: Training
     step: LoweredStep
@@ -102,7 +116,15 @@ class Lowered:
 
 @dataclass(frozen=True)
 class StepProblem:
-    """The scheduling problem of a lowered step, with the costs of its kernels."""
+    """The scheduling problem of a lowered step, with the costs of its kernels.
+
+    Attributes
+    ----------
+    lowered
+        The step that is scheduled.
+    costed
+        Its kernels with their costs.
+    """
 
     lowered: Lowered
     costed: CostedStep
@@ -128,7 +150,15 @@ class StepProblem:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """A planned step: schedule, addresses, and how good they are."""
+    """A planned step: schedule, addresses, and how good they are.
+
+    Attributes
+    ----------
+    lowered
+        The step that was planned.
+    planned
+        The plan, with the kernels that it chose.
+    """
 
     lowered: Lowered
     planned: PlannedStep

@@ -20,6 +20,13 @@ _OF_MODEL = "model/"
 def write_state(state: Mapping[str, Any], path: str | Path) -> None:
     """Write tensors to a ``.safetensors``, ``.pt`` (a state_dict) or ``.npz`` file, whole or not at all.
 
+    Parameters
+    ----------
+    state
+        Tensors by name.
+    path
+        Its suffix says in which form they are written.
+
     Raises
     ------
     InvalidStateError
@@ -38,7 +45,12 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> None:
 def read_state(path: str | Path) -> dict[str, Array]:
     """The tensors of a ``.safetensors`` file, a checkpoint, a ``.pt`` or a ``.npz`` file, by name.
 
-    Nothing in the file is executed.
+    Nothing in the file is executed. Of a checkpoint the model's own tensors are returned.
+
+    Parameters
+    ----------
+    path
+        Its suffix says in which form they are.
 
     Raises
     ------
@@ -80,6 +92,15 @@ def write_onnx_state(state: Mapping[str, Array], model: str | Path, path: str | 
     """Write the ONNX file of a model with the tensors of `state` as its initializers.
 
     Tensors that an exporter merged or copied are apart, or tied, as they were in training.
+
+    Parameters
+    ----------
+    state
+        Tensors by the model's own names.
+    model
+        The ONNX file that was trained.
+    path
+        Where to write the trained one.
 
     Raises
     ------

@@ -31,6 +31,10 @@ def training_data(
 
     Parameters
     ----------
+    training
+        Says which inputs and targets are read from a batch.
+    source
+        ``digits``, a ``.npz`` file, a folder of images, or ``package.module:function``.
     validation
         Share of the samples to hold out, or another source; None takes what the source holds.
     seed

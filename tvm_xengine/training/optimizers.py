@@ -101,6 +101,10 @@ class SGD:
     ----------
     lr
         Learning rate.
+    momentum
+        Share of the velocity that each step keeps; 0 keeps no state.
+    dampening
+        Share of the gradient that does not enter the velocity, after the first step.
     weight_decay
         Times the parameter, is added to the gradient.
     nesterov
@@ -166,6 +170,8 @@ class Adam:
         How much the averages of the gradient and of its square keep.
     eps
         Added to the root of the second average.
+    weight_decay
+        Times the parameter, is added to the gradient.
     decoupled
         Whether weight decay shrinks the parameter itself, as in `AdamW`.
     amsgrad
@@ -220,7 +226,17 @@ class Adam:
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    Attributes
+    ----------
+    lr, betas, eps
+        As in `Adam`.
+    weight_decay
+        Times the learning rate, the share by which each step shrinks the parameter.
+    decoupled, amsgrad, maximize
+        As in `Adam`.
+    """
 
     weight_decay: float = 0.01
     decoupled: bool = True
@@ -238,6 +254,8 @@ class RMSprop:
         How much the averages keep.
     eps
         Added to the root.
+    weight_decay
+        Times the parameter, is added to the gradient.
     momentum
         Of the scaled gradient.
     centered
@@ -299,6 +317,8 @@ class Adagrad:
         Learning rate.
     lr_decay
         The rate of step t is ``lr / (1 + (t - 1) * lr_decay)``.
+    weight_decay
+        Times the parameter, is added to the gradient.
     initial_accumulator_value
         Sum of squares before the first step.
     eps
@@ -361,6 +381,8 @@ class Lion:
         Learning rate.
     betas
         How much of the momentum the update takes, and how much of it is kept.
+    weight_decay
+        Times the learning rate, the share by which each step shrinks the parameter.
     """
 
     lr: float = 1e-4
