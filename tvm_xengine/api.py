@@ -70,6 +70,8 @@ def compile(
     budget: BudgetLike = None,
     platform: Platform | str | Path | None = None,
     costs: str = "active",
+    solver: str = "auto",
+    backend: str | None = None,
     time_limit_s: float = 60.0,
     lr_schedule: Schedule | None = None,
     progress: Progress | Reporter | None = None,
@@ -102,6 +104,8 @@ def compile(
         Devices and links, or a platform file; None is this machine's processor.
     costs
         ``active``, ``measured``, ``predicted`` or ``roofline``.
+    solver, backend
+        As in `plan`.
     time_limit_s
         Of the solver.
     lr_schedule
@@ -132,7 +136,8 @@ def compile(
     )
     budgets_of(budget, lowered.platform)
     problem = make_problem(lowered, costs=costs).with_budget(budget)
-    return build(lowered, plan(problem, time_limit_s=time_limit_s), lr_schedule=lr_schedule)
+    planned = plan(problem, time_limit_s=time_limit_s, solver=solver, backend=backend)
+    return build(lowered, planned, lr_schedule=lr_schedule)
 
 
 def load_model(

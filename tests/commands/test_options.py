@@ -16,7 +16,7 @@ from tvm_xengine.commands import names
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.training_options import OptimizerOptions
 from tvm_xengine.compiler.options import CostChoice
-from tvm_xengine.solvers.backends.worker import MODULES
+from tvm_xengine.solvers.backends.table import BACKENDS
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.solve import SOLVERS
 from tvm_xengine.training.optimizers import OPTIMIZERS
@@ -31,7 +31,7 @@ HEAVY = {"tvm", "torch", "numpy", "scipy", "numba", "onnx", "xgboost", "sklearn"
 
 def test_the_names_of_options_are_those_of_the_library() -> None:
     assert tuple(SOLVERS) == names.SOLVER_NAMES
-    assert tuple(MODULES) == names.BACKEND_NAMES
+    assert tuple(BACKENDS) == names.BACKEND_NAMES
     assert tuple(OPTIMIZERS) == names.OPTIMIZER_NAMES
     assert {one.value for one in Objective} == set(names.OBJECTIVE_NAMES)
     assert {one.value for one in CostChoice} == set(names.COST_NAMES)

@@ -17,7 +17,7 @@ from tests.solvers.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.backends.worker import MODULES
+from tvm_xengine.solvers.backends.table import BACKENDS
 from tvm_xengine.solvers.result import Limits, Status, StopReason
 from tvm_xengine.solvers.solve import SOLVERS, solve
 
@@ -68,7 +68,7 @@ def test_a_backend_that_a_solver_cannot_use_is_refused_with_those_it_can(
 @pytest.mark.parametrize("name", SOLVERS)
 def test_every_solver_is_where_the_table_says(name: str) -> None:
     assert callable(SOLVERS[name].load())
-    assert set(SOLVERS[name].backends) <= set(MODULES)
+    assert set(SOLVERS[name].backends) <= set(BACKENDS)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31, 2**70])

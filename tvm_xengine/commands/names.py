@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from tvm_xengine.extensions.extended import extended
+
+
+def _plugged(group: str) -> tuple[str, ...]:
+    """Names that other packages add, which are not loaded."""
+    return tuple(extended(f"tvm_xengine.{group}", {}))
+
+
 SOLVER_NAMES = (
     *("auto", "local-search", "astar", "tight", "xengine", "checkmate", "checkmate-rounding"),
     *("retention", "poet", "greedy", "keep-all", "recompute-all", "revolve", "rotor", "sqrt-n"),
+    *_plugged("solvers"),
 )
-BACKEND_NAMES = ("highs", "scip", "gurobi", "cp-sat")
+BACKEND_NAMES = ("highs", "scip", "gurobi", "cp-sat", *_plugged("backends"))
 OBJECTIVE_NAMES = ("cost", "makespan", "energy")
 COST_NAMES = ("active", "measured", "predicted", "roofline")
 OPTIMIZER_NAMES = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "lion")

@@ -46,7 +46,7 @@ class Extended(Mapping[str, T]):
         entry = self.plugged[name]
         try:
             return cast(T, entry.load())
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # whatever the other package raises when it is imported
             raise ExtensionError(
                 f"{name!r} of the entry points {self.group}: expected an object at {entry.value},"
                 f" found: {error}; repair or uninstall the package that names it"

@@ -1,17 +1,26 @@
-"""One entry point for every solver."""
+"""One entry point for every solver.
+
+To add a solver, write a function that takes a problem and a `Request`, and name it in `SOLVERS`, or,
+from another package, name a `Solver` that holds the function in its entry points::
+
+    [project.entry-points."tvm_xengine.solvers"]
+    mysolver = "my_package.solver:MY_SOLVER"
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import cast
 
-from tvm_xengine.errors import InvalidProblemError
+from tvm_xengine.errors import ExtensionError, InvalidProblemError
+from tvm_xengine.extensions.extended import Extended, extended
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.backends.table import backends
+from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 
 SolverFunction = Callable[[Problem, Request], SolveResult]
@@ -19,42 +28,51 @@ SolverFunction = Callable[[Problem, Request], SolveResult]
 
 @dataclass(frozen=True)
 class Solver:
-    """Where the function of a solver is, and what it works with.
+    """The function of a solver, and what it works with.
 
     Attributes
     ----------
     place
-        ``module:function`` below this package, a `SolverFunction`; imported when it is used.
+        The function, or ``module:function`` below `tvm_xengine.solvers`, which is imported when it
+        is used.
     backends
         Those that can solve its programs, the default first; empty where it has none.
+    is_linear
+        Whether its programs are linear with integers for every backend that `backends` does not
+        name, so that the backends of other packages can solve them.
     without_dominated
         Whether dominated devices are removed in presolve.
     """
 
-    place: str
+    place: str | SolverFunction
     backends: tuple[str, ...] = ()
+    is_linear: bool = False
     without_dominated: bool = False
 
     def load(self) -> SolverFunction:
         """The function that solves."""
-        module, _, name = self.place.partition(":")
-        function = getattr(import_module(f"tvm_xengine.solvers.{module}"), name)
-        return cast("SolverFunction", function)
+        if not isinstance(self.place, str):
+            return _verified(self.place)
+        return cast("SolverFunction", resolve_name(f"tvm_xengine.solvers.{self.place}"))
+
+    def suitable_backends(self) -> tuple[str, ...]:
+        """Every installed backend that can solve its programs, the default first."""
+        return (*self.backends, *(backends().plugged if self.is_linear else ()))
 
 
 _FORMULATED = "exact.solve:solve_formulated"
 _BASELINE = "published.baselines.answer:answer_baseline"
 
 SOLVERS: dict[str, Solver] = {
-    "auto": Solver("portfolio.automatic:solve_automatically", ("highs",), True),
-    "local-search": Solver("local_search.alone:search_alone", (), True),
-    "astar": Solver("astar.alone:solve_by_astar", (), True),
-    "tight": Solver(_FORMULATED, ("highs", "scip", "gurobi")),
-    "xengine": Solver(_FORMULATED, ("scip", "gurobi", "highs")),
-    "checkmate": Solver(_FORMULATED, ("highs", "scip", "gurobi")),
+    "auto": Solver("portfolio.automatic:solve_automatically", ("highs",), without_dominated=True),
+    "local-search": Solver("local_search.alone:search_alone", without_dominated=True),
+    "astar": Solver("astar.alone:solve_by_astar", without_dominated=True),
+    "tight": Solver(_FORMULATED, ("highs", "scip", "gurobi"), is_linear=True),
+    "xengine": Solver(_FORMULATED, ("scip", "gurobi", "highs"), is_linear=True),
+    "checkmate": Solver(_FORMULATED, ("highs", "scip", "gurobi"), is_linear=True),
     "checkmate-rounding": Solver("published.rounding:solve_by_rounding", ("highs",)),
     "retention": Solver(_FORMULATED, ("cp-sat",)),
-    "poet": Solver(_FORMULATED, ("highs", "gurobi")),
+    "poet": Solver(_FORMULATED, ("highs", "gurobi"), is_linear=True),
     "greedy": Solver(_BASELINE),
     "keep-all": Solver(_BASELINE),
     "recompute-all": Solver(_BASELINE),
@@ -62,7 +80,12 @@ SOLVERS: dict[str, Solver] = {
     "rotor": Solver(_BASELINE),
     "sqrt-n": Solver(_BASELINE),
 }
-"""Every solver by name."""
+"""The solvers of this package by name."""
+
+
+def solvers() -> Extended[Solver]:
+    """Every solver by name, those of other packages after `SOLVERS`."""
+    return extended("tvm_xengine.solvers", SOLVERS)
 
 
 def solve(
@@ -85,7 +108,7 @@ def solve(
     Parameters
     ----------
     solver
-        A key of `SOLVERS`.
+        A key of `solvers()`.
     backend
         One of those that the solver works with; None takes its default.
     seed
@@ -134,7 +157,7 @@ def solve(
 
 def answer(problem: Problem, request: Request) -> SolveResult:
     """What the solver of the request finds, without a diagnosis of budgets that are too small."""
-    chosen, problem = SOLVERS[request.solver], problem.without_constraints
+    chosen, problem = _solver(request.solver), problem.without_constraints
     try:
         if chosen.without_dominated:
             from tvm_xengine.solvers.presolve import solved_without_dominated_devices
@@ -153,6 +176,35 @@ def answer(problem: Problem, request: Request) -> SolveResult:
     return result
 
 
+def _solver(name: str) -> Solver:
+    """The solver with a name; refuses what another package names and is none."""
+    found = solvers()[name]
+    if not isinstance(found, Solver):
+        raise ExtensionError(
+            f"solver {name!r}: expected a Solver at its entry point, got {found!r}"
+        )
+    return found
+
+
+def _verified(function: SolverFunction) -> SolverFunction:
+    """A solver of another package, whose schedules are validated and valued here."""
+
+    def solved(problem: Problem, request: Request) -> SolveResult:
+        result: object = function(problem, request)
+        if not isinstance(result, SolveResult):
+            raise ExtensionError(
+                f"solver {request.solver!r}: expected a SolveResult, got {result!r}"
+            )
+        proof = Proof(result.bound, result.scope, result.status is Status.INFEASIBLE)
+        return conclude(
+            *(problem, request, result.schedule, proof),
+            solver=result.solver,
+            message=result.message,
+        )
+
+    return solved
+
+
 def backend_for(solver: str, backend: str | None) -> str | None:
     """The backend that `solver` works with: `backend`, or its default; None where it needs none.
 
@@ -161,15 +213,17 @@ def backend_for(solver: str, backend: str | None) -> str | None:
     ValueError
         If there is no such solver, or it cannot work with `backend`; those that can are listed.
     """
-    if solver not in SOLVERS:
-        raise ValueError(f"expected a solver among {sorted(SOLVERS)}, got {solver!r}")
-    suitable = SOLVERS[solver].backends
+    if solver not in solvers():
+        raise ValueError(f"expected a solver among {sorted(solvers())}, got {solver!r}")
+    suitable = _solver(solver).suitable_backends()
     if backend is None:
         return suitable[0] if suitable else None
     if backend in suitable:
         return backend
     if not suitable:
-        able = ", ".join(name for name, entry in SOLVERS.items() if backend in entry.backends)
+        able = ", ".join(
+            name for name, entry in SOLVERS.items() if backend in entry.suitable_backends()
+        )
         raise ValueError(
             f"solver {solver} works without a backend; leave out backend {backend!r}, or choose a"
             f" solver that uses it: {able or 'none does'}"

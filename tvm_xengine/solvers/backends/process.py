@@ -39,7 +39,7 @@ class BackendRun:
     Parameters
     ----------
     backend
-        A key of `tvm_xengine.solvers.backends.worker.MODULES`.
+        A key of `tvm_xengine.solvers.backends.table.backends`.
     floor
         A bound that is known without the backend; what it claims below, or nonsense, is raised
         to it.

@@ -7,17 +7,13 @@ pair (program, options); standard output is a stream of pickled `Incumbent`s tha
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import sys
 
-MODULES = {
-    "highs": "tvm_xengine.solvers.backends.highs",
-    "scip": "tvm_xengine.solvers.backends.scip",
-    "gurobi": "tvm_xengine.solvers.backends.gurobi",
-    "cp-sat": "tvm_xengine.solvers.backends.cpsat",
-}
+from tvm_xengine.errors import ExtensionError
+from tvm_xengine.solvers.backends.answer import Answer, Unavailable
+from tvm_xengine.solvers.backends.table import backend_function
 
 
 def main(name: str) -> None:
@@ -30,8 +26,13 @@ def main(name: str) -> None:
         out.flush()
 
     program, options = pickle.load(sys.stdin.buffer)
-    backend = importlib.import_module(MODULES[name])
-    send(backend.solve_program(program, options, send))
+    try:
+        answer: object = backend_function(name)(program, options, send)
+    except ExtensionError as error:
+        answer = Unavailable(str(error))
+    if not isinstance(answer, Answer | Unavailable):
+        answer = Unavailable(f"expected an Answer from its function, got {answer!r}")
+    send(answer)
 
 
 if __name__ == "__main__":
