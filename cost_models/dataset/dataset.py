@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.cost_models.features.added import version_of
 from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
 from tvm_xengine.cost_models.measure.measurements import (
     Measurement,
@@ -90,7 +91,7 @@ class FeatureNames:
     """What the numbers of a feature set are called."""
 
     feature_names: tuple[str, ...]
-    feature_set: str = FEATURE_SET
+    feature_set: str
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class DatasetFolder:
         self.measurements = MeasurementCache(folder / "measurements.jsonl")
         self._file = AppendOnlyFile(folder / "kernels.jsonl")
         self._records: dict[tuple[str, str], KernelRecord] = {}
-        self._names: tuple[str, ...] = ()
+        self._features = FeatureNames((), FEATURE_SET)
         try:
             for row in self._file.read(_parse):
                 self._remember(row)
@@ -171,7 +172,12 @@ class DatasetFolder:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """What the newest features are called."""
-        return self._names
+        return self._features.feature_names
+
+    @property
+    def feature_set(self) -> str:
+        """The newest features; rows with others are left out."""
+        return self._features.feature_set
 
     def find(self, kernel: str, device: str) -> KernelRecord | None:
         """What is known of a kernel on a device."""
@@ -189,8 +195,8 @@ class DatasetFolder:
             if families == known.families and record.feature_set == known.feature_set:
                 return
             record = replace(record, families=families)
-        if feature_names != self._names:
-            self._append(FeatureNames(feature_names))
+        if (features := FeatureNames(feature_names, record.feature_set)) != self._features:
+            self._append(features)
         self._append(record)
 
     def load(self) -> Dataset:
@@ -204,12 +210,12 @@ class DatasetFolder:
             When there are none, or all have features of another version.
         """
         found = self.measured()
-        current = [row for row in found if row[0].feature_set == FEATURE_SET]
+        current = [row for row in found if row[0].feature_set == self.feature_set]
         if 0 < len(current) < len(found):
             _logger.warning(
                 "%s: %d of %d kernels are left out, because their features are not of %s; tvm-xengine"
                 " costs refresh reads them again where it can",
-                *(self.folder, len(found) - len(current), len(found), FEATURE_SET),
+                *(self.folder, len(found) - len(current), len(found), self.feature_set),
             )
             found = current
         if not found:
@@ -217,7 +223,7 @@ class DatasetFolder:
                 f"{self.folder}: expected measured kernels, found none; collect some with"
                 " tvm-xengine costs collect"
             )
-        return make_dataset(found, self._names)
+        return make_dataset(found, self.feature_names)
 
     def measured(self) -> list[tuple[KernelRecord, Measurement]]:
         """The kernels that have a measurement, with it."""
@@ -233,7 +239,7 @@ class DatasetFolder:
 
     def _remember(self, row: KernelRecord | FeatureNames) -> None:
         if isinstance(row, FeatureNames):
-            self._names = row.feature_names
+            self._features = row
         else:
             self._records[row.kernel, row.device] = row
 
@@ -251,17 +257,19 @@ def make_dataset(
     InvalidDatasetError
         When features are of another version, or a number is not finite.
     """
+    features = rows[0][0].feature_set if rows else FEATURE_SET
+    features = features if version_of(features) == FEATURE_SET else FEATURE_SET
     for record, _ in rows:
-        if record.feature_set != FEATURE_SET or len(record.features) != len(names):
+        if record.feature_set != features or len(record.features) != len(names):
             raise InvalidDatasetError(
-                f"{record.name}: expected {len(names)} features of {FEATURE_SET}, found"
+                f"{record.name}: expected {len(names)} features of {features}, found"
                 f" {len(record.features)} of {record.feature_set}; read them again with tvm-xengine"
                 " costs refresh, or collect the dataset again"
             )
         if not all(map(math.isfinite, (*record.features, record.work))):
             raise InvalidDatasetError(f"{record.name}: a feature is not a number")
     table = FeatureTable(
-        feature_set=FEATURE_SET,
+        feature_set=features,
         names=names,
         values=np.array([record.features for record, _ in rows], dtype=np.float64),
         work=np.array([record.work for record, _ in rows]),

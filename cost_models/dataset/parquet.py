@@ -13,7 +13,6 @@ from tvm_xengine.cost_models.dataset.dataset import (
     KernelRecord,
     make_dataset,
 )
-from tvm_xengine.cost_models.features.table import FEATURE_SET
 from tvm_xengine.cost_models.measure.machine import machine_from_json
 from tvm_xengine.cost_models.measure.measurements import Measurement
 from tvm_xengine.errors import InvalidDatasetError
@@ -51,10 +50,10 @@ def export_parquet(folder: DatasetFolder, path: Path) -> int:
     """
     arrow = _pyarrow()
     names = folder.feature_names
-    rows = [pair for pair in folder.measured() if pair[0].feature_set == FEATURE_SET]
+    rows = [pair for pair in folder.measured() if pair[0].feature_set == folder.feature_set]
     if not rows:
         raise InvalidDatasetError(
-            f"{folder.folder}: expected measured kernels with features {FEATURE_SET}, found none"
+            f"{folder.folder}: expected measured kernels with features {folder.feature_set}, found none"
         )
     make_dataset(rows, names)  # or nobody could read what is written
     columns: dict[str, list[Any]] = {

@@ -13,8 +13,8 @@ import tvm
 from tvm.target import Target
 
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.features.extract import kernel_features
-from tvm_xengine.cost_models.features.table import FEATURE_SET
 from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.this_machine import machine_of
 from tvm_xengine.errors import InvalidDatasetError
@@ -105,7 +105,7 @@ def refresh_features(
             " collect"
         )
     sources = KernelSources(folder.folder)
-    old = [record for record in folder.records() if record.feature_set != FEATURE_SET]
+    old = [record for record in folder.records() if record.feature_set != feature_set()]
     missing = 0
     for done, record in enumerate(old, start=1):
         kernel = sources.find(record.kernel, record.device)
@@ -137,7 +137,7 @@ def add_kernel(
         name=kernel.name,
         families=tuple(families),
         shapes=f"{_describe(kernel.inputs)} -> {_describe(kernel.outputs)}",
-        feature_set=FEATURE_SET,
+        feature_set=feature_set(),
         features=tuple(float(f"{value:.6g}") for value in features.values),
         work=features.work,
         flops=features.flops,

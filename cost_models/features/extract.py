@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 
 from tvm_xengine.cost_models.features.accesses import Access
+from tvm_xengine.cost_models.features.added import added_values
 from tvm_xengine.cost_models.features.bodies import NO_BODY, Body, bodies_of
 from tvm_xengine.cost_models.features.expressions import (
     OP_CLASSES,
@@ -60,7 +61,8 @@ class _Lowered:
 
 def kernel_features(kernel: DeviceKernel, machine: Machine | None = None) -> KernelFeatures:
     """Features of a kernel on a machine, by default this one; it is not compiled or run."""
-    hardware = hardware_of(kernel.target, machine or this_machine())
+    machine = machine or this_machine()
+    hardware = hardware_of(kernel.target, machine)
     statements = statements_of(kernel.func)
     bodies = bodies_of(statements, hardware)
     runs = runs_of(statements)
@@ -99,6 +101,9 @@ def kernel_features(kernel: DeviceKernel, machine: Machine | None = None) -> Ker
     for slot, part in zip((PLAIN_SLOT, *BODY_SLOTS), slots, strict=False):
         names += _names_in_slot(tuple(part), slot)
         numbers += part.values()
+    added = added_values(kernel, machine, names)
+    names += added
+    numbers += added.values()
     values = np.array(numbers, dtype=np.float64)
     return KernelFeatures(tuple(names), values, work, flops, float(tensors_bytes))
 

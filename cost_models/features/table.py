@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,15 +76,22 @@ class FeatureTable:
             self.moved_bytes[at],
         )
 
+    def only(self, names: Sequence[str]) -> FeatureTable:
+        """These features only, in this order."""
+        if tuple(names) == self.names:
+            return self
+        at = [self.names.index(name) for name in names]
+        return replace(self, names=tuple(names), values=self.values[:, at])
+
     def column(self, name: str) -> NDArray[np.float64]:
         """All values of one feature."""
         return np.asarray(self.values[:, self.names.index(name)], dtype=np.float64)
 
 
-def table_of(features: Sequence[KernelFeatures]) -> FeatureTable:
+def table_of(features: Sequence[KernelFeatures], feature_set: str = FEATURE_SET) -> FeatureTable:
     """One row for each kernel."""
     return FeatureTable(
-        feature_set=FEATURE_SET,
+        feature_set=feature_set,
         names=features[0].names if features else (),
         values=np.array([f.values for f in features], dtype=np.float64),
         work=np.array([f.work for f in features], dtype=np.float64),

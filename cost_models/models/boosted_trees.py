@@ -10,6 +10,7 @@ import xgboost
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset
+from tvm_xengine.cost_models.features.added import version_of
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.body_sum import (
     body_rows,
@@ -251,7 +252,8 @@ class BoostedTreesPredictor:
 
     def leaves(self, table: FeatureTable) -> NDArray[np.int_]:
         """Where kernels fall in every fourth tree, (kernels, trees): like ones often together."""
-        leaves = self.wholes[0].predict(xgboost.DMatrix(whole_view(table)), pred_leaf=True)
+        matrix = xgboost.DMatrix(whole_view(self._known(table)))
+        leaves = self.wholes[0].predict(matrix, pred_leaf=True)
         return np.asarray(leaves[:, ::_LEAVES_STEP], dtype=int)
 
     def mean_us(self, typical_us: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -260,12 +262,7 @@ class BoostedTreesPredictor:
 
     def times_us(self, table: FeatureTable) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Typical times, and how far the members disagree on their logarithms."""
-        if (table.feature_set, table.names) != (self.feature_set, self.feature_names):
-            raise InvalidDatasetError(
-                f"the model was trained on {len(self.feature_names)} features of"
-                f" {self.feature_set}, and got {len(table.names)} of {table.feature_set};"
-                " train it again"
-            )
+        table = self._known(table)
         if most_threads(table) > self.most_threads == 1:
             serial_us, disagreement = self.times_us(on_one_thread(table))
             return with_threads_us(serial_us, table), disagreement
@@ -283,6 +280,17 @@ class BoostedTreesPredictor:
         logarithms = np.array(each, dtype=np.float64)
         mean = np.average(logarithms, axis=0, weights=shares)
         return np.maximum(np.exp(mean), CALL_US), logarithms.std(axis=0)
+
+    def _known(self, table: FeatureTable) -> FeatureTable:
+        """The features that were learned from; others that a package adds are left out."""
+        is_of_version = version_of(table.feature_set) == version_of(self.feature_set)
+        if not is_of_version or not set(self.feature_names) <= set(table.names):
+            raise InvalidDatasetError(
+                f"the model was trained on {len(self.feature_names)} features of"
+                f" {self.feature_set}, and got {len(table.names)} of {table.feature_set};"
+                " train it again"
+            )
+        return table.only(self.feature_names)
 
 
 def held_out(

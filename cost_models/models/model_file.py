@@ -15,6 +15,7 @@ from typing import Any
 import xgboost
 
 from tvm_xengine.cost_models.dataset.dataset import TIR
+from tvm_xengine.cost_models.features.added import missing_features, version_of
 from tvm_xengine.cost_models.features.table import FEATURE_SET
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.processors import processors_of
@@ -113,10 +114,16 @@ def read_model(path: Path) -> ModelFile:
             if not isinstance(document, dict):
                 raise ValueError(f"{_DOCUMENT} holds no object")
             found = (document["schema"], document["feature_set"])
-            if found != (SCHEMA, FEATURE_SET):
+            if (found[0], version_of(found[1])) != (SCHEMA, FEATURE_SET):
                 raise InvalidDatasetError(
                     f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
                     f" schema {found[0]} on {found[1]}; train it again with this version"
+                )
+            if missing := missing_features(found[1]):
+                raise InvalidDatasetError(
+                    f"{path}: the model needs the cost feature {missing[0]!r}, which no installed"
+                    " package computes; install the package that adds it, or train the model again"
+                    " without it"
                 )
             wholes, parts = int(document["wholes"]), int(document["parts"])
             if not (0 <= wholes <= _MOST_MEMBERS and 0 <= parts <= _MOST_MEMBERS):

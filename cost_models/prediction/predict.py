@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tvm_xengine.cost_models.models
+from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import FeatureTable, table_of
 from tvm_xengine.cost_models.measure.garbage import collection_paused
@@ -116,7 +117,7 @@ def _roofline(kernels: Sequence[DeviceKernel], roofline: RooflinePredictor) -> d
 
 def _features(kernels: Sequence[DeviceKernel]) -> FeatureTable:
     with collection_paused():
-        return table_of([kernel_features(kernel) for kernel in kernels])
+        return table_of([kernel_features(kernel) for kernel in kernels], feature_set())
 
 
 def _library_cost(kernel: DeviceKernel) -> OpCost:

@@ -16,7 +16,7 @@ from tvm_xengine.cost_models.dataset.collect import CollectOptions, collect
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.dataset.parquet import export_parquet, import_parquet
 from tvm_xengine.cost_models.dataset.sources import refresh_features
-from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.sources import source_names
@@ -61,11 +61,11 @@ def refresh_dataset(dataset: Path, terminal: Terminal) -> dict[str, Any]:
         renewed, missing = refresh_features(folder, reporter.stage("reading features"))
     if missing:
         raise InvalidDatasetError(
-            f"{folder.folder}: {renewed} kernels have features {FEATURE_SET} now; {missing} were"
+            f"{folder.folder}: {renewed} kernels have the features {feature_set()}; {missing} were"
             " collected without their source, or by a library that is missing here"
         )
-    terminal.note(f"{renewed} kernels have features {FEATURE_SET} now")
-    return {"renewed": renewed, "feature_set": FEATURE_SET}
+    terminal.note(f"{renewed} kernels have the features {feature_set()}")
+    return {"renewed": renewed, "feature_set": feature_set()}
 
 
 def export_dataset(dataset: Path, path: Path, terminal: Terminal) -> dict[str, Any]:
