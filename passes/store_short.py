@@ -1,4 +1,4 @@
-"""Keep large forward tensors and chosen parameters in float16."""
+"""Keep large forward tensors and chosen parameters in float16 or bfloat16."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import static_tensor
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
-_SHORT, _LONG = "float16", "float32"
+SHORT_TYPES = ("float16", "bfloat16")
+_LONG = "float32"
 
 
 @tvm.transform.module_pass(opt_level=0, name="StoreShort")
@@ -44,6 +45,8 @@ class StoreShort:
     ----------
     least_bytes
         Size in float32 from which a tensor is worth rounding.
+    dtype
+        One of `SHORT_TYPES`.
     """
 
     def __init__(
@@ -52,10 +55,14 @@ class StoreShort:
         *,
         parameters: Collection[str] = (),
         least_bytes: int = 1024,
+        dtype: str = "float16",
     ) -> None:
+        if dtype not in SHORT_TYPES:
+            raise ValueError(f"expected one of {', '.join(SHORT_TYPES)}, found {dtype!r}")
         self.func_name = func_name
         self.parameters = frozenset(parameters)
         self.least_bytes = least_bytes
+        self.dtype = dtype
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         func = mod[self.func_name]
@@ -63,7 +70,7 @@ class StoreShort:
         chosen |= _parameters(func, self.parameters)
         if not chosen:
             return mod
-        writer = _Writer(mod.clone(), chosen)
+        writer = _Writer(mod.clone(), chosen, self.dtype)
         return writer.write(self.func_name)
 
 
@@ -117,10 +124,6 @@ def _is_large(var: relax.Var, least_bytes: int) -> bool:
     return _is_long(var.ty) and tensor_bytes(*static_tensor(var.name, var.ty)) >= least_bytes
 
 
-def _shortened(ty: relax.TensorType) -> relax.TensorType:
-    return relax.TensorType(ty.shape, _SHORT)
-
-
 def _is_long(ty: relax.Type) -> bool:
     return isinstance(ty, relax.TensorType) and str(ty.dtype) == _LONG
 
@@ -128,8 +131,9 @@ def _is_long(ty: relax.Type) -> bool:
 class _Writer:
     """Writes a function anew with some of its variables in the short type."""
 
-    def __init__(self, mod: tvm.IRModule, chosen: set[relax.Var]) -> None:
+    def __init__(self, mod: tvm.IRModule, chosen: set[relax.Var], dtype: str) -> None:
         self.mod = mod
+        self.dtype = dtype
         self.chosen = chosen
         self.builder = relax.BlockBuilder(mod)
         self.kernels: dict[tuple[object, ...], ir.GlobalVar] = {}
@@ -157,10 +161,13 @@ class _Writer:
         mod[func_name] = relax.Function(params, block, body.ty, func.is_pure, func.attrs)
         return relax.transform.Normalize()(mod)
 
+    def _shortened(self, ty: relax.TensorType) -> relax.TensorType:
+        return relax.TensorType(ty.shape, self.dtype)
+
     def _param(self, param: relax.Var) -> relax.Var:
         if param not in self.chosen:
             return param
-        self.new[param] = relax.Var(param.name, _shortened(param.ty))
+        self.new[param] = relax.Var(param.name, self._shortened(param.ty))
         return self.new[param]
 
     def _type(self, var: relax.Var, value: relax.Expr) -> relax.Type:
@@ -195,7 +202,7 @@ class _Writer:
         made = {0: call.var} if single else items
         rounded = [made.get(k) in self.chosen for k in range(len(call.outputs))]
         types = [
-            _shortened(ty) if is_short else ty
+            self._shortened(ty) if is_short else ty
             for ty, is_short in zip(call.outputs, rounded, strict=True)
         ]
         kernel = call.kernel
@@ -232,7 +239,7 @@ class _Writer:
             if isinstance(made.ty, relax.TupleType):
                 fields = [inner.emit(relax.TupleGetItem(made, k)) for k in range(len(outputs))]
             fields = [
-                inner.emit(relax.op.astype(field, _SHORT)) if is_short else field
+                inner.emit(relax.op.astype(field, self.dtype)) if is_short else field
                 for field, is_short in zip(fields, rounded, strict=True)
             ]
             return relax.Tuple(fields) if isinstance(made.ty, relax.TupleType) else fields[0]

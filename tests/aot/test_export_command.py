@@ -37,16 +37,23 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
     assert subprocess.run([str(out / "mlp_selftest")]).returncode == 0
 
 
-def test_float16_storage_comes_with_its_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_storage_comes_with_its_error(dtype: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", "--float16", "all")
+    order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", f"--{dtype}", "all")
     done = run_command(*order, "-o", str(out))
     assert done.returncode == 0, done.stderr
     plan = json.loads((out / "mlp_plan.json").read_text())
     assert f"at most {plan['storage_error']:.1e}" in done.stdout
     assert 0 < plan["storage_error"] < 1e-2
-    short = {row["name"] for row in plan["state"] if row["dtype"] == "float16"}
+    short = {row["name"] for row in plan["state"] if row["dtype"] == dtype}
     assert short == {row["name"] for row in plan["state"] if row["name"].endswith("weight")}
+
+
+def test_storage_has_one_type(tmp_path: Path) -> None:
+    order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", "--float16", "all")
+    done = run_command(*order, "--bfloat16", "all", "-o", str(tmp_path / "out"))
+    assert "--float16 or --bfloat16, not both" in done.refusal()
 
 
 def test_a_library_for_the_virtual_machine_is_written(tmp_path: Path) -> None:

@@ -342,12 +342,20 @@ def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
         export(tiny_mlp(), tmp_path / "x", target="cortex-m99")
 
 
-@pytest.mark.parametrize("backend", ["c", pytest.param("llvm", marks=pytest.mark.slow)])
-def test_float16_storage_halves_what_is_kept(
-    backend: str, report: ExportReport, tmp_path: Path
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [
+        ("c", "float16"),
+        ("c", "bfloat16"),
+        pytest.param("llvm", "float16", marks=pytest.mark.slow),
+        pytest.param("llvm", "bfloat16", marks=pytest.mark.slow),
+    ],
+)
+def test_short_storage_halves_what_is_kept(
+    backend: str, dtype: str, report: ExportReport, tmp_path: Path
 ) -> None:
     """`report` is the same package with everything in float32."""
-    storage = ShortStorage(parameters=True, least_bytes=64)
+    storage = ShortStorage(parameters=True, least_bytes=64, dtype=dtype)
     short = export(
         tiny_mlp(), tmp_path / "short", optimizer="momentum", backend=backend, storage=storage
     )

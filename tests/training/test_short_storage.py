@@ -1,4 +1,4 @@
-"""Training with float16 storage."""
+"""Training with float16 and bfloat16 storage."""
 
 import numpy as np
 import pytest
@@ -29,13 +29,15 @@ def losses(training: TrainingStep, steps: int) -> np.ndarray:
     return np.array([float(executable.step(batch)["loss"]) for _ in range(steps)])
 
 
-@pytest.mark.parametrize("parameters", [False, True])
-def test_a_network_learns_as_it_does_in_float32(parameters: bool) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "parameters"), [("float16", False), ("float16", True), ("bfloat16", True)]
+)
+def test_a_network_learns_as_it_does_in_float32(dtype: str, parameters: bool) -> None:
     training = build_training_step(attention(4), optimizer=Adam())
-    storage = ShortStorage(parameters=parameters)
+    storage = ShortStorage(parameters=parameters, dtype=dtype)
     exact, rounded = losses(training, 12), losses(with_short_storage(training, storage), 12)
     assert exact[-1] < 0.8 * exact[0]
-    np.testing.assert_allclose(rounded, exact, rtol=2e-2)
+    np.testing.assert_allclose(rounded, exact, rtol=2e-2 if dtype == "float16" else 5e-2)
     assert (rounded != exact).any()
 
 

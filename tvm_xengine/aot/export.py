@@ -77,7 +77,7 @@ class ExportOptions:
     platform
         The regions once more as devices, with links and energy; None takes usual links.
     storage
-        What is stored as float16; None stores everything as it is computed.
+        What is stored in a short type; None stores everything as it is computed.
     """
 
     target: str

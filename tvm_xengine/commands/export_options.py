@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from tvm_xengine.commands.names import STORAGE_NAMES
 from tvm_xengine.commands.values import ByteSize, Flag, Folder, Patterns, Text, choice
 
 TARGET = Group("Target", sort_key=3)
@@ -31,6 +32,8 @@ class TargetOptions:
         speed or size.
     float16
         Store as float16: none, activations (large forward tensors), or all (parameters, too).
+    bfloat16
+        The same in bfloat16, which has the range of float32 and less precision.
     force
         Replace a package that lies in the output folder.
     check
@@ -42,7 +45,8 @@ class TargetOptions:
     format: Annotated[str, choice(("c", "tvm"))] = "c"
     backend: Annotated[str, choice(("c", "llvm"))] = "c"
     optimize: Annotated[str, choice(("speed", "size"))] = "speed"
-    float16: Annotated[str, choice(("none", "activations", "all"))] = "none"
+    float16: Annotated[str, choice(STORAGE_NAMES)] = "none"
+    bfloat16: Annotated[str, choice(STORAGE_NAMES)] = "none"
     force: Flag = False
     check: Flag = False
 

@@ -1,4 +1,4 @@
-"""Training steps that store kept tensors, and optionally parameters, as float16."""
+"""Training steps that store kept tensors, and optionally parameters, in a short type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tvm
 
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
-from tvm_xengine.passes.store_short import StoreShort
+from tvm_xengine.passes.store_short import SHORT_TYPES, StoreShort
 from tvm_xengine.relax_ir.signature import (
     CONSTANTS_ATTR,
     TRAIN_STEP,
@@ -25,23 +25,28 @@ from tvm_xengine.training.step import TrainingStep
 
 @dataclass(frozen=True)
 class ShortStorage:
-    """What is stored as float16; kernels compute in float32.
+    """What is stored in a short type; kernels compute in float32.
 
     Attributes
     ----------
     parameters
-        Whether trained parameters are stored as float16, too. Updates smaller than half a float16
-        step are then lost.
+        Whether trained parameters are stored so, too. Updates smaller than half a step of the type
+        are then lost.
     least_bytes
-        Smallest size in float32 of a tensor that is stored as float16.
+        Smallest size in float32 of a tensor that is stored so.
+    dtype
+        ``float16`` (11 bits of precision, up to 65,504) or ``bfloat16`` (8 bits, range of float32).
     """
 
     parameters: bool = False
     least_bytes: int = 1024
+    dtype: str = "float16"
 
     def __post_init__(self) -> None:
         if self.least_bytes < 0:
             raise ValueError(f"least_bytes must not be negative, got {self.least_bytes}")
+        if self.dtype not in SHORT_TYPES:
+            raise ValueError(f"dtype must be one of {', '.join(SHORT_TYPES)}, got {self.dtype!r}")
 
 
 def short_parameters(training: TrainingStep, storage: ShortStorage) -> tuple[str, ...]:
@@ -58,21 +63,21 @@ def short_parameters(training: TrainingStep, storage: ShortStorage) -> tuple[str
 
 
 def with_short_storage(training: TrainingStep, storage: ShortStorage) -> TrainingStep:
-    """The same step as kernel calls that store what `storage` says as float16."""
+    """The same step as kernel calls that store what `storage` says in its short type."""
     names = short_parameters(training, storage)
     mod, constants = _in_short_storage(training.mod, TRAIN_STEP, storage, names)
     func = mod[TRAIN_STEP]
     mod[TRAIN_STEP] = StepSignature.read(func).write(func)
     state: dict[str, Array] = {**training.initial_state, **constants}
     for name in names:
-        state[name] = state[name].astype(np.float16)
+        state[name] = state[name].astype(storage.dtype)
     return replace(training, mod=mod, initial_state=state)
 
 
 def short_evaluation(
     model: ForwardModel, storage: ShortStorage | None, parameters: Collection[str]
 ) -> tuple[tvm.IRModule, Mapping[str, Array]]:
-    """The evaluation of `model` that reads `parameters` as float16, and its constants.
+    """The evaluation of `model` that reads `parameters` in the short type, and its constants.
 
     With no `storage` it is the usual evaluation.
     """
@@ -96,6 +101,7 @@ def _in_short_storage(
         func_name,
         parameters=parameters,
         least_bytes=storage.least_bytes,
+        dtype=storage.dtype,
     )
     mod = tvm.transform.Sequential([LowerToKernels(func_name), short])(mod)
     constants = lifted_constants(mod[func_name])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.torch.arrays import to_array, to_tensor
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.session.stages import Training
 from tvm_xengine.training.optimizers import (
@@ -103,8 +102,7 @@ def as_torch_optimizer(
                 continue
             called = _slots_of(optimizer)
             entry: dict[str, Any] = {
-                called[slot]: torch.from_numpy(np.array(state[tensor]))
-                for slot, tensor in slots.items()
+                called[slot]: to_tensor(state[tensor]) for slot, tensor in slots.items()
             }
             if isinstance(optimizer, _COUNTING):
                 entry["step"] = torch.tensor(float(steps_taken))
@@ -160,7 +158,7 @@ def read_torch_optimizer(
                     f"the optimizer's state of {name} has no {called[slot]}; it has"
                     f" {', '.join(entry)}"
                 )
-            arrays[tensor] = entry[called[slot]].detach().cpu().numpy()
+            arrays[tensor] = to_array(entry[called[slot]])
         steps.add(int(entry["step"]) if "step" in entry else 1)
     return arrays, max(steps, default=0)
 

@@ -13,6 +13,7 @@ from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import Use
+from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.relax_ir.types import Array
 
@@ -113,11 +114,7 @@ def module_source(
         training = trace_module(module, inputs, training=True).model
     known = {name for role in training.roles for name in role.names}
     state = module.state_dict(keep_vars=True)
-    unused = {
-        name: value.detach().cpu().numpy().copy()
-        for name, value in state.items()
-        if name not in known
-    }
+    unused = {name: to_array(value).copy() for name, value in state.items() if name not in known}
     return Source(
         training,
         evaluation.model,
@@ -155,12 +152,8 @@ def _counters(module: torch.nn.Module, model: ForwardModel) -> frozenset[str]:
 def as_array(value: Any) -> Array:
     """A tensor of any library as an array, without a copy where its memory allows it."""
     if hasattr(value, "detach"):  # PyTorch's
-        value = value.detach()
-        if value.device.type != "cpu":
-            value = value.cpu()
-        if str(value.dtype) == "torch.bfloat16":  # numpy has no such type
-            value = value.float()
-        return np.asarray(value.numpy())
+        array = to_array(value)
+        return array.astype(np.float32) if str(array.dtype) == "bfloat16" else array
     if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value)

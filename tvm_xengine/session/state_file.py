@@ -11,6 +11,7 @@ import numpy as np
 
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.frontends.torch.arrays import to_array, to_tensor
 from tvm_xengine.relax_ir.types import Array
 
 _OF_MODEL = "model/"
@@ -134,7 +135,7 @@ def _to_safetensors(state: Mapping[str, Array]) -> bytes:
 def _to_torch(state: Mapping[str, Array]) -> bytes:
     torch = _torch()
     file = io.BytesIO()
-    torch.save({name: torch.from_numpy(np.array(value)) for name, value in state.items()}, file)
+    torch.save({name: to_tensor(value) for name, value in state.items()}, file)
     return file.getvalue()
 
 
@@ -155,7 +156,7 @@ def _from_torch(content: bytes) -> dict[str, Array]:
     state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or not all(torch.is_tensor(v) for v in state.values()):
         raise ValueError("expected a state_dict: tensors by name")
-    return {str(name): np.asarray(value.detach().numpy()) for name, value in state.items()}
+    return {str(name): to_array(value) for name, value in state.items()}
 
 
 def _from_npz(content: bytes) -> dict[str, Array]:

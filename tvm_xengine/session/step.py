@@ -11,6 +11,7 @@ import numpy as np
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.frontends.torch.arrays import to_tensor
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
@@ -154,9 +155,7 @@ class Step:
         made = forward.step(_by_name(source.inputs, inputs, named))
         outputs: list[Any] = [made[name] for name in result_names(source.outputs)]
         if source.is_torch:
-            import torch
-
-            outputs = [torch.from_numpy(np.array(output)) for output in outputs]
+            outputs = [to_tensor(output) for output in outputs]
         return source.restore(outputs)
 
     def train(self, mode: bool = True) -> Step:
@@ -311,9 +310,8 @@ class Step:
     def _as_given(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
         if not self.training.source.is_torch:
             return dict(arrays)
-        import torch
 
-        return {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+        return {name: to_tensor(value) for name, value in arrays.items()}
 
     def _current_forward(self) -> StepExecutable:
         source = self.training.source

@@ -129,7 +129,7 @@ def expected_results(
     training
         Of `model`, everything in float32.
     storage
-        What is stored as float16.
+        What is stored in a short type.
     """
     stored = training if storage is None else with_short_storage(training, storage)
     executable = host_step_with_loops_of_c(stored, optimize)

@@ -84,9 +84,8 @@ def readme(package: Package, keep_all_bytes: int, code: CodeSize | None) -> str:
         ""
         if package.storage_error is None
         else f"""
-Large forward tensors (and the state tensors that the plan calls float16) are kept as float16; kernels
-compute in float32. In the self-test that changes a loss by at most {package.storage_error:.1e} of one plus
-its size.
+Tensors whose type the plan gives as float16 or bfloat16 are kept in it; kernels compute in float32. In the
+self-test that changes a loss by at most {package.storage_error:.1e} of one plus its size.
 """
     )
     return f"""\

@@ -78,7 +78,7 @@ class Package:
     kernels, codes
         By `DeviceKernel.symbol`.
     storage_error
-        Largest difference that float16 storage makes to a loss of the self-test, relative to one
+        Largest difference that short storage makes to a loss of the self-test, relative to one
         plus its size; None where everything is stored as it is computed.
     """
 

@@ -20,6 +20,7 @@ from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.passes.store_short import SHORT_TYPES
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
@@ -69,8 +70,8 @@ class PlannedTraining:
     keep_all_bytes: int
 
     def is_short(self, name: str) -> bool:
-        """Whether a state tensor is kept as float16."""
-        return self.function.plan.problem.graph.tensor[name].dtype == "float16"
+        """Whether a state tensor is kept in a short type."""
+        return self.function.plan.problem.graph.tensor[name].dtype in SHORT_TYPES
 
 
 def plan_training(

@@ -21,6 +21,7 @@ from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import loss_named, training_of
 from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.compiler.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError
 from tvm_xengine.files.write_directory import check_free
@@ -29,12 +30,6 @@ from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.session.stages import Training
 from tvm_xengine.solvers.result import Objective
-
-_STORAGE: dict[str, ShortStorage | None] = {
-    "none": None,
-    "activations": ShortStorage(),
-    "all": ShortStorage(parameters=True),
-}
 
 _MEANING = {
     Objective.COST: "time",
@@ -70,7 +65,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         plan=plan,
         learning_rate=training.recipe.optimizer.lr,
         platform=platform,
-        storage=_STORAGE[wanted.float16],
+        storage=_storage(wanted),
     )
     with terminal.reporting() as reporter:
         report = export_step(
@@ -97,12 +92,24 @@ def _training(model: str, options: app.ExportOptions) -> Training:
     return training
 
 
+def _storage(wanted: TargetOptions) -> ShortStorage | None:
+    """What `--float16` or `--bfloat16` says."""
+    by_type = {"float16": wanted.float16, "bfloat16": wanted.bfloat16}
+    chosen = [(dtype, what) for dtype, what in by_type.items() if what != "none"]
+    if len(chosen) > 1:
+        raise UsageError("give --float16 or --bfloat16, not both")
+    if not chosen:
+        return None
+    ((dtype, what),) = chosen
+    return ShortStorage(parameters=what == "all", dtype=dtype)
+
+
 def _library_bytes(wanted: TargetOptions, regions: RegionOptions) -> int:
     """Memory of a library for TVM's virtual machine."""
-    if regions.regions or regions.platform or wanted.check or wanted.float16 != "none":
+    if regions.regions or regions.platform or wanted.check or _storage(wanted):
         raise InvalidPlatformError(
             "--format tvm has one memory: it takes --arena-bytes, and no --regions, --platform,"
-            " --float16 or --check"
+            " --float16, --bfloat16 or --check"
         )
     if regions.arena_bytes is None:
         raise InvalidPlatformError("say how much memory there is, e.g. --arena-bytes 64MiB")
@@ -229,7 +236,7 @@ def _print(report: ExportReport, terminal: Terminal) -> None:
     )
     if package.storage_error is not None:
         terminal.note(
-            f"float16 storage changes a loss of the self-test by at most {package.storage_error:.1e}"
+            f"short storage changes a loss of the self-test by at most {package.storage_error:.1e}"
             " (of one plus its size)"
         )
     if report.code is not None:

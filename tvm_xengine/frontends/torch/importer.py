@@ -24,6 +24,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.frontends.torch.archive import check_archive
+from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import converters
 from tvm_xengine.frontends.torch.promotion import convert_operands
@@ -64,6 +65,7 @@ def import_exported_program(
     `prefix` is taken off the names of its tensors.
     """
     _check_shapes(name, program)
+    _check_parameters(name, program, prefix)
     importer = _Importer(prefix)
     try:
         program = _decomposed(program, importer)
@@ -90,6 +92,18 @@ def import_exported_program(
     model = assemble(name, mod, values, trainable, origins=importer.origins())
     _check_mutation(model, program, prefix)
     return model
+
+
+def _check_parameters(name: str, program: ExportedProgram, prefix: str) -> None:
+    """A step keeps what it trains in float32 or float64, where small updates are not lost."""
+    for target, value in program.named_parameters():
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype in ("float16", "bfloat16"):
+            raise UnsupportedModelError(
+                f"{name}: expected parameters of float32 or float64, found {dtype} in"
+                f" {target.removeprefix(prefix)}; call float() on the module, and ask for the"
+                f" precision {dtype} to compute in it"
+            )
 
 
 def _check_mutation(model: ForwardModel, program: ExportedProgram, prefix: str) -> None:
@@ -243,7 +257,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 self._roles[name] = _role(
                     name, self._named(spec.target), spec.kind, state[spec.target]
                 )
-                values[name] = value.cpu().numpy().copy()  # training the module changes its own
+                values[name] = to_array(value).copy()  # training the module changes its own
             if spec.kind is not InputKind.USER_INPUT and spec.target in fixed:
                 self._known[placeholders[spec.arg.name]] = value
         with self.block_builder.function("main", params=[*inputs, *others]):
@@ -367,7 +381,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
 
 def _constant(value: torch.Tensor) -> relax.Expr:
-    array = value.contiguous().numpy()
+    array = to_array(value.contiguous())
     return relax.const(array, str(array.dtype))
 
 
@@ -395,8 +409,8 @@ def _role(variable: str, name: str, kind: InputKind, value: torch.Tensor) -> Ten
 
 
 def _check_type(made: relax.Expr, node: fx.Node) -> None:
-    """The imported tensor must have the shape and elements that torch says, integers of any width."""
-    expected = node.meta.get("val")
+    """A tensor that is used must have the shape and elements that torch says, integers of any width."""
+    expected = node.meta.get("val") if node.users else None
     if not isinstance(expected, torch.Tensor) or not isinstance(made, relax.Expr):
         return
     if not isinstance(made.ty, relax.TensorType):
