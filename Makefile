@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench tables networks tables-operators clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench tables networks tables-operators table-robustness clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -21,6 +21,10 @@ test-embedded: .stamp-dev
 tables-operators: .stamp-dev
 	$(BIN)/python -m tests.databases.torch_walk --samples 4 --table docs/operators/torch.md
 	$(BIN)/python -m tests.databases.onnx_walk
+
+# Damages files of every kind and interrupts every long command; takes hours, goes on where it was.
+table-robustness: .stamp-dev
+	$(BIN)/python -m tests.robustness
 
 oracle: .stamp-dev
 	$(BIN)/python -m pytest tests/solvers/test_oracle.py -m oracle

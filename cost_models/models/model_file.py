@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from tvm_xengine.cost_models.features.table import FEATURE_SET
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.processors import processors_of
 from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.files.archives import DAMAGED_ZIP
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
 
@@ -34,8 +34,7 @@ _MOST_MEMBERS = 1000
 """Ensembles have about five."""
 
 _UNREADABLE = (
-    *(OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError),
-    *(zlib.error, EOFError, NotImplementedError, OverflowError, MemoryError),
+    *(*DAMAGED_ZIP, TypeError, AttributeError, OverflowError, MemoryError),
     xgboost.core.XGBoostError,
 )
 

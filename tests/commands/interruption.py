@@ -1,5 +1,6 @@
 """Interrupting a command at a moment, and what is left of it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -29,17 +30,21 @@ class Outcome:
     processes, files
         What is left: processes of its session, and files in its temporary folder and unfinished
         ones in its working folder.
+    lost
+        Files of measurements with fewer rows than when the signal was sent, or with half a row.
     """
 
     code: int | None
     seconds: float
     processes: tuple[str, ...]
     files: tuple[str, ...]
+    lost: tuple[str, ...]
     errors: str
 
     def faults(self, sent: signal.Signals) -> list[str]:
         """What is wrong with it, but for the time."""
         found = [f"left {each}" for each in (*self.processes, *self.files)]
+        found += [f"lost rows of {each}" for each in self.lost]
         if self.code not in (None, 128 + sent):
             found.append(f"exit code {self.code}")
         if "Traceback" in self.errors or "Error" in self.errors:
@@ -75,6 +80,7 @@ def interrupted(
     try:
         wait(process)
         had_ended = process.poll() is not None
+        rows = _rows(folder)
         begin = time.monotonic()
         process.send_signal(sent)
         _, errors = process.communicate(timeout=HANG_S)
@@ -90,8 +96,57 @@ def interrupted(
         seconds,
         tuple(left),
         tuple(str(path.relative_to(folder)) for path in files),
+        _lost(folder, rows),
         errors,
     )
+
+
+def _rows(folder: Path) -> dict[str, int]:
+    """Complete lines of every file of rows."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes().count(b"\n")
+        for path in folder.rglob("*.jsonl")
+    }
+
+
+def _lost(folder: Path, rows: dict[str, int]) -> tuple[str, ...]:
+    lost = [name for name, count in rows.items() if _rows(folder).get(name, 0) < count]
+    for path in folder.rglob("*.jsonl"):
+        try:
+            for line in path.read_text(encoding="utf-8").splitlines():
+                json.loads(line)
+        except ValueError:
+            lost.append(str(path.relative_to(folder)))
+    return tuple(lost)
+
+
+def after(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
+    """Wait so long, or until the command has ended."""
+
+    def wait(process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+
+    return wait
+
+
+def once_started(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
+    """Wait until `seconds` after the interpreter has begun with the command's code."""
+
+    def wait(process: subprocess.Popen[str]) -> None:
+        while process.poll() is None and not _has_taken_signals(process):
+            time.sleep(0.005)
+        after(seconds)(process)
+
+    return wait
+
+
+def _has_taken_signals(process: subprocess.Popen[str]) -> bool:
+    """Whether the command's own code runs: it has blocked the signals (bits of SIGINT and SIGTERM)."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+    return bool(blocked & (1 << (signal.SIGTERM - 1)))
 
 
 def _left_after(session: int, deadline: float) -> list[str]:

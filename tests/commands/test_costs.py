@@ -6,36 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cost_models.synthetic import synthetic
+from tests.commands.long_commands import write_dataset
 from tvm_xengine.__main__ import main
-from tvm_xengine.cost_models.dataset.dataset import DatasetFolder, KernelRecord
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.features.table import FEATURE_SET
-from tvm_xengine.cost_models.measure.measurements import Measurement
 from tvm_xengine.cost_models.models.model_file import read_model
-
-LLVM = '{"kind":"llvm","mtriple":"x86_64-linux-gnu"}'
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     """A dataset folder of two devices."""
-    folder = DatasetFolder(tmp_path / "kernels")
-    for slowdown in (1.0, 3.0):
-        data = synthetic(120, seed=int(slowdown), slowdown=slowdown, families=3)
-        for k, kernel in enumerate(data.kernels):
-            row = KernelRecord(
-                *(kernel, data.devices[k], LLVM, data.names[k], data.families[k], ""),
-                *(data.table.feature_set, tuple(data.table.values[k])),
-                *(data.table.work[k], data.table.flops[k], data.table.moved_bytes[k], 0),
-            )
-            folder.add(row, data.table.names)
-            time_us = float(data.time_us[k])
-            folder.measurements.add(
-                Measurement(
-                    *(kernel, data.devices[k], data.names[k], time_us, time_us, time_us * 1.03),
-                    *("thread", ((time_us,), (time_us * 1.03,))),
-                )
-            )
+    write_dataset(tmp_path / "kernels", kernels=120)
     return tmp_path / "kernels"
 
 

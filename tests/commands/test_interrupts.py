@@ -11,60 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.interruption import Outcome, interrupted
+from tests.commands.interruption import Outcome, interrupted, once_started
+from tests.commands.long_commands import LONG_COMMANDS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-
-COMMANDS = {
-    "plan": ("plan", "resnet8", "--budget-ratio", "0.5", "--json", "report.json"),
-    "measured": ("plan", "resnet8", "--costs", "measured", "--cache", "measurements.jsonl"),
-    "pareto": ("pareto", "resnet8", "--json", "front.json"),
-    "train": ("train", "lenet", "--steps", "100000", "--budget-ratio", "0.9"),
-    "export": ("export", "resnet8", "-o", "package", "--arena-bytes", "8MiB", "--target", "host"),
-    "tune": ("tune", "resnet8", "--database", "tuned", "--cache", "measurements.jsonl"),
-    "collect": ("costs", "collect", "--dataset", "data.jsonl", "--kernels", "500"),
-}
 
 MOST_S = 3.0
 """From the signal to the end of the command."""
 
 
-def after(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
-    def wait(process: subprocess.Popen[str]) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.01)
-
-    return wait
-
-
-def has_taken_signals(process: subprocess.Popen[str]) -> bool:
-    """Whether the command's own code runs: it has blocked the signals (bits of SIGINT and SIGTERM)."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    blocked = int(status.split("SigBlk:")[1].split()[0], 16)
-    return bool(blocked & (1 << (signal.SIGTERM - 1)))
-
-
-def once_started(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
-    """`seconds` after the interpreter has begun with the command's code."""
-
-    def wait(process: subprocess.Popen[str]) -> None:
-        while process.poll() is None and not has_taken_signals(process):
-            time.sleep(0.005)
-        after(seconds)(process)
-
-    return wait
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 4.0])
 def test_a_plan_ends_at_any_moment(seconds: float, sent: signal.Signals, tmp_path: Path) -> None:
-    outcome = interrupted(COMMANDS["plan"], tmp_path, sent, once_started(seconds))
+    outcome = interrupted(LONG_COMMANDS["plan"].arguments, tmp_path, sent, once_started(seconds))
     assert outcome.faults(sent) == []
 
 
 def test_an_export_leaves_nothing_beside_its_directory(tmp_path: Path) -> None:
-    outcome = interrupted(COMMANDS["export"], tmp_path, signal.SIGTERM, once_started(6.0))
+    outcome = interrupted(
+        LONG_COMMANDS["export"].arguments, tmp_path, signal.SIGTERM, once_started(6.0)
+    )
     assert outcome.faults(signal.SIGTERM) == []
 
 
@@ -86,7 +52,9 @@ def test_an_interrupt_while_measuring_keeps_what_was_measured(
 ) -> None:
     """The library that measures in other processes has unblocked the signals by then."""
     cache = tmp_path / "measurements.jsonl"
-    outcome = interrupted(COMMANDS["measured"], tmp_path, sent, once_measured(cache))
+    outcome = interrupted(
+        LONG_COMMANDS["plan, measured"].arguments, tmp_path, sent, once_measured(cache)
+    )
     assert outcome.code == 128 + sent, outcome.errors
     assert outcome.faults(sent) == []
     rows = [json.loads(line) for line in cache.read_text().splitlines()]
@@ -125,7 +93,7 @@ def test_a_process_that_ignores_ctrl_c_goes_on_doing_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", LONG_COMMANDS)
 def test_at_a_hundred_random_moments(name: str, tmp_path: Path) -> None:
     """100 moments of each command, spread over its first 10 s; the table is printed."""
     random_of = random.Random(name)
@@ -134,8 +102,8 @@ def test_at_a_hundred_random_moments(name: str, tmp_path: Path) -> None:
         moment = random_of.uniform(0, 10)
         sent = random_of.choice([signal.SIGINT, signal.SIGTERM])
         folder = tmp_path / str(number)
-        folder.mkdir()
-        outcome = interrupted(COMMANDS[name], folder, sent, once_started(moment))
+        LONG_COMMANDS[name].prepare(folder)
+        outcome = interrupted(LONG_COMMANDS[name].arguments, folder, sent, once_started(moment))
         rows.append((moment, sent, outcome))
         sys.stdout.write(
             f"{name:9} {moment:6.2f} s {sent.name:8} {outcome.code} {outcome.seconds:5.2f} s\n"

@@ -222,6 +222,34 @@ def _read_npz(path: Path) -> object:
     return read_npz(path)
 
 
+def _write_image(path: Path) -> None:
+    from PIL import Image
+
+    pixels = np.arange(12 * 10 * 3, dtype=np.uint8).reshape(12, 10, 3)
+    Image.fromarray(pixels).save(path)
+
+
+def _read_image(path: Path) -> object:
+    from tvm_xengine.data.images import read_images
+
+    return read_images(path.parent.parent, (3, 8, 8))
+
+
+def _write_manifest(path: Path) -> None:
+    from tvm_xengine.files.write_directory import write_directory
+
+    package = path.parent.parent / "made"
+    write_directory(package, lambda folder: (folder / "step.c").write_text("int x;\n") and None)
+    path.write_bytes((package / path.name).read_bytes())
+    (path.parent / "step.c").write_text("int x;\n")
+
+
+def _read_manifest(path: Path) -> object:
+    from tvm_xengine.files.write_directory import check_free
+
+    return check_free(path.parent, force=True)
+
+
 def _write_package_checkpoint(path: Path) -> None:
     from tvm_xengine.aot.package.checkpoint import write_checkpoint
 
@@ -310,9 +338,12 @@ KINDS: Mapping[str, Kind] = {
     "pt2": Kind("model.pt2", _write_pt2, _read_pt2),
     "tuned schedules": Kind("schedules.jsonl", _write_tuned, _read_tuned),
     "npz": Kind("data.npz", _write_npz, _read_npz),
+    "image": Kind("images/class/image.png", _write_image, _read_image),
+    "package's file list": Kind("package/.tvm-xengine-files.json", _write_manifest, _read_manifest),
     "package's checkpoint": Kind("state.ckpt", _write_package_checkpoint, _read_package_checkpoint),
     "plan": Kind("plan.json", _write_plan, _read_plan),
     "run's checkpoint": Kind("run.ckpt", _write_run, _read_run),
     "state, safetensors": Kind("state.safetensors", _write_state, _read_state),
     "state, state_dict": Kind("state.pt", _write_state, _read_state),
+    "state, npz": Kind("state.npz", _write_state, _read_state),
 }

@@ -2,97 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.mutations import mutated
 from tests.fuzz.readers import KINDS
-
-HANG_S = 60.0
-"""A file of a few kilobytes that takes longer hangs its reader, on however loaded a machine."""
-
-START_S = 300.0
-"""The first file of a kind imports what reads it."""
-
-
-class Worker:
-    """A process that reads files; a new one after a crash or a hang."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-        self._answers: queue.Queue[str] = queue.Queue()
-
-    def read(self, kind: str, path: Path, timeout_s: float = HANG_S) -> str:
-        """What became of it: ``read``, ``refused``, or what went wrong."""
-        process = self._running()
-        assert process.stdin is not None
-        process.stdin.write(json.dumps([kind, str(path)]) + "\n")
-        process.stdin.flush()
-        try:
-            answer = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            self.close()
-            return f"no answer within {timeout_s} s"
-        if answer:
-            return str(json.loads(answer))
-        code = process.wait()
-        self.close()
-        return f"the process ended with {code}"
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._answers = queue.Queue()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            arguments = (self._process, self._answers)
-            threading.Thread(target=_forward, args=arguments, daemon=True).start()
-        return self._process
-
-
-def _forward(process: subprocess.Popen[str], answers: queue.Queue[str]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        answers.put(line)
-    answers.put("")
+from tests.fuzz.reading import READ, REFUSED, Worker, answers
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    made = Worker()
-    yield made
-    made.close()
+    with Worker() as made:
+        yield made
 
 
 def faults(kind: str, seeds: range, folder: Path, worker: Worker) -> list[str]:
-    sample = folder / KINDS[kind].file
-    KINDS[kind].write(sample)
-    whole = sample.read_bytes()
-    assert worker.read(kind, sample, START_S) == "read"
-    found = []
-    for seed in seeds:
-        sample.write_bytes(mutated(whole, seed))
-        answer = worker.read(kind, sample)
-        if answer not in ("read", "refused"):
-            found.append(f"{kind}, seed {seed}: {answer[-1500:]}")
-    return found
+    return [
+        f"{kind}, seed {seed}: {answer[-1500:]}"
+        for seed, answer in answers(kind, seeds, folder, worker)
+        if answer not in (READ, REFUSED)
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

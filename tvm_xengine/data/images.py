@@ -73,7 +73,7 @@ def _image(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     try:
         with Image.open(path) as image:
             resized = image.convert("L" if channels == 1 else "RGB").resize((width, height))
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # Pillow's decoders raise SyntaxError, struct.error and others
         raise InvalidDataError(f"{path} is no readable image: {error}") from error
     pixels = np.asarray(resized, np.float32).reshape(height, width, channels) / 255.0
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
-
-import numpy as np
 
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError
-from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.files.archives import DAMAGED_ARRAYS, read_arrays
 
 _VALIDATION = "validation_"
 """Arrays whose names begin so belong to the validation samples."""
@@ -26,13 +23,8 @@ def read_npz(path: Path) -> Data:
         If the file is no ``.npz`` archive of plain arrays.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise InvalidDataError(
-                    f"{path} holds one array; expected a .npz archive of named arrays"
-                )
-            arrays: dict[str, Array] = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
+        arrays = read_arrays(path)
+    except DAMAGED_ARRAYS as error:
         if isinstance(error, FileNotFoundError):
             raise InvalidDataError(f"{path}: there is no such file") from error
         raise InvalidDataError(f"{path} is no .npz archive of plain arrays: {error}") from error

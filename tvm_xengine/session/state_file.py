@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
+from tvm_xengine.files.archives import read_arrays
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.frontends.torch.arrays import to_array, to_tensor
 from tvm_xengine.relax_ir.types import Array
@@ -160,8 +161,7 @@ def _from_torch(content: bytes) -> dict[str, Array]:
 
 
 def _from_npz(content: bytes) -> dict[str, Array]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    return read_arrays(io.BytesIO(content))
 
 
 def _torch() -> Any:

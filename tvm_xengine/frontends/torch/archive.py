@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.files.archives import DAMAGED_ZIP
 
 _CONFIGS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
 _PROGRAMS = ("models/model.json", "serialized_exported_program.json")
@@ -76,14 +77,14 @@ def check_archive(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             _check(path, archive)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError) as error:
-        raise UnsupportedModelError(
-            f"{path} is not a program saved by torch.export.save: {error}"
-        ) from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnsupportedModelError(
             f"{path} is damaged or is no archive of torch.export.save: {type(error).__name__} in its"
             " description of the model"
+        ) from error
+    except DAMAGED_ZIP as error:
+        raise UnsupportedModelError(
+            f"{path} is not a program saved by torch.export.save: {error}"
         ) from error
 
 

@@ -1,0 +1,79 @@
+"""Damaged archives raise what their readers expect."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_xengine.data.images import read_images
+from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.files.archives import DAMAGED_ARRAYS, DAMAGED_ZIP, read_arrays
+
+
+def archive_with(name: str, content: bytes) -> io.BytesIO:
+    file = io.BytesIO()
+    np.savez(file, x=np.ones(3))
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(name, content)
+    file.seek(0)
+    return file
+
+
+def header(text: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def test_a_member_that_is_no_array_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'readme\.txt' is no array"):
+        read_arrays(archive_with("readme.txt", b"text"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000,)}",
+        b"{'descr': [], 'fortran_order': 0, 'shape': 'x'}",
+        b"((((" * 100,
+        b"'''",
+    ],
+)
+def test_any_header_of_an_array_is_refused_as_damaged(text: bytes) -> None:
+    with pytest.raises(DAMAGED_ARRAYS):
+        read_arrays(archive_with("y.npy", header(text)))
+
+
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
+)
+def test_damage_inside_a_compressed_member_is_known(method: int) -> None:
+    content = bytes(range(256)) * 8
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("x", content)
+    whole = file.getvalue()
+    refused = 0
+    for at in range(31, whole.index(b"PK\x01\x02")):
+        damaged = whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]
+        try:
+            with zipfile.ZipFile(io.BytesIO(damaged)) as archive:
+                assert archive.read("x") == content  # unused bits
+        except DAMAGED_ZIP:
+            refused += 1
+    assert refused
+
+
+def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    from PIL import Image
+
+    path = tmp_path / "class" / "image.png"
+    path.parent.mkdir()
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"IDAT", b"I\0AT"))  # Pillow raises a SyntaxError
+    with pytest.raises(InvalidDataError, match=r"image\.png is no readable image"):
+        read_images(tmp_path, (3, 4, 4))

@@ -1,0 +1,83 @@
+"""Damages files, interrupts commands, and writes the page about what became of them.
+
+It goes on where it was interrupted. Every command has a moment before any has its next one, so that an
+unfinished walk covers all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.commands.interruption import interrupted, once_started
+from tests.commands.long_commands import LONG_COMMANDS
+from tests.fuzz.readers import KINDS
+from tests.fuzz.reading import Worker, answers
+from tests.robustness.page import page
+from tests.robustness.verdicts import FileVerdict, SignalVerdict, Verdicts
+
+_ROOT = Path(__file__).parents[2]
+
+_SPAN_S = 10.0
+"""Signals are spread over so much of a command; imports end about half way on a busy machine."""
+
+
+def damage_files(verdicts: Verdicts, seeds: range) -> None:
+    """Judge every kind of file with the seeds that it lacks."""
+    with TemporaryDirectory() as folder, Worker() as worker:
+        for number, kind in enumerate(KINDS):
+            missing = [seed for seed in seeds if (kind, seed) not in verdicts.files]
+            if not missing:
+                continue
+            for seed, answer in answers(kind, missing, Path(folder) / str(number), worker):
+                verdicts.add(FileVerdict(kind, seed, answer))
+            sys.stdout.write(f"{kind}: {len(missing)} files\n")
+            sys.stdout.flush()
+
+
+def send_signals(verdicts: Verdicts, count: int) -> None:
+    """Interrupt every command at the moments that it lacks."""
+    for number in range(count):
+        for name, command in LONG_COMMANDS.items():
+            if (name, number) in verdicts.signals:
+                continue
+            random_of = random.Random(f"{name} {number}")
+            moment_s = random_of.uniform(0, _SPAN_S)
+            sent = random_of.choice([signal.SIGINT, signal.SIGTERM])
+            with TemporaryDirectory() as folder:
+                command.prepare(Path(folder))
+                wait = once_started(moment_s)
+                outcome = interrupted(command.arguments, Path(folder), sent, wait)
+            verdict = SignalVerdict(
+                *(name, number, round(moment_s, 3), sent.name, outcome.code),
+                *(round(outcome.seconds, 3), tuple(outcome.faults(sent))),
+            )
+            verdicts.add(verdict)
+            sys.stdout.write(f"{verdict}\n")
+            sys.stdout.flush()
+
+
+def main() -> None:
+    """Do what is missing, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=500, help="damaged files of each kind")
+    parser.add_argument("--moments", type=int, default=100, help="signals to each command")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier verdicts")
+    parser.add_argument("--verdicts", type=Path, default=_ROOT / "build" / "robustness.jsonl")
+    parser.add_argument("--page", type=Path, default=_ROOT / "docs" / "robustness.md")
+    options = parser.parse_args()
+    if options.fresh:
+        options.verdicts.unlink(missing_ok=True)
+    verdicts = Verdicts(options.verdicts)
+    damage_files(verdicts, range(options.files))
+    send_signals(verdicts, options.moments)
+    arguments = {name: command.arguments for name, command in LONG_COMMANDS.items()}
+    options.page.write_text(page(verdicts, KINDS, arguments), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What became of damaged files and interrupted commands, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FileVerdict:
+    """What became of a damaged file.
+
+    Attributes
+    ----------
+    kind
+        Of `tests.fuzz.readers.KINDS`.
+    answer
+        ``read``, ``refused``, or what went wrong.
+    """
+
+    kind: str
+    seed: int
+    answer: str
+
+
+@dataclass(frozen=True)
+class SignalVerdict:
+    """What became of an interrupted command.
+
+    Attributes
+    ----------
+    command
+        Of `tests.commands.long_commands.LONG_COMMANDS`.
+    moment_s
+        From the start of the command's own code to the signal.
+    code
+        Exit code; None if it had ended before the signal.
+    seconds
+        From the signal to the end.
+    faults
+        What is wrong with it, except for the time.
+    """
+
+    command: str
+    number: int
+    moment_s: float
+    signal: str
+    code: int | None
+    seconds: float
+    faults: tuple[str, ...]
+
+
+class Verdicts:
+    """A file of verdicts; of several on one thing, the last one counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.files: dict[tuple[str, int], FileVerdict] = {}
+        self.signals: dict[tuple[str, int], SignalVerdict] = {}
+        for row in _rows(path):
+            self._keep(_verdict(row))
+
+    def add(self, verdict: FileVerdict | SignalVerdict) -> None:
+        """Remember a verdict, in the file as well."""
+        self._keep(verdict)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(verdict)) + "\n")
+
+    def _keep(self, verdict: FileVerdict | SignalVerdict) -> None:
+        if isinstance(verdict, FileVerdict):
+            self.files[verdict.kind, verdict.seed] = verdict
+        else:
+            self.signals[verdict.command, verdict.number] = verdict
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            yield json.loads(line)
+
+
+def _verdict(row: dict[str, Any]) -> FileVerdict | SignalVerdict:
+    if "kind" in row:
+        return FileVerdict(**row)
+    return SignalVerdict(**{**row, "faults": tuple(row["faults"])})

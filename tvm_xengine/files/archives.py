@@ -1,0 +1,56 @@
+"""Zip archives and the arrays in them, of which any byte may be damaged."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DAMAGED_ZIP: tuple[type[Exception], ...] = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,  # of bz2, and of seeking before the beginning
+    RuntimeError,  # an encrypted member; NotImplementedError, an unknown compression
+    KeyError,
+    ValueError,
+)
+"""What `zipfile` raises for an archive that is damaged or crafted."""
+
+DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
+    *DAMAGED_ZIP,
+    MemoryError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+)
+"""What `read_arrays` raises beside them: NumPy evaluates headers as Python literals."""
+
+
+def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
+    """The arrays of a ``.npz`` archive; pickled objects are refused, as loading them runs code.
+
+    Raises
+    ------
+    DAMAGED_ARRAYS
+        If it is no archive, or a member is no plain array.
+    """
+    loaded = np.load(file, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        raise ValueError("it holds one array; expected a .npz archive of named arrays")
+    with loaded as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"its member {name!r} is no array")
+    return arrays
