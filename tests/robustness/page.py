@@ -18,10 +18,11 @@ def page(verdicts: Verdicts, kinds: Iterable[str], commands: Mapping[str, Sequen
         "",
         "## Damaged files",
         "",
-        "A valid file of each kind is damaged at random (bits, cuts, splices, encodings, values, missing and"
-        " doubled keys, zip members) and read in a process with 6 GiB of memory. *Accepted* files are"
-        " used as well: problems are solved, plans and states run. *Failed* is a traceback, a crash, no"
-        " answer within 60 s, or an empty message.",
+        "A valid file of each kind is damaged at random (bits, cuts, splices, encodings, values, missing"
+        " and doubled keys, zip members) and read in a process with 6 GiB of memory. *Accepted* files"
+        " are used as well: problems are solved, plans and states run; of files of rows, lines that"
+        " cannot be read are skipped and named. *Failed* is a traceback, a crash, no answer within"
+        " 60 s, or an empty message.",
         "",
         "| file | damaged | refused with a sentence | accepted | failed |",
         "|---|---:|---:|---:|---:|",
