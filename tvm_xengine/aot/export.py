@@ -48,7 +48,7 @@ from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.compiler.energy import check_energy
 from tvm_xengine.compiler.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
-from tvm_xengine.files.write_directory import check_free, write_directory
+from tvm_xengine.files.write_directory import check_free, write_directory, write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.planning.planner import PlanOptions
@@ -167,13 +167,13 @@ def export_step(
         _write_sources(folder, package, machine)
         measured = measure_code(folder, library_sources(package)[:2], target, options.optimize)
         report.append(measured)
-        (folder / f"{package.name}.h").write_text(header_source(package, measured))
+        write_file(folder / f"{package.name}.h", header_source(package, measured))
         keep = train.keep_all_bytes
         document = plan_document(package, train.function, evaluate, keep, measured)
-        (folder / f"{package.name}_plan.json").write_text(as_json(document))
-        (folder / "README.md").write_text(readme(package, keep, measured))
+        write_file(folder / f"{package.name}_plan.json", as_json(document))
+        write_file(folder / "README.md", readme(package, keep, measured))
         selftest = selftest_source(package, inputs, expected)
-        (folder / f"{package.name}_selftest.c").write_text(selftest)
+        write_file(folder / f"{package.name}_selftest.c", selftest)
 
     write_directory(directory, write, force=force)
     return ExportReport(
@@ -213,7 +213,7 @@ def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
         named = {package.codes[symbol].name: k for symbol, k in package.kernels.items()}
         write_object(named, machine.code, folder / f"{name}_kernels.o")
     for path, text in files.items():
-        (folder / path).write_text(text)
+        write_file(folder / path, text)
 
 
 def _package(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tvm_xengine.files.named_errors import naming
 from tvm_xengine.files.read_text import parse_json
 
 _logger = logging.getLogger(__name__)
@@ -67,17 +69,34 @@ class AppendOnlyFile:
             _logger.warning("%s: %d lines are skipped in all", self.path, skipped)
 
     def append(self, row: Mapping[str, object]) -> None:
-        """Write one more line."""
+        """Write one more line, whole or not at all.
+
+        Raises
+        ------
+        OSError
+            With the name of the file, also where the system does not give it (no space left).
+        """
         line = json.dumps(row) + "\n"
         if not self._ends_in_newline:
             line = "\n" + line
-        try:
+        with naming(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line)
-        except OSError as error:  # a full disk is reported without a name
-            raise type(error)(error.errno, error.strerror, str(self.path)) from error
+            with self.path.open("ab", buffering=0) as file:
+                _write_whole(file.fileno(), line.encode())
         self._ends_in_newline = True
+
+
+def _write_whole(file: int, content: bytes) -> None:
+    """Append in one write, so that rows of two processes do not mix; take back what is not whole."""
+    written = os.write(file, content)
+    start = os.lseek(file, 0, os.SEEK_CUR) - written
+    try:
+        while written < len(content):
+            written += os.write(file, content[written:])
+    except OSError:
+        if os.fstat(file).st_size == start + written:  # no other process has gone on behind it
+            os.ftruncate(file, start)
+        raise
 
 
 def _object(line: str) -> dict[str, object]:

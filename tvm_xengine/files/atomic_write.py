@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
+from tvm_xengine.files.named_errors import naming
 from tvm_xengine.files.temporary import unfinished
 
 
@@ -25,12 +25,8 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
     OSError
         With the name of the file, also where the system does not give it (no space left).
     """
-    try:
+    with naming(path):
         _write(path.resolve(), content)
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise type(error)(error.errno, os.strerror(error.errno), str(path)) from error
 
 
 def _write(path: Path, content: bytes) -> None:

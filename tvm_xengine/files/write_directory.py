@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tvm_xengine.errors import ExportError
+from tvm_xengine.files.named_errors import naming
 from tvm_xengine.files.temporary import unfinished
 
 MANIFEST = ".tvm-xengine-files.json"
@@ -51,14 +53,18 @@ def write_directory(directory: Path, write: Callable[[Path], None], *, force: bo
     ------
     ExportError
         As `check_free`.
+    OSError
+        With the name of the file in `directory`, or of `directory` where the system names none.
     """
     check_free(directory, force=force)
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    with naming(directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
     with unfinished(directory) as temporary:
-        temporary.mkdir()
-        write(temporary)
-        document = {"schema": _SCHEMA, "sha256": _digests(temporary)}
-        (temporary / MANIFEST).write_text(json.dumps(document, indent=1), encoding="utf-8")
+        with _naming_files_in(directory, temporary):
+            temporary.mkdir()
+            write(temporary)
+            document = {"schema": _SCHEMA, "sha256": _digests(temporary)}
+            write_file(temporary / MANIFEST, json.dumps(document, indent=1))
         check_free(directory, force=force)
         with unfinished(directory) as old:
             if directory.exists():
@@ -69,6 +75,23 @@ def write_directory(directory: Path, write: Callable[[Path], None], *, force: bo
                 if old.exists():
                     old.replace(directory)
                 raise
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file of a directory that is not complete yet; text becomes UTF-8."""
+    with naming(path):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def _naming_files_in(directory: Path, temporary: Path) -> Iterator[None]:
+    """Let every OSError name the file as it would be called in `directory`."""
+    try:
+        yield
+    except OSError as error:
+        at = Path(error.filename) if isinstance(error.filename, str) else temporary
+        with naming(directory / at.relative_to(temporary) if at.is_relative_to(temporary) else at):
+            raise
 
 
 def _foreign(directory: Path) -> list[str]:

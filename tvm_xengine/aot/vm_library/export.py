@@ -27,7 +27,7 @@ from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.compiler.short_storage import short_evaluation
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
-from tvm_xengine.files.write_directory import check_free, write_directory
+from tvm_xengine.files.write_directory import check_free, write_directory, write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import distinct_kernels
 from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
@@ -149,13 +149,13 @@ def export_library(
         on_progress("writing")
         name = library.name
         _link((train, evaluate), emitted, folder / f"{name}.so", linker)
-        (folder / f"{name}.json").write_text(library.as_json())
-        (folder / f"{name}_state.bin").write_bytes(state_image(library, training))
-        (folder / f"{name}.h").write_text(loader_header(library))
-        (folder / f"{name}.c").write_text(loader_source(library))
-        (folder / f"{name}_step.py").write_text(python_loader(library))
-        (folder / f"{name}_selftest.c").write_text(selftest_source(library, trial, expected))
-        (folder / "README.md").write_text(readme(library, keep))
+        write_file(folder / f"{name}.json", library.as_json())
+        write_file(folder / f"{name}_state.bin", state_image(library, training))
+        write_file(folder / f"{name}.h", loader_header(library))
+        write_file(folder / f"{name}.c", loader_source(library))
+        write_file(folder / f"{name}_step.py", python_loader(library))
+        write_file(folder / f"{name}_selftest.c", selftest_source(library, trial, expected))
+        write_file(folder / "README.md", readme(library, keep))
 
     write_directory(directory, write, force=force)
     return LibraryReport(directory, library, plan, keep, expected)

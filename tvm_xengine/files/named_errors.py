@@ -1,0 +1,19 @@
+"""Errors of the system that name a file, also where the system does not (no space left)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let every OSError of the body name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise type(error)(error.errno, os.strerror(error.errno), str(path)) from error
