@@ -1,31 +1,74 @@
-"""Documents lead where they say, and their code runs."""
+"""The pages name only what there is: files, options of the commands, targets of make."""
+
+from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from tests.commands.command_page import commands, help_of
+
 ROOT = Path(__file__).parent.parent
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+PAGES = sorted(
+    page
+    for page in chain(ROOT.glob("*.md"), (ROOT / "docs").glob("*.md"))
+    if page.name != "CHANGELOG.md"
+)
+WRITTEN = {"results/solvers.md", "results/embedded.md", "docs/results/solvers.md"}
+"""Tables that `make tables` writes from figures; they may be absent."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def quoted(page: Path) -> set[str]:
+    """What stands between backticks."""
+    return set(re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
 
 
-def test_the_readme_is_one_page() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+def exists(name: str, page: Path) -> bool:
+    """Whether a path, as a page may write it, leads to a file or folder."""
+    places = (ROOT, ROOT / "tvm_xengine", ROOT / "tvm_xengine" / "solvers", page.parent)
+    rooms = (path for path in (ROOT / "tvm_xengine").glob("*/") if path.is_dir())
+    return any((place / name).exists() for place in (*places, *rooms)) or any(
+        ROOT.glob(f"tvm_xengine/*/**/{name}")
+    )
 
 
-def test_the_example_of_the_readme_trains_under_its_budget() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert found is not None
-    scope: dict[str, object] = {}
-    exec(compile(found.group(1), "README.md", "exec"), scope)
-    assert 0 < float(str(scope["loss"])) < 3  # ten classes: ln 10 before training
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = {name for name in quoted(page) if re.fullmatch(r"[\w/]+(\.py|\.md|/)", name)}
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+    missing = {name for name in named - WRITTEN if not exists(name, page)}
+    missing |= {link for link in links if not (page.parent / link).exists()}
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    known = set(
+        re.findall(r"--[\w-]+", " ".join(o.labels for c in commands() for o in help_of(c).options))
+    )
+    known |= {"--help", "--version", "--debug", "--install-completion"}
+    lines = [line for line in text.splitlines() if "tvm-xengine" in line or "`--" in line]
+    lines = [line for line in lines if "pip " not in line and "python -m" not in line]
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", " ".join(lines))) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_target_of_make_that_a_page_names_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)", page.read_text(encoding="utf-8"))) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_in_capitals_that_a_page_quotes_exists(page: Path) -> None:
+    """Constants and classes of the sources, such as `SOLVERS` or `KernelSource`."""
+    names = {n for n in quoted(page) if re.fullmatch(r"[A-Z][A-Z_]{3,}|(?:[A-Z][a-z]+){2,}", n)}
+    sources = chain.from_iterable(
+        ROOT.glob(f"{room}/**/*.py")
+        for room in ("tvm_xengine", "passes", "cost_models", "benchmarks")
+    )
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    labels = {option.name for command in commands() for option in help_of(command).options}
+    assert not {name for name in names - labels if not re.search(rf"\b{name}\b", text)}

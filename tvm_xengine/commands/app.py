@@ -51,7 +51,7 @@ FLAT = Parameter(name="*")
 _RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 """From keep-all's memory down to where most networks have no schedule."""
 _SHELL = "Name of the shell; by default that of this session."
-_DATA = "Source of data; its validation samples are taken where it has any."
+_DATA = "Source of data; its validation samples are used where it has any."
 
 app = App(
     name="tvm-xengine",
@@ -141,7 +141,7 @@ class TrainOptions:
 
 @app.command
 def train(model: Model, /, *, options: TrainOptions = TrainOptions()) -> None:
-    """Plan a training step, train with it, compare it with keep-all, report."""
+    """Plan a training step, train with it, compare it with keep-all and report."""
     from tvm_xengine.commands.run.train import run_train
 
     run_train(model, options)
@@ -202,7 +202,7 @@ class EvalOptions:
 
 @app.command(name="eval")
 def evaluate(model: Model, /, *, options: EvalOptions) -> None:
-    """Evaluate a saved state: its loss and accuracy on data."""
+    """Evaluate the loss and accuracy of a saved state on data."""
     from tvm_xengine.commands.run.evaluate import run_eval
 
     run_eval(model, options)
@@ -296,11 +296,11 @@ class TuneOptions:
     Attributes
     ----------
     database
-        Folder that keeps what is found.
+        Folder that stores the schedules found.
     trials
-        Schedules to try in all.
+        Total number of schedules to try.
     cache
-        File of measurements; compiled kernels are kept beside it.
+        File of measurements; compiled kernels are stored in its folder.
     """
 
     database: Annotated[Folder, Parameter(group=MACHINE)]
@@ -313,7 +313,7 @@ class TuneOptions:
 
 @app.command
 def tune(model: Model, /, *, options: TuneOptions) -> None:
-    """Search for faster loops of the generated kernels."""
+    """Search for faster loop schedules of the generated kernels."""
     from tvm_xengine.commands.run.tune import run_tune
 
     run_tune(model, options)

@@ -45,7 +45,7 @@ def noise(
     rounds: Annotated[AtLeastTwo, Parameter(help="Measurement rounds.")] = 3,
     out: OutputOptions = _OUT,
 ) -> None:
-    """Show by how much two measurements of one kernel differ on this machine."""
+    """Show by how much repeated measurements of a kernel differ on this machine."""
     from tvm_xengine.commands.costs.measuring import compare_rounds
 
     terminal = Terminal(out)
@@ -63,7 +63,7 @@ def collect(
         Texts, Parameter(help="Networks of the zoo or the designs, or random.")
     ] = (),
     rounds: Rounds = 3,
-    seed: Natural = 0,
+    seed: Annotated[Natural, Parameter(help="Seed of the networks that are drawn.")] = 0,
     out: OutputOptions = _OUT,
 ) -> None:
     """Measure the kernels of networks in many sizes into a dataset; resumable."""
@@ -131,7 +131,11 @@ def measure(
 
 @costs.command
 def train(
-    *, dataset: Dataset, output: Written, seed: Natural = 0, out: OutputOptions = _OUT
+    *,
+    dataset: Dataset,
+    output: Written,
+    seed: Annotated[Natural, Parameter(help="Seed of the model.")] = 0,
+    out: OutputOptions = _OUT
 ) -> None:
     """Train a cost model on a dataset."""
     from tvm_xengine.commands.costs.models import train_model
@@ -152,8 +156,8 @@ def evaluate(
         choice(QUANTITY_NAMES),
         Parameter(help="Time, measured energy, or the memory of library calls."),
     ] = "time",
-    baselines: Annotated[Flag, Parameter(help="Evaluate the simple models too.")] = False,
-    sketch: Annotated[Flag, Parameter(help="Half the trees: a quarter of the time.")] = False,
+    baselines: Annotated[Flag, Parameter(help="Evaluate the baseline models, too.")] = False,
+    sketch: Annotated[Flag, Parameter(help="Train half the trees, in a quarter of the time.")] = False,
     out: OutputOptions = _OUT,
 ) -> None:
     """Evaluate cost models on kernels that they have not learned from."""
@@ -171,7 +175,7 @@ def predict(
     *,
     step: StepOptions = _STEP,
     platform: PlatformFile = None,
-    cost_model: Annotated[File | None, Parameter(help="Instead of the shipped model.")] = None,
+    cost_model: Annotated[File | None, Parameter(help="Cost model to use instead of the shipped one.")] = None,
     out: OutputOptions = _OUT,
 ) -> None:
     """Predict the costs of the kernels of a model's training step; runs nothing."""

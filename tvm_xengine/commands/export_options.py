@@ -21,21 +21,22 @@ class TargetOptions:
     Attributes
     ----------
     target
-        Such as cortex-m4, aarch64 or host.
+        Target processor, such as cortex-m4, aarch64 or host.
     output
         Folder to write.
     format
         c (plain C) or tvm (a library for TVM's virtual machine).
     backend
-        What compiles kernels: c or llvm.
+        Form of the kernels: c (source) or llvm (an object file).
     optimize
-        speed or size.
+        What kernels are optimised for: speed or size.
     float16
         Store as float16: none, activations (large forward tensors), or all (parameters, too).
     bfloat16
-        The same in bfloat16, which has the range of float32 and less precision.
+        Store as bfloat16, which has the range of float32 and less precision: none, activations,
+        or all.
     force
-        Replace a package that lies in the output folder.
+        Replace the package in the output folder.
     check
         Build the package and run its self-test, under an emulator where needed.
     """
@@ -59,7 +60,7 @@ class RegionOptions:
     Attributes
     ----------
     arena_bytes
-        Memory of the step, e.g. 192KiB: limit of the first region.
+        Memory limit of the first region, e.g. 192KiB.
     regions
         Sizes of memory regions, fastest first, e.g. sram=192KiB,psram=4MiB,flash=1MiB.
     platform

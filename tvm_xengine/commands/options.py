@@ -52,7 +52,7 @@ class ModelOptions:
     output_index
         Which output of a model with several is trained, counted from 0.
     draw_weights
-        Initialise the weights of a file at random, where it holds none worth keeping.
+        Draw random weights, for a model file without trained ones.
     seed
         Seed of initial weights, of the order of the data and of the solver.
     """
@@ -105,7 +105,7 @@ class CacheOptions:
     Attributes
     ----------
     cache
-        File of measurements; compiled kernels are kept beside it.
+        File of measurements; compiled kernels are stored in its folder.
     database
         Folder of schedules that `tune` found for generated kernels.
     """
@@ -137,15 +137,15 @@ class SolverOptions:
     Attributes
     ----------
     solver
-        How to look for schedules; docs/solvers.md explains each.
+        Solver of the scheduling problem; docs/solvers.md explains each.
     backend
-        Program solver of solvers such as tight or checkmate: highs, scip, gurobi or cp-sat.
+        Backend that solves the programs of solvers such as tight or checkmate.
     objective
-        What is minimised: cost (the sum of times), makespan (the end of the last step) or energy.
+        What is minimised: cost (the sum of all times), makespan (the end of the last step) or energy.
     time_limit
-        Seconds.
+        Time limit of the solver, in seconds.
     gap
-        Stop at this relative gap between value and bound; 0 asks for a proof.
+        Stop at this relative gap between value and bound; 0 asks for an optimality proof.
     """
 
     solver: Annotated[str, choice(SOLVER_NAMES)] = "auto"

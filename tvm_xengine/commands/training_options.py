@@ -32,8 +32,8 @@ class LossOptions:
     ----------
     loss
         Name of the loss, with PyTorch's options for it: cross_entropy, or
-        'cross_entropy(label_smoothing=0.1)'. By default the one that the model's output can only
-        mean, which the report names.
+        'cross_entropy(label_smoothing=0.1)'. By default the only one that fits the
+        model's output; the report names it.
     """
 
     loss: Text | None = None
@@ -51,25 +51,25 @@ class OptimizerOptions:
     lr
         Learning rate.
     momentum
-        Of sgd and rmsprop.
+        Momentum, for sgd and rmsprop.
     dampening
-        Of sgd's momentum.
+        Dampening of the momentum, for sgd.
     nesterov
-        Look one step of sgd's momentum ahead.
+        Use Nesterov momentum, for sgd.
     weight_decay
         Weight decay.
     betas
-        How much the two averages keep, of adam, adamw and lion.
+        Decay rates of the two averages, for adam, adamw and lion.
     eps
-        Added to denominators, of adam, adamw, rmsprop and adagrad.
+        Term added to denominators, for adam, adamw, rmsprop and adagrad.
     amsgrad
-        Divide by the largest second average so far, of adam and adamw.
+        Use the AMSGrad variant, for adam and adamw.
     alpha
-        How much the average keeps, of rmsprop.
+        Decay rate of the average, for rmsprop.
     centered
-        Divide by the standard deviation, of rmsprop.
+        Divide by the estimated standard deviation, for rmsprop.
     lr_decay
-        Of adagrad.
+        Decay of the learning rate, for adagrad.
     """
 
     optimizer: Annotated[str | None, choice(OPTIMIZER_NAMES)] = None
@@ -104,7 +104,7 @@ class ParameterOptions:
     micro_batches
         Batches that one step takes; their gradients are averaged.
     precision
-        float16 or bfloat16 for heavy ops.
+        Compute heavy ops in this type; parameters stay in float32.
     """
 
     train: Patterns = ()
@@ -143,17 +143,17 @@ class LoopOptions:
     epochs
         Passes over the data.
     steps
-        Steps in all, those before a checkpoint included; by default 600, or as many as --epochs
-        say.
+        Total number of steps, including those before a checkpoint; by default 600, or those of
+        --epochs.
     lr_schedule
         cosine[:WARMUP], linear[:WARMUP] or constant[:WARMUP] (WARMUP steps from 0 to the rate),
         step:N:FACTOR, or package.module:function of the number of steps taken.
     schedule
         Run this schedule, saved or hand-edited, instead of planning one.
     no_guard
-        Train on when values are not finite; by default such a step is undone and training stops.
+        Continue when values are not finite; by default such a step is undone and training stops.
     no_compare
-        Do not compare each step with a step that keeps all tensors; takes half the time.
+        Skip the comparison of each step with a keep-all step; halves the time.
     """
 
     epochs: Count | None = None
@@ -174,11 +174,12 @@ class StateOptions:
     save
         Write the trained tensors by the model's own names (.safetensors, .pt or .npz).
     checkpoint
-        Write state, optimizer and position, each epoch and at the end; --resume goes on from it.
+        Write state, optimizer and position, each epoch and at the end; --resume continues
+        from it.
     checkpoint_every
         Write the checkpoint every N steps instead of each epoch.
     resume
-        Go on from a checkpoint, which is written on unless --checkpoint names another file.
+        Continue from a checkpoint, which is updated unless --checkpoint names another file.
     """
 
     save: File | None = None

@@ -32,7 +32,7 @@ from tvm_xengine.report.costs import NOISE, print_facts, print_families, print_m
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is held out, of which quantity, and beside which models."""
+    """What is held out, of which quantity, and which models are compared."""
 
     splits: Sequence[str]
     quantity: str

@@ -143,7 +143,7 @@ def _export_library(
     library = report.library
     terminal.note(
         f"{library.name} for TVM's virtual machine on {library.target}: arena {library.arena_bytes}"
-        f" bytes, of these state {library.state_bytes}; keeping everything takes"
+        f" bytes, of these state {library.state_bytes}; keep-all takes"
         f" {report.keep_all_bytes}; written to {report.directory}"
     )
     terminal.write(
@@ -232,7 +232,7 @@ def _print(report: ExportReport, terminal: Terminal) -> None:
         f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated"
         f" {_MEANING[plan.result.objective]};"
         f" {schedule.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
-        f" keeping everything takes {report.keep_all_bytes} bytes"
+        f" keep-all takes {report.keep_all_bytes} bytes"
     )
     if package.storage_error is not None:
         terminal.note(

@@ -13,7 +13,7 @@ from tvm_xengine.session.fit import FitProgress
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
-"""Columns of the curve; with the numbers beside it a line has fewer than 80."""
+"""Columns of the curve; a line with its numbers has fewer than 80."""
 _LINES = 20
 """Plain lines of a run, one per interval."""
 _LEAST_S = 0.05
