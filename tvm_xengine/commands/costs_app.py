@@ -135,7 +135,7 @@ def train(
     dataset: Dataset,
     output: Written,
     seed: Annotated[Natural, Parameter(help="Seed of the model.")] = 0,
-    out: OutputOptions = _OUT
+    out: OutputOptions = _OUT,
 ) -> None:
     """Train a cost model on a dataset."""
     from tvm_xengine.commands.costs.models import train_model
@@ -157,7 +157,9 @@ def evaluate(
         Parameter(help="Time, measured energy, or the memory of library calls."),
     ] = "time",
     baselines: Annotated[Flag, Parameter(help="Evaluate the baseline models, too.")] = False,
-    sketch: Annotated[Flag, Parameter(help="Train half the trees, in a quarter of the time.")] = False,
+    sketch: Annotated[
+        Flag, Parameter(help="Train half the trees, in a quarter of the time.")
+    ] = False,
     out: OutputOptions = _OUT,
 ) -> None:
     """Evaluate cost models on kernels that they have not learned from."""
@@ -175,7 +177,9 @@ def predict(
     *,
     step: StepOptions = _STEP,
     platform: PlatformFile = None,
-    cost_model: Annotated[File | None, Parameter(help="Cost model to use instead of the shipped one.")] = None,
+    cost_model: Annotated[
+        File | None, Parameter(help="Cost model to use instead of the shipped one.")
+    ] = None,
     out: OutputOptions = _OUT,
 ) -> None:
     """Predict the costs of the kernels of a model's training step; runs nothing."""
