@@ -22,6 +22,7 @@ _SIZE_RATIOS = (0.5, 1.0, 1.5, 2.0)
 """Image sizes relative to a network's usual one."""
 
 _OPTIMIZERS: tuple[Optimizer, ...] = (SGD(), SGD(momentum=0.9), Adam())
+"""Updates with no, one and two tensors of state."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tvm_xengine.files.typed import typed
 _logger = logging.getLogger(__name__)
 
 SCHEMA = 2
+"""Version of a row, raised when a field is added or changes its meaning."""
 
 _WITHOUT_MACHINE = (1,)
 """Versions that do not say which machine features and times are of."""

@@ -86,7 +86,13 @@ class RooflinePredictor:
 
 @dataclass(frozen=True)
 class NearestNeighbours:
-    """Mean rate of the most similar kernels."""
+    """Mean rate of the most similar kernels.
+
+    Attributes
+    ----------
+    neighbours
+        Kernels that are averaged; chosen, as a baseline is not tuned.
+    """
 
     neighbours: int = 3
     name: str = "nearest neighbours"

@@ -24,6 +24,7 @@ from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
 
 SCHEMA = 5
+"""Version of the document, raised when a field is added or changes its meaning."""
 _DOCUMENT = "model.json"
 _DIGEST = "sha256"
 """SHA-256 of the document and the members, in this order: XGBoost crashes on members that changed."""

@@ -11,14 +11,16 @@ from tvm_xengine.cost_models.features.table import FeatureTable
 
 _THREADS = ("threads", "library_threads")
 _ONE_THREAD = {"threads": 1.0, "machine_cores": 1.0, "library_threads": 1.0}
+"""Values of these features for a kernel that runs on one thread."""
 _SERIAL = ("parallel_share", "log_parallel_extent")
 _SERIAL_PREFIX = "is_parallel_in"
 
 _EFFICIENCY = 0.9
-"""Share of its core that each thread makes use of."""
+"""Share of its core that each thread makes use of; chosen: the shipped model has learned from kernels
+on one thread only."""
 
 _FORK_US = 1.0
-"""What waking the threads and waiting for the last one costs."""
+"""What waking the threads and waiting for the last one costs; chosen, as `_EFFICIENCY`."""
 
 
 def most_threads(table: FeatureTable) -> int:

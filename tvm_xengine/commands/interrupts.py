@@ -27,7 +27,7 @@ GRACE_S = 2.0
 """How long the main thread may take to end in order. A command ends within 3 s of the signal, of which
 removing files and ending processes may need the rest."""
 
-_STDERR = 2
+_STDERR = 2  # file descriptor of standard error
 _SHOW_CURSOR = b"\x1b[?25h"
 """A progress display hides the cursor; the main thread may hold the lock of Python's stream."""
 

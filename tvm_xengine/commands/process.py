@@ -10,10 +10,10 @@ from pathlib import Path
 # What takes long to import is imported once interrupts are taken.
 from tvm_xengine.commands.interrupts import Interrupts, interruptible
 
-_REFUSED = 2
+_REFUSED = 2  # as shells and argparse report wrong usage
 _UNEXPECTED = 70
 """Exit code of a fault of this program (``EX_SOFTWARE`` of sysexits.h)."""
-_INTERRUPTED = 130
+_INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 _BROKEN_PIPE = 128 + 13
 """As a shell reports SIGPIPE: who read the output has left."""
 

@@ -16,9 +16,11 @@ MANIFEST = ".tvm-xengine-files.json"
 """Lists every file that was written into a directory, with the SHA-256 of its content."""
 
 _SCHEMA = 1
+"""Version of the manifest."""
 _MOST_BYTES = 1 << 24
 """A larger manifest is none of ours: it would list over a hundred thousand files."""
 _MOST_NAMED = 3
+"""Files that a message names; a longer list would hide the advice behind it."""
 
 
 def check_free(directory: Path, *, force: bool) -> None:

@@ -12,6 +12,7 @@ from tvm_xengine.frontends.onnx.read import from_onnx
 from tvm_xengine.frontends.torch.read import from_torch_export
 
 DEFAULT_BATCH_SIZE = 16
+"""Samples in a batch where neither the file nor the user says; chosen."""
 
 
 def load_model(

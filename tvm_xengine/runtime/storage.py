@@ -19,6 +19,8 @@ from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
 POISON = 0xA5
+"""Fills memory that no kernel has written: as float32 it is -2.9e-16 and as int32 a negative number, so
+what reads it shows in results, and a write of it by chance is unlikely."""
 
 _ALLOCATOR_ALIGNMENT_BYTES = 64
 """TVM aligns what it allocates to this (`kAllocAlignment` of its device API)."""

@@ -10,6 +10,7 @@ from functools import cached_property
 from tvm_xengine.errors import InvalidProblemError
 
 MAX_BYTES = 2**53 - 1
+"""The largest whole number below which float64, and JSON, hold every one exactly."""
 
 
 class Role(Enum):

@@ -24,6 +24,7 @@ from tvm_xengine.scheduling.graph import MAX_BYTES, Op, OpGraph, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 SCHEMA = 1
+"""Version of the file, raised when a field is added or changes its meaning."""
 
 _Row = TypeVar("_Row")
 

@@ -13,6 +13,7 @@ from tvm_xengine.files.read_text import parse_json, read_text
 from tvm_xengine.scheduling.problem import Problem
 
 SCHEMA = 1
+"""Version of the file, raised when a field is added or changes its meaning."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+# Decimal and binary prefixes (IEC 80000-13).
 _UNITS = {
     "": 1,
     "b": 1,

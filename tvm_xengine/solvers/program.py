@@ -13,6 +13,7 @@ Columns = NDArray[np.int64]
 
 
 _TOLERANCE = 1e-6
+"""The default feasibility tolerance of SCIP and Gurobi."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ Option = int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
 Kernel = Callable[..., "te.Tensor | list[te.Tensor] | tvm.tirx.PrimFunc"]
 
 _OPAQUE_PATTERN = 8
+"""TVM's ``OpPatternKind.kOpaque``: such a kernel is fused with no other."""
 
 
 class Emitter:

@@ -21,6 +21,7 @@ Array = NDArray[np.generic]
 
 _INCLUDES = "#include <math.h>\n#include <stdint.h>\n#include <string.h>"
 _PER_LINE = 8
+"""Literals of an array on one line of C: lines stay below 120 characters."""
 
 
 def kernels_header(package: Package) -> str:

@@ -23,8 +23,9 @@ from tvm_xengine.files.atomic_write import write_bytes_atomically
 Array = NDArray[np.generic]
 
 MAGIC = b"XECP"
-HEADER_BYTES = 24
 _LEADING = struct.Struct("<4sIQI")
+HEADER_BYTES = _LEADING.size + 4
+"""The leading fields and the CRC-32."""
 
 
 def read_checkpoint(

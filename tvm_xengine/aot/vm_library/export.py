@@ -52,6 +52,7 @@ OnProgress = Callable[[str], None]
 _MEMORY = "memory"
 _EVAL = "main"
 _ALIGNMENT_BYTES = 64
+"""As TVM's runtime aligns what it allocates (`kAllocAlignment` of its device API)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class LibraryOptions:
         Memory that the step may take: state, batch and everything else.
     learning_rate
         Learning rate of the self-test.
+    selftest_steps
+        Steps that the self-test takes.
     """
 
     target: str

@@ -48,6 +48,7 @@ _WEIGHTS: Mapping[str, tuple[int, ...]] = {
 _ARITHMETIC = frozenset({"Add", "Concat", "Div", "Mean", "Mul", "Pow", "Sub", "Sum"})
 
 _STATES = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
+"""Positions of the inputs that are initial states."""
 
 
 def use_of(node: onnx.NodeProto, position: int) -> InputUse:

@@ -62,8 +62,9 @@ _MOST_DIGITS = 18
 
 _MOST_RATIO = 20
 _SLACK_BYTES = 1 << 24
-"""Members may be compressed, and tensors may be expanded views; but no file becomes more than
-`_MOST_RATIO` times its size plus this."""
+"""A file may unpack to `_MOST_RATIO` times its size plus this. `torch.export.save` stores members without
+compression (a ratio of 1); the rest is room for archives that were compressed again, while a zip
+bomb has a ratio of 1000."""
 
 
 def check_archive(path: Path) -> None:

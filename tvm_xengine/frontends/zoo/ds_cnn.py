@@ -9,6 +9,7 @@ from tvm_xengine.relax_ir.types import static_shape
 
 _CHANNELS = 64
 _NUM_BLOCKS = 4
+"""As in MLPerf Tiny's reference model."""
 
 
 def ds_cnn(layers: Layers, spectrogram: relax.Expr, num_classes: int) -> relax.Expr:

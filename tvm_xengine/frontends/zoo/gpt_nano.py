@@ -13,6 +13,7 @@ from tvm_xengine.relax_ir.types import static_shape
 _NUM_BLOCKS = 3
 _NUM_HEADS = 3
 _WIDTH = 48
+"""As minGPT's configuration ``gpt-nano``."""
 
 
 def gpt_nano(layers: Layers, tokens: relax.Expr, num_tokens: int) -> relax.Expr:

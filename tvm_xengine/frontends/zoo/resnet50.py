@@ -9,6 +9,7 @@ from tvm_xengine.relax_ir.types import static_shape
 
 _BLOCKS = (3, 4, 6, 3)
 _EXPANSION = 4
+"""Table 1 of the paper: blocks of each group, and output channels per inner channel of a block."""
 
 
 def resnet50(layers: Layers, image: relax.Expr, num_classes: int) -> relax.Expr:

@@ -9,6 +9,7 @@ from tvm_xengine.frontends.zoo.layers import Layers
 from tvm_xengine.relax_ir.types import static_shape
 
 _WIDTHS = (64, 128, 256, 512, 1024)
+"""Figure 1 of the paper: channels of each level."""
 
 
 def unet(layers: Layers, image: relax.Expr, num_classes: int) -> relax.Expr:

@@ -8,6 +8,7 @@ from tvm_xengine.frontends.zoo.layers import Layers
 
 _GROUPS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 _HIDDEN = 4096
+"""Configuration D in table 1 of the paper: channels and number of convolutions of each group."""
 
 
 def vgg16(layers: Layers, image: relax.Expr, num_classes: int) -> relax.Expr:

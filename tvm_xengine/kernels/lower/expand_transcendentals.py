@@ -15,9 +15,12 @@ _LOG2_E = 1.44269504088896341
 """1 / ln 2."""
 
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+"""ln 2 in two parts, of which the first has so few bits that its multiples are exact (Cephes)."""
+
 # exp(r) = 1 + r + r^2 * p(r) for |r| <= ln(2) / 2; coefficients of expf in Cephes.
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _EXP_UNDERFLOW, _EXP_OVERFLOW = -87.0, 89.0
+"""Below the first the result is no normal number of float32, above the second it is infinite."""
 
 # Rational approximations x * p(x^2) / q(x^2) of Eigen's ptanh and XLA's erf, for float32.
 _TANH_LIMIT = 7.90531110763549805
@@ -34,6 +37,7 @@ _TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.8
 _ERF_LIMIT = 4.0
 """Beyond it erf is 1 in float32."""
 
+# Coefficients of the same form as those of tanh.
 _ERF_P = (
     -2.72614225801306e-10,
     2.77068142495902e-08,

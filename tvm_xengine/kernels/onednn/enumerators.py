@@ -1,21 +1,23 @@
 """Numbers of oneDNN's C API, named as in ``dnnl_types.h`` of oneDNN 3.x."""
 
+# Kinds of propagation.
 FORWARD_TRAINING = 64
 FORWARD_INFERENCE = 96
 BACKWARD = 128
 
+# Algorithms.
 CONVOLUTION_DIRECT = 1
 SOFTMAX_ACCURATE = 0x30000
 BINARY_ADD = 0x1FFF0
-
 POOLING_MAX = 0x1FF
-
 ELTWISE_RELU = 0x20
 ELTWISE_LINEAR = 0x26
 ELTWISE_POW = 0x30
 
+# Flags of normalizations.
 USE_SCALE_AND_SHIFT = 0x2 | 0x4
 
+# What a primitive descriptor can be asked for.
 QUERY_IMPLEMENTATION = 8
 QUERY_SRC = 129
 QUERY_DIFF_SRC = 130
@@ -26,6 +28,7 @@ QUERY_DIFF_DST = 134
 QUERY_WORKSPACE = 135
 QUERY_SCRATCHPAD = 136
 
+# Arguments of an execution.
 ARG_SRC = 1
 ARG_SRC_1 = 2
 ARG_DST = 17
@@ -42,7 +45,6 @@ ARG_DIFF_DST = 145
 ARG_DIFF_WEIGHTS = 161
 ARG_DIFF_SCALE = 255
 ARG_DIFF_SHIFT = 256
-
 _ARG_POST_OPERATION = 32_768
 
 

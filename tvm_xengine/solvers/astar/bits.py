@@ -8,6 +8,7 @@ from tvm_xengine.solvers.astar.view import Words
 from tvm_xengine.solvers.compiled import inlined
 
 ONE = np.uint64(1)
+"""Numba turns a mixture of uint64 and a plain 1, which is int64, into float64."""
 
 
 @inlined

@@ -21,6 +21,8 @@ from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
 
 _TIME_POINTS = 3
 _LARGE_STATE = 7
+"""Time points and tensors of state that covers look at: an estimate goes through 2^3 sets of time points,
+and covers are subsets of 7 tensors, 127 at most. Chosen for that cost."""
 _LARGE_SHARE = 0.1
 """State below this share of the largest is taken to be where it disturbs least."""
 

@@ -14,6 +14,7 @@ from tvm_xengine.solvers.astar.walk import DEAD_END, cheapest_copy, needs
 from tvm_xengine.solvers.compiled import inlined
 
 _BYTE = np.uint64(255)
+"""Tables of potentials are read by bytes of the state."""
 
 
 class Scratch(NamedTuple):

@@ -22,6 +22,8 @@ from tvm_xengine.solvers.astar.walk import (
 from tvm_xengine.solvers.compiled import inlined
 
 _NEVER = 1e30
+"""What it costs to lose a tensor that nothing brings back: above every value of a schedule, and finite, so
+that it can be subtracted again."""
 
 
 @inlined

@@ -13,8 +13,12 @@ from tvm_xengine.solvers.compiled import inlined
 COUNT, OPEN, EXPANDED, GOAL, WAYS, MOST_WAYS = range(6)
 """Positions in `Memory.counter`."""
 _MOST_WAYS = 200_000
+"""Ways to make room that are tried for one state. A state with more ends the search, since one
+expansion cannot be stopped."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
+"""A multiplicative hash: 2^64 over the golden ratio (Knuth, TAOCP 6.4), and a shift that mixes high bits
+into low ones."""
 
 
 class Known(NamedTuple):

@@ -13,6 +13,7 @@ from tvm_xengine.solvers.compiled import inlined
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE
 
 DEAD_END = -1.0
+"""In place of a bound: no bound is negative."""
 
 
 @inlined

@@ -17,6 +17,7 @@ from tvm_xengine.solvers.backends.answer import (
 from tvm_xengine.solvers.program import Program
 
 _LEAST_COST = 1e-30
+"""In place of the largest cost where all are zero: its logarithm is finite."""
 _COST_RANGE = 1024.0
 """The largest cost is brought between this and twice as much."""
 

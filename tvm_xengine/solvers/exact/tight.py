@@ -58,7 +58,7 @@ SCOPE = (
 
 _Grid = NDArray[np.int64]
 _Terms = list[tuple[int, float]]
-_ABSENT = -1
+_ABSENT = -1  # where a grid of columns has none
 
 
 @dataclass(frozen=True)

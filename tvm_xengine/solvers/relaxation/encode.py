@@ -12,7 +12,7 @@ from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.relaxation.time_points import TimePointModel
 from tvm_xengine.solvers.relaxation.uncapacitated import there_at_once
 
-_ABSENT = -1
+_ABSENT = -1  # where a grid of columns has none
 
 
 def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.float64] | None:

@@ -45,7 +45,7 @@ from tvm_xengine.solvers.relaxation.uncapacitated import there_at_once, uncapaci
 
 _Grid = NDArray[np.int64]
 _Terms = list[tuple[int, float]]
-_ABSENT = -1
+_ABSENT = -1  # where a grid of columns has none
 
 
 @dataclass(frozen=True)

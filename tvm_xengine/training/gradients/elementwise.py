@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import tvm
@@ -91,10 +92,11 @@ def _where(condition: Expr, value: Expr) -> Expr:
 
 _PASS = Derivative("g", lambda g: g)
 
-_TWO_OVER_SQRT_PI = 1.1283791670955126
-_SQRT_HALF = 0.7071067811865476
-_SQRT_TWO_OVER_PI = 0.7978845608028654
+_TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_TWO_OVER_PI = math.sqrt(2 / math.pi)
 _GELU_CUBIC = 0.044715
+"""Of the tanh approximation (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
 
 
 def _gelu(g: Expr, a: Expr) -> Expr:
@@ -130,6 +132,7 @@ def _selected(g: Expr, a: Expr, b: Expr) -> Expr:
 
 _SELU_SCALE = 1.0507009873554805
 _SELU_ALPHA = 1.6732632423543772
+"""Klambauer et al., Self-Normalizing Neural Networks (2017)."""
 
 UNARY: dict[str, Derivative] = {
     "abs": Derivative("ga", _abs),

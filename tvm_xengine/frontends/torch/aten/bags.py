@@ -12,6 +12,7 @@ from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 _MEAN, _MAX = 1, 2
+"""Values of `mode` of ``aten::embedding_bag``; 0 is the sum."""
 
 
 def embedding_bag(

@@ -134,6 +134,7 @@ def logit(builder: relax.BlockBuilder, x: relax.Expr, eps: float | None) -> rela
 
 
 _LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+"""The largest finite number of each type (IEEE 754)."""
 
 
 def nan_to_num(

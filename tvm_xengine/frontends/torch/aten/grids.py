@@ -17,6 +17,7 @@ from tvm_xengine.relax_ir.types import static_shape
 
 _LINEAR, _NEAREST = 0, 1
 _ZEROS, _BORDER = 0, 1
+"""Values of `interpolation_mode` and `padding_mode` of ``aten::grid_sampler``."""
 
 
 def meshgrid(

@@ -23,6 +23,7 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 """Bernoulli's numbers B2, B4, ..., B14."""
 
 _HALF_LOG_TWO_PI = 0.9189385332046727
+"""log(2 pi) / 2, the constant of Stirling's series."""
 
 _POLES_REACHED = 30
 """How far below zero polygamma functions of order 2 and more are exact."""

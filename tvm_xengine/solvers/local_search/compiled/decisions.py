@@ -16,6 +16,7 @@ NEVER = 99
 BRING, BRING_ALONE, DROP = range(3)
 """What `Decisions.ahead` does to a tensor: have it on a device, there and nowhere else, not there."""
 WAYS = 3
+"""Number of these ways."""
 
 
 class Decisions(NamedTuple):
