@@ -62,13 +62,15 @@ class FuseInOrder:
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         groups = [_Groups.of(mod, self.func_name)]
         while waiting := groups[-1].kept_by_waiting():
-            mod = _apart(mod, self.func_name, waiting)
+            mod = with_own_kernels(mod, self.func_name, waiting)
             groups.append(_Groups.of(mod, self.func_name))
         orders = [order for last in reversed(groups) for order in last.orders()]
         return min(orders, key=lambda order: order.peak_bytes).module()
 
 
-def _apart(mod: tvm.IRModule, func_name: str, calls: Collection[relax.Var]) -> tvm.IRModule:
+def with_own_kernels(
+    mod: tvm.IRModule, func_name: str, calls: Collection[relax.Var]
+) -> tvm.IRModule:
     """The module with kernels of their own, which nothing is fused with, for some calls."""
     builder = relax.BlockBuilder(mod.clone())
     bindings = []

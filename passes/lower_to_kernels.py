@@ -7,14 +7,21 @@ from tvm import ir, relax, tirx
 
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.express_views_as_reshape import ExpressViewsAsReshape
-from tvm_xengine.passes.fuse_in_order import OPAQUE_PATTERN, FuseInOrder
+from tvm_xengine.passes.fuse_in_order import OPAQUE_PATTERN, FuseInOrder, with_own_kernels
 from tvm_xengine.passes.fuse_keeping_parts import FuseKeepingParts
 from tvm_xengine.passes.inline_scalar_constants import InlineScalarConstants
 from tvm_xengine.passes.lift_constants import LiftConstants
 from tvm_xengine.passes.name_bindings_by_kernel import NameBindingsByKernel
 from tvm_xengine.passes.name_kernels import named_legalizations
-from tvm_xengine.relax_ir.dataflow import single_block
+from tvm_xengine.passes.resolve_hints import ResolveHints
+from tvm_xengine.relax_ir.dataflow import returned_fields, single_block
+from tvm_xengine.relax_ir.hints import read_places
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+from tvm_xengine.relax_ir.kernel_calls import kernel_call
+from tvm_xengine.relax_ir.signature import StepSignature, is_step
+
+_INJECTIVE = 2
+"""What ``op_pattern`` is at most for a kernel that reads one element of each input per element."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="LowerToKernels")
@@ -40,7 +47,8 @@ class LowerToKernels:
 
     The bindings keep their order. Kernels with several outputs or with the attribute
     ``tvm_xengine.inplace`` are kept as they are. Tensor constants become parameters
-    (:class:`LiftConstants`), scalars literals of the kernels. ``EliminateCommonSubexpr`` must not
+    (:class:`LiftConstants`), scalars literals of the kernels. Hints are resolved first
+    (:class:`ResolveHints`); a call whose place they give is not fused. ``EliminateCommonSubexpr`` must not
     run afterwards: a scheduled function repeats calls on purpose.
 
     Parameters
@@ -59,6 +67,7 @@ class LowerToKernels:
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         name = self.func_name
         passes = [
+            ResolveHints(name),
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination([name]),
             ExpressViewsAsReshape(name),
@@ -68,8 +77,9 @@ class LowerToKernels:
         ]
         if self.fuse:
             passes += [
-                _KeepApart(),
+                _KeepApart(name),
                 relax.transform.AnnotateTIROpPattern(),
+                _KeepUpdatesApart(name),
                 FuseInOrder(name),
                 FuseKeepingParts(),
             ]
@@ -83,6 +93,9 @@ class LowerToKernels:
 class _KeepApart:
     """Mark the kernels that no fusion may touch."""
 
+    def __init__(self, func_name: str) -> None:
+        self.func_name = func_name
+
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         mod = mod.clone()
         called = _output_counts(mod)
@@ -91,7 +104,48 @@ class _KeepApart:
                 continue
             if INPLACE_ATTR in func.attrs or called.get(symbol, 1) > 1:
                 mod[symbol] = func.with_attr("op_pattern", OPAQUE_PATTERN)
-        return mod
+        placed = read_places(mod[self.func_name])
+        bindings = single_block(mod[self.func_name]).bindings
+        calls = [
+            b.var for at, b in enumerate(bindings) if b.var.name in placed and kernel_call(at, b)
+        ]
+        return with_own_kernels(mod, self.func_name, calls) if calls else mod
+
+
+@tvm.transform.module_pass(opt_level=0, name="KeepUpdatesApart")
+class _KeepUpdatesApart:
+    """Keep what computes a gradient out of the kernel that makes new state of it.
+
+    The update of each element is then a kernel that may write over the old state, and the gradient
+    may be a call of a library.
+    """
+
+    def __init__(self, func_name: str) -> None:
+        self.func_name = func_name
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        func = mod[self.func_name]
+        if not is_step(func):
+            return mod
+        calls = {
+            call.var: call
+            for at, binding in enumerate(single_block(func).bindings)
+            if (call := kernel_call(at, binding)) is not None
+        }
+        waiting = list(returned_fields(func)[StepSignature.read(func).num_results :])
+        apart: dict[relax.Var, None] = {}
+        seen: set[relax.Expr] = set()
+        while waiting:
+            var = waiting.pop()
+            if var not in calls or var in seen:
+                continue
+            seen.add(var)
+            pattern = int(mod[calls[var].kernel].attrs.get("op_pattern", OPAQUE_PATTERN))
+            if pattern <= _INJECTIVE:
+                waiting += calls[var].args
+            elif pattern != OPAQUE_PATTERN:
+                apart[var] = None
+        return with_own_kernels(mod, self.func_name, list(apart)) if apart else mod
 
 
 def _output_counts(mod: tvm.IRModule) -> dict[ir.GlobalVar, int]:

@@ -52,7 +52,7 @@ def _rename(func: relax.Function) -> relax.Function:
     bindings = []
     for binding in single_block(func).bindings:
         value = tvm_ffi.structural_map(binding.value, entries)
-        name = _unused(_telling_name(binding), taken)
+        name = unused_name(_telling_name(binding), taken)
         taken.add(name)
         renamed[binding.var] = type(binding.var)(name, binding.var.ty)
         bindings.append(relax.VarBinding(renamed[binding.var], value))
@@ -69,14 +69,20 @@ def _rename(func: relax.Function) -> relax.Function:
 def _telling_name(binding: relax.Binding) -> str:
     name: str = binding.var.name
     value = binding.value
-    if not _ANONYMOUS.fullmatch(name) or not isinstance(value, ir.Call):
+    if not is_anonymous(name) or not isinstance(value, ir.Call):
         return name
     if isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir":
         return str(value.args[0].name_hint).removeprefix("fused_")
     return value.op.name.rpartition(".")[2] if isinstance(value.op, ir.Op) else name
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def is_anonymous(name: str) -> bool:
+    """Whether a pass gave the name, such as lv3."""
+    return _ANONYMOUS.fullmatch(name) is not None
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """The name, with a number where it is taken."""
     if name not in taken:
         return name
     number = 1

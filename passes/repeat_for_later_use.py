@@ -9,13 +9,14 @@ import tvm_ffi
 from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
+from tvm_xengine.relax_ir.kernel_calls import is_view
 
 _SUFFIX = "_recomputed"
 
 
 @tvm.transform.module_pass(opt_level=0, name="RepeatForLaterUse")
 class RepeatForLaterUse:
-    """Repeat kernel calls before the first use of their results that follows the loss.
+    """Repeat calls before the first use of their results that follows the loss.
 
     With ``a`` and ``b`` to be repeated, the block
 
@@ -40,7 +41,7 @@ class RepeatForLaterUse:
         e = R.call_tir(k, (a_recomputed, d), ...)
 
     so that ``a`` and ``b`` need no memory while the loss is computed. Nothing may merge equal
-    expressions afterwards. The input must come from `LowerToKernels`.
+    expressions afterwards. Calls of other operators are repeated in the same way.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def repeatable_calls(
     names = set()
     for position in reversed(range(len(bindings))):
         var, value = bindings[position].var, bindings[position].value
-        is_repeated = position <= end and var in used_late and _is_kernel_call(value)
+        is_repeated = position <= end and var in used_late and _is_call(value)
         is_repeated &= var not in returned and (wanted is None or var.name in wanted)
         if is_repeated:
             names.add(var.name)
@@ -121,11 +122,11 @@ class _Repetition:
 
 
 def _loss_position(func: relax.Function) -> int:
-    """Position of the call that makes the function's first result."""
+    """Position of the call that makes the function's first result; -1 if it is an input."""
     bindings = single_block(func).bindings
     first = _returned_var(returned_fields(func)[0])
     var = _sources(bindings).get(first, first)
-    return next(k for k, binding in enumerate(bindings) if binding.var.same_as(var))
+    return next((k for k, binding in enumerate(bindings) if binding.var.same_as(var)), -1)
 
 
 def _sources(bindings: list[relax.Binding]) -> dict[relax.Var, relax.Var]:
@@ -133,7 +134,7 @@ def _sources(bindings: list[relax.Binding]) -> dict[relax.Var, relax.Var]:
     source: dict[relax.Var, relax.Var] = {}
     calls: set[relax.Var] = set()
     for binding in bindings:
-        if _is_kernel_call(binding.value):
+        if _is_call(binding.value):
             calls.add(binding.var)
             continue
         used = [source.get(var, var) for var in _used(binding.value)]
@@ -142,8 +143,8 @@ def _sources(bindings: list[relax.Binding]) -> dict[relax.Var, relax.Var]:
     return source
 
 
-def _is_kernel_call(value: relax.Expr) -> bool:
-    return isinstance(value, ir.Call) and bool(value.op.name == "relax.call_tir")
+def _is_call(value: relax.Expr) -> bool:
+    return isinstance(value, ir.Call) and not is_view(value)
 
 
 def _returned_var(field: relax.Expr) -> relax.Var:

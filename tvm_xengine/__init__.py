@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tvm_xengine.session.given_schedule import plan_of_schedule as plan_of_schedule
     from tvm_xengine.session.losses import named_loss as named_loss
     from tvm_xengine.session.lr_schedules import named_schedule as named_schedule
+    from tvm_xengine.session.own_step import with_step_signature as with_step_signature
     from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
-    from tvm_xengine.session.pipeline import with_step_signature as with_step_signature
     from tvm_xengine.session.stages import Lowered as Lowered
     from tvm_xengine.session.stages import StepPlan as StepPlan
     from tvm_xengine.session.stages import StepProblem as StepProblem
@@ -77,7 +77,8 @@ _PLACES = {
         "fit",
     ),
     "tvm_xengine.session.losses": ("named_loss",),
-    "tvm_xengine.session.pipeline": ("scheduling_pipeline", "with_step_signature"),
+    "tvm_xengine.session.own_step": ("with_step_signature",),
+    "tvm_xengine.session.pipeline": ("scheduling_pipeline",),
     "tvm_xengine.session.stages": ("Lowered", "StepPlan", "StepProblem", "Training"),
     "tvm_xengine.session.evaluation": ("evaluate_state",),
     "tvm_xengine.session.given_schedule": ("plan_of_schedule",),

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
+import tvm
+
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step
@@ -26,6 +28,7 @@ from tvm_xengine.session.losses import (
     is_kernel_loss,
     resolved,
 )
+from tvm_xengine.session.own_step import is_own_step, own_training
 from tvm_xengine.session.source import (
     ModelLike,
     Source,
@@ -86,8 +89,9 @@ def compile(
     Parameters
     ----------
     model
-        A PyTorch module, an exported program, a path (``.onnx``, ``.pt2``), a zoo name, or a
-        forward model.
+        A PyTorch module, an exported program, a path (``.onnx``, ``.pt2``), a zoo name, a forward
+        model, or a Relax module: one with a function ``main`` that predicts, or with a training
+        step that `with_step_signature` has marked.
     example_inputs
         What a PyTorch module is called with: a tensor, a sequence, or a mapping of keywords. Shapes
         and types are those of every batch.
@@ -155,8 +159,9 @@ def load_model(
     seed
         Of the weights that are drawn.
     options
-        ``batch_size``, ``size``, ``num_classes`` and ``draw_weights`` of a path or zoo name, and
-        ``output``, which one of a model with several is trained.
+        ``batch_size``, ``size``, ``num_classes`` and ``draw_weights`` of a path or zoo name,
+        ``params`` of a Relax module (values of parameters by name, or of the last ones in order;
+        the others are inputs), and ``output``, which one of a model with several is trained.
     """
     return load_source(model, seed=seed, **options)
 
@@ -183,7 +188,8 @@ def training_step(
     Parameters
     ----------
     model, example_inputs, loss, optimizer
-        As in `compile`; also what `load_model` returns.
+        As in `compile`; also what `load_model` returns. A training step of one's own has its own
+        loss and optimizer, and of all that follows it takes ``params`` only.
     example_targets
         What the loss compares the outputs with, where it is written in PyTorch: a tensor, or a
         sequence of them. None takes a tensor like the module's output.
@@ -207,8 +213,16 @@ def training_step(
     TypeError
         If the kind of model does not take `example_inputs` or one of `options`.
     """
-    wanted = resolved(loss)
     _check_options(model, example_inputs, options)
+    if isinstance(model, tvm.IRModule) and is_own_step(model):
+        own = (loss, optimizer, example_targets, train, *freeze, groups, clip_norm, clip_value)
+        if any(one is not None for one in (*own, precision)) or micro_batches != 1:
+            raise TypeError(
+                "the module is a training step with its own loss and optimizer, so it takes no option"
+                " but params"
+            )
+        return own_training(model, **options)
+    wanted = resolved(loss)
     if _is_module(model):
         source, wanted = _module_source(model, example_inputs, wanted, example_targets)
     else:
@@ -241,7 +255,7 @@ def with_recipe(training: Training, *, seed: int = 0, **changes: Any) -> Trainin
     changes
         Fields of the `Recipe`, such as ``residuals_apart``.
     """
-    recipe = replace(training.recipe, **changes)
+    recipe = replace(training.known_recipe, **changes)
     step = build_step_by_recipe(training.source.training, recipe, seed=seed)
     return Training(training.source, recipe, step)
 
@@ -467,7 +481,7 @@ def export_c(
         target=target,
         regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
         plan=PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
-        learning_rate=training.recipe.optimizer.lr,
+        learning_rate=training.known_recipe.optimizer.lr,
     )
     model = training.source.training
     return export_step(model, training.step, options, Path(directory), force=force)
@@ -496,7 +510,8 @@ def _check_options(model: object, example_inputs: object, options: Mapping[str, 
     """Refuse what a kind of model has no use for."""
     if example_inputs is not None and not _is_module(model):
         raise TypeError("example_inputs are for a PyTorch module; other models bring their shapes")
-    unused = () if isinstance(model, str | Path) else sorted(set(options) - {"output"})
+    known = {"output", "params"} if isinstance(model, tvm.IRModule) else {"output"}
+    unused = () if isinstance(model, str | Path) else sorted(set(options) - known)
     if _is_module(model) or isinstance(model, Source):
         unused = sorted(options)
     if unused:

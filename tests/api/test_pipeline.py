@@ -62,20 +62,3 @@ def test_a_training_step_of_ours_goes_through_the_registry_too() -> None:
 def test_a_parameter_that_is_not_there_is_refused() -> None:
     with pytest.raises(xe.XEngineError, match=r"no parameters \['v'\]"):
         xe.with_step_signature(OwnStep, "train", batch=["v"])
-
-
-def test_hints_are_refused_with_a_sentence() -> None:
-    @I.ir_module
-    class Hinted:
-        @R.function
-        def train(x: R.Tensor((4,), "float32")):
-            with R.dataflow():
-                y = R.hint_on_device(x, R.device(1, 0))
-                z = R.exp(y)
-                R.output(z)
-            return z
-
-    mod = xe.with_step_signature(Hinted, "train", batch=["x"])
-    pipeline = relax.get_pipeline("tvm_xengine", func_name="train")
-    with pytest.raises(xe.XEngineError, match="is a hint"):
-        pipeline(mod)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
+from tvm_xengine.compiler.hinted_places import pinned_by_hints
 from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.store.kernel_store import OnProgress
@@ -18,7 +19,9 @@ from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
+from tvm_xengine.passes.write_over_state import WriteOverState
 from tvm_xengine.relax_ir.extract import Extraction, extract_graph
+from tvm_xengine.relax_ir.hints import read_places
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature, lifted_constants
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.constraints import Constraints
@@ -132,7 +135,8 @@ def lower_with(
     """Lower a function of `mod` to kernel calls with kernels that `prepared` makes.
 
     Fused kernels whose temporary memory makes the arena larger are taken apart
-    (:class:`SplitGroups`).
+    (:class:`SplitGroups`), and new state is written over the old (:class:`WriteOverState`). Hints
+    in the function become constraints; those of `constraints` win over them.
 
     Parameters
     ----------
@@ -150,7 +154,8 @@ def lower_with(
     lowered = tvm.transform.Sequential([LowerToKernels(func_name)])(mod)
     if on_progress is not None:
         _prepare_all(prepared, lowered, devices, on_progress)
-    lowered = tvm.transform.Sequential([SplitGroups(func_name, prepared.needs), *passes])(lowered)
+    after = [SplitGroups(func_name, prepared.needs), WriteOverState(func_name), *passes]
+    lowered = tvm.transform.Sequential(after)(lowered)
     wishes = constraints or ConstraintPatterns()
     lowered = wishes.repeated(lowered, func_name)
     extraction = extract_graph(lowered, func_name, alignment_bytes=platform.alignment_bytes)
@@ -159,7 +164,9 @@ def lower_with(
         for device in devices
         for name in dict.fromkeys(extraction.kernels.values())
     }
+    hinted = pinned_by_hints(read_places(lowered[func_name]), extraction.graph, platform)
     found = wishes.of(extraction.graph, platform)
+    found = replace(found, pinned={**hinted, **found.pinned})
     return LoweredStep(lowered, func_name, extraction, platform, kernels, found)
 
 

@@ -75,8 +75,8 @@ class ForwardModel:
 
     @property
     def batch_size(self) -> int:
-        """The leading dimension of the first input."""
-        return self.input_shapes[0][0]
+        """The leading dimension of the first input; 1 if it has none."""
+        return next((shape[0] for shape in self.input_shapes[:1] if shape), 1)
 
     @property
     def roles(self) -> tuple[TensorRole, ...]:

@@ -42,7 +42,7 @@ def share_inplace_buffers(kernel: tirx.PrimFunc, num_outputs: int) -> tirx.PrimF
     shared: dict[ir.Var, ir.Var] = {}
     for pair in inplace_pairs(kernel):
         old, new = kernel.params[pair.input], kernel.params[num_inputs + pair.output]
-        if reason := _why_not_inplace(kernel, pair.input, num_inputs + pair.output):
+        if reason := why_not_inplace(kernel, pair.input, num_inputs + pair.output):
             raise UnsupportedModuleError(
                 f"output {new.name} cannot be written over input {old.name}: {reason}"
             )
@@ -53,11 +53,11 @@ def share_inplace_buffers(kernel: tirx.PrimFunc, num_outputs: int) -> tirx.PrimF
     return tirx.PrimFunc(kernel.params, body, kernel.ret_type, kernel.attrs)
 
 
-def _why_not_inplace(kernel: tirx.PrimFunc, old_param: int, new_param: int) -> str | None:
+def why_not_inplace(kernel: tirx.PrimFunc, old_param: int, new_param: int) -> str | None:
     """Say why an output may not lie over an input, None when it may.
 
-    It may when every load of an element comes before its only store: in an earlier loop nest,
-    or at the same index earlier in the iteration that stores.
+    Both are positions of parameters. It may when every load of an element comes before its only
+    store: in an earlier loop nest, or at the same index earlier in the iteration that stores.
     """
     loops = _as_loops(kernel)
     old, new = loops.params[old_param], loops.params[new_param]

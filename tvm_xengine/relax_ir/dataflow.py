@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import tvm
 from tvm import relax
@@ -40,6 +41,21 @@ def with_bindings(
     body = relax.SeqExpr([relax.DataflowBlock(list(bindings))], func.body.body)
     new_params = func.params if params is None else list(params)
     return relax.Function(new_params, body, func.ret_ty, func.is_pure, func.attrs)
+
+
+def with_results(
+    func: relax.Function, bindings: Sequence[relax.Binding], results: Sequence[relax.Expr]
+) -> relax.Function:
+    """Return `func` with other bindings in its block, and a tuple of `results` as what it returns.
+
+    The result's new expressions have no types until ``relax.transform.Normalize`` ran.
+    """
+    taken = {var.name for var in (*func.params, *(binding.var for binding in bindings))}
+    name = next(name for k in count() if (name := f"results_{k}" if k else "results") not in taken)
+    result = relax.Var(name, relax.TupleType([one.ty for one in results]))
+    block = relax.DataflowBlock([*bindings, relax.VarBinding(result, relax.Tuple(list(results)))])
+    body = relax.SeqExpr([block], result)
+    return relax.Function(func.params, body, result.ty, func.is_pure, func.attrs)
 
 
 def step_function(mod: tvm.IRModule, func_name: str) -> relax.Function:

@@ -99,6 +99,11 @@ class StepSignature:
         return func.with_attrs(attrs)
 
 
+def is_step(func: object) -> bool:
+    """Whether a function of a module says what its parameters are."""
+    return isinstance(func, relax.Function) and bool(func.attrs) and _ROLES in func.attrs
+
+
 def lifted_constants(func: relax.Function) -> dict[str, Array]:
     """Values of the constants that were made parameters of `func`, by name."""
     values = list(func.attrs.get(CONSTANTS_ATTR, ())) if func.attrs else []

@@ -52,7 +52,7 @@ def evaluate_state(
     InvalidDataError
         If the loss of `training` has no metrics of its own.
     """
-    metrics = loss_of_predictions(training.recipe.loss)
+    metrics = loss_of_predictions(training.known_recipe.loss)
     if not metrics:
         raise InvalidDataError(
             "this loss is compiled into the training step, and cannot be evaluated alone; name"

@@ -254,7 +254,9 @@ def evaluate(
 
 
 def _metrics(step: Step, metrics: Mapping[str, Metric] | None) -> Mapping[str, Metric]:
-    return loss_of_predictions(step.training.recipe.loss) if metrics is None else metrics
+    recipe = step.training.recipe
+    own = {} if recipe is None else loss_of_predictions(recipe.loss)
+    return own if metrics is None else metrics
 
 
 def _validated(

@@ -88,7 +88,7 @@ def as_torch_optimizer(
     """
     import torch
 
-    recipe, variable_of = training.recipe, _variables(training)
+    recipe, variable_of = training.known_recipe, _variables(training)
     groups: list[list[str]] = [[] for _ in recipe.optimizers]
     for name in order:
         groups[recipe.group_of(variable_of[name])].append(name)
@@ -131,7 +131,7 @@ def read_torch_optimizer(
     InvalidStateError
         If it is the state of another optimizer or of other parameters.
     """
-    recipe, variable_of = training.recipe, _variables(training)
+    recipe, variable_of = training.known_recipe, _variables(training)
     given = [index for group in state["param_groups"] for index in group["params"]]
     trained = [name for name in order if variable_of[name] in training.step.slots]
     if len(given) not in (len(order), len(trained)):

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tvm
-from tvm import relax
 
 from tvm_xengine.compiler.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_step
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, step_function
-from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
+from tvm_xengine.relax_ir.dataflow import step_function
+from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.default_platform import default_platform
-from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.stages import BudgetLike, budgets_of
 from tvm_xengine.solvers.result import Limits
-
-_HINTS = ("relax.hint_on_device", "relax.grad.start_checkpoint", "relax.grad.end_checkpoint")
-"""Wishes that the solver does not take as constraints."""
 
 
 def scheduling_pipeline(
@@ -41,6 +33,10 @@ def scheduling_pipeline(
     `with_step_signature` has marked. In the result the calls stand in the order of the schedule,
     recomputed ones repeated, with ``R.to_vdevice`` for copies. No pass after it may merge equal
     expressions or reorder bindings.
+
+    Hints are constraints: the op that makes the operand of ``R.hint_on_device`` runs on that device
+    (counted among those of its type), and what lies between ``start_checkpoint`` and
+    ``end_checkpoint`` is recomputed.
 
     Parameters
     ----------
@@ -74,7 +70,7 @@ class ScheduleTrainingStep:
         self.func_name = func_name
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        _check_hints(step_function(mod, self.func_name))
+        step_function(mod, self.func_name)
         stores = Stores.open(self.options)
         platform = with_measured_links(self.platform, stores.measurements)
         lowered = lower_step(mod, platform, func_name=self.func_name, tuned=stores.tuned)
@@ -82,55 +78,3 @@ class ScheduleTrainingStep:
         plan = planned.plan
         apply = ApplySchedule(plan.problem, plan.schedule, self.func_name)
         return tvm.transform.Sequential([apply])(planned.lowered.mod)
-
-
-def with_step_signature(
-    mod: tvm.IRModule, func_name: str, *, batch: Sequence[str], hyper: Sequence[str] = ()
-) -> tvm.IRModule:
-    """The module with a training step that was written elsewhere marked as such.
-
-    It may hold its own gradient and optimizer. New state is among its results, as the function
-    says; it takes bytes of its own beside the old one.
-
-    Parameters
-    ----------
-    mod
-        Is not changed.
-    func_name
-        A pure function of one dataflow block.
-    batch, hyper
-        Parameters that are given anew for each step; all others are state.
-
-    Raises
-    ------
-    UnsupportedModuleError
-        If the function has no such parameter.
-    """
-    func = step_function(mod, func_name)
-    names = [param.name for param in func.params]
-    if unknown := [name for name in (*batch, *hyper) if name not in names]:
-        raise UnsupportedModuleError(
-            f"{func_name} has no parameters {unknown}; it has {', '.join(names)}"
-        )
-    given = {**dict.fromkeys(batch, Role.BATCH), **dict.fromkeys(hyper, Role.HYPER)}
-    roles = tuple(given.get(name, Role.PARAMETER) for name in names)
-    mod = mod.clone()
-    mod[func_name] = StepSignature(roles, len(returned_fields(func))).write(func)
-    return mod
-
-
-def _check_hints(func: relax.Function) -> None:
-    """Refuse hints, which would be lost.
-
-    Raises
-    ------
-    UnsupportedModuleError
-        Naming the first one.
-    """
-    for binding in single_block(func).bindings:
-        op = binding.value.op if isinstance(binding.value, relax.Call) else None
-        if isinstance(op, tvm.ir.Op) and op.name in _HINTS:
-            raise UnsupportedModuleError(
-                f"{op.name} (in {binding.var.name}) is a hint; placement and recomputation are"
-                " decided by the solver, so remove it"
-            )

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
+from tvm import IRModule
 
 from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.relax import from_relax
 from tvm_xengine.frontends.roles import Use
 from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.relax_ir.dataflow import returned_fields
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
 Restore = Callable[[Sequence[Any]], Any]
 
-ModelLike = Union[str, Path, ForwardModel, "torch.nn.Module", "torch.export.ExportedProgram"]
-"""A path or zoo name, a loaded model, a PyTorch module or an exported program."""
+ModelLike = Union[
+    str, Path, ForwardModel, IRModule, "torch.nn.Module", "torch.export.ExportedProgram"
+]
+"""A path or zoo name, a loaded model, a Relax or PyTorch module, or an exported program."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,12 @@ def load_source(
     output
         Position of the only output that counts; None keeps all.
     options
-        Of `load_model`, for paths and zoo names.
+        Of `load_model`, for paths and zoo names; of `from_relax`, for Relax modules.
     """
     if isinstance(model, str | Path):
         model = load_model(str(model), seed=seed, **options)
+    elif isinstance(model, IRModule):
+        model = from_relax(model, **options)
     elif not isinstance(model, ForwardModel):
         from tvm_xengine.frontends.torch.read import from_torch_export
 

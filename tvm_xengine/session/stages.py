@@ -15,7 +15,7 @@ from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import CostedStep, PlannedStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError
+from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -44,13 +44,13 @@ class Training:
     source
         What it was made from.
     recipe
-        Loss, optimizer and their options.
+        Loss, optimizer and their options; None where the step brings its own.
     step
         The Relax function and its initial state.
     """
 
     source: Source
-    recipe: Recipe
+    recipe: Recipe | None
     step: TrainingStep
 
     @property
@@ -59,13 +59,30 @@ class Training:
         return self.source.training.roles
 
     @property
+    def known_recipe(self) -> Recipe:
+        """Loss, optimizer and their options.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the step brings its own.
+        """
+        if self.recipe is None:
+            raise UnsupportedModelError(
+                f"{self.step.name} is a training step with its own loss and optimizer, of which only"
+                " the state is known; this needs a step made by training_step"
+            )
+        return self.recipe
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What its user must know of the model."""
         return self.source.training.notes
 
     def report(self) -> str:
         """What is trained, frozen and shared, in lines."""
-        lines = [f"loss: {_name_of(self.recipe.loss)}"]
+        loss = "of the step itself" if self.recipe is None else _name_of(self.recipe.loss)
+        lines = [f"loss: {loss}"]
         for use in Use:
             found = [role for role in self.roles if role.use is use]
             if found:

@@ -11,6 +11,7 @@ import numpy as np
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.arrays import to_tensor
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
@@ -44,7 +45,7 @@ class Step:
         What to run.
     lr_schedule
         The learning rate of each step; None keeps the optimizer's. Groups of parameters keep the
-        ratio of their rates.
+        ratio of their rates. A step with an optimizer of its own reads it as ``lr``.
 
     Attributes
     ----------
@@ -71,7 +72,8 @@ class Step:
         self._finite: FiniteGuard | None = None
         self._reference: ReferenceRun | None = None
         self.lr_schedule = lr_schedule
-        self.lr = lowered.training.recipe.optimizer.lr
+        recipe = lowered.training.recipe
+        self.lr = 0.0 if recipe is None else recipe.optimizer.lr
         self.steps_taken = 0
         self.last_step_us = 0.0
         self.results: Mapping[str, Array] = {}
@@ -93,8 +95,13 @@ class Step:
 
     @property
     def batch_names(self) -> tuple[str, ...]:
-        """Names of the inputs and targets, in the order in which a call takes them."""
-        return self._executable.names(Role.BATCH)
+        """Names of what a call takes, in order: inputs, targets, and settings of its own step."""
+        rates = self._learning_rates()
+        settings = self._executable.names(Role.HYPER)
+        return (
+            *self._executable.names(Role.BATCH),
+            *(name for name in settings if name not in rates),
+        )
 
     def __call__(self, *batch: object, **named: object) -> Any:
         """Train on a batch and return its loss; in evaluation mode, return predictions.
@@ -151,6 +158,11 @@ class Step:
         The evaluation keeps an arena and a copy of the parameters of its own.
         """
         source = self.training.source
+        if self.training.recipe is None:
+            raise UnsupportedModelError(
+                f"{self.training.step.name} is a training step without a function that predicts;"
+                " compile the forward function, and give it the state of this step"
+            )
         forward = self._current_forward()
         made = forward.step(_by_name(source.inputs, inputs, named))
         outputs: list[Any] = [made[name] for name in result_names(source.outputs)]
@@ -285,11 +297,14 @@ class Step:
 
     @property
     def _batches_seen(self) -> int:
-        return self.steps_taken * self.training.recipe.micro_batches
+        recipe = self.training.recipe
+        return self.steps_taken * (1 if recipe is None else recipe.micro_batches)
 
     def _current_rates(self) -> list[float]:
         """The learning rate of every group of parameters for the next step."""
         recipe = self.training.recipe
+        if recipe is None:
+            return [] if self.lr_schedule is None else [float(self.lr_schedule(self.steps_taken))]
         base = self.lr if self.lr_schedule is None else float(self.lr_schedule(self.steps_taken))
         own = recipe.optimizer.lr
         factor = base / own if own else 1.0
@@ -298,7 +313,7 @@ class Step:
     def _learning_rates(self) -> dict[str, Array]:
         rates = self._current_rates()
         given = {learning_rate_name(k): np.asarray(rate, "float32") for k, rate in enumerate(rates)}
-        return {name: given[name] for name in self._executable.names(Role.HYPER)}
+        return {name: given[name] for name in self._executable.names(Role.HYPER) if name in given}
 
     def _parameter_order(self) -> list[str]:
         """Names of all parameters in the order of the module."""

@@ -86,7 +86,7 @@ class Emitter:
         shapes = tuple((static_shape(value.ty), dtype_of(value)) for value in inputs)
         key = (kernel, shapes, tuple(sorted(options.items(), key=lambda item: item[0])))
         if key not in self._kernels:
-            func, types = _prim_func(kernel, shapes, options)
+            func, types = kernel_function(kernel, shapes, options)
             self._kernels[key] = (self._builder.add_func(func, kernel.__name__), types)
         return self._kernels[key]
 
@@ -101,11 +101,12 @@ def shape_of(value: relax.Expr) -> tuple[int, ...]:
     return static_shape(value.ty)
 
 
-def _prim_func(
+def kernel_function(
     kernel: Kernel,
     shapes: tuple[tuple[tuple[int, ...], str], ...],
     options: dict[str, Option],
 ) -> tuple[tvm.tirx.PrimFunc, list[tvm.ir.Type]]:
+    """The PrimFunc of a kernel for inputs of these shapes and types, and the types of its outputs."""
     names = _input_names(kernel, len(shapes))
     inputs = [
         te.placeholder(shape, dtype, name=name)

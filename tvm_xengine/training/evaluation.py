@@ -11,6 +11,7 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.batch_norms import BATCH_NORMS
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
+from tvm_xengine.relax_ir.hints import HINTS
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.gradients.normalisation import emit_frozen_batch_norm
 from tvm_xengine.training.gradients.rules import gradient_rules
@@ -49,6 +50,8 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
 def _emit(
     emitter: Emitter, op: ForwardOp, operands: tuple[relax.Expr, ...], rules: Mapping[str, Rule]
 ) -> tuple[relax.Expr, ...]:
+    if op.op in HINTS:  # they speak of the training step
+        return operands
     site = Site(op, operands, needs=(False,) * len(operands))
     if op.op in BATCH_NORMS:
         return (emit_frozen_batch_norm(emitter, site), *operands[3:5])

@@ -63,7 +63,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         backend=Backend(wanted.backend),
         optimize=Optimize(wanted.optimize),
         plan=plan,
-        learning_rate=training.recipe.optimizer.lr,
+        learning_rate=training.known_recipe.optimizer.lr,
         platform=platform,
         storage=_storage(wanted),
     )
@@ -129,7 +129,7 @@ def _export_library(
         arena_bytes=arena_bytes,
         optimize=Optimize(wanted.optimize),
         plan=plan,
-        learning_rate=training.recipe.optimizer.lr,
+        learning_rate=training.known_recipe.optimizer.lr,
     )
     with terminal.reporting() as reporter:
         report = export_library(

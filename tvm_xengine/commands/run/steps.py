@@ -157,5 +157,5 @@ def loss_named(training: Training, options: StepOptions) -> str:
     """A sentence that names the loss, and says where it comes from."""
     if options.loss.loss is not None:
         return f"loss: {options.loss.loss}"
-    kind = type(training.recipe.loss).__name__
+    kind = type(training.known_recipe.loss).__name__
     return f"loss: {kind}, the only one that the model's output can mean; --loss names another"

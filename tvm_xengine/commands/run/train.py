@@ -92,7 +92,7 @@ def _checkpoint(options: StateOptions) -> CheckpointOptions | None:
 
 def _steps(options: LoopOptions, training: Training, data: Data) -> int:
     """Steps in all, of whatever ends the training first."""
-    batch = training.source.training.batch_size * training.recipe.micro_batches
+    batch = training.source.training.batch_size * training.known_recipe.micro_batches
     per_epoch = data.batches_per_epoch(batch)
     if options.epochs is None:
         return options.steps or _USUAL_STEPS
@@ -103,7 +103,7 @@ def _lr_schedule(options: LoopOptions, training: Training, steps: int) -> Schedu
     if options.lr_schedule is None:
         return None
     with refusing_values():
-        return named_schedule(options.lr_schedule, training.recipe.optimizer.lr, steps)
+        return named_schedule(options.lr_schedule, training.known_recipe.optimizer.lr, steps)
 
 
 def _summary(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSummary:
