@@ -47,6 +47,17 @@ TABLES = (
         ("network", "platform", "ratio", "solver", "objective"),
     ),
     Table(
+        "sensitivity",
+        "Constants of greedy and of the local search",
+        "Each constant is moved with the others as they are; its own value stands first. `cost` is the"
+        " geometric mean over six training steps (and two seeds of the search) of the schedule's value"
+        " divided by the sum of every op at its fastest device. The search is limited to 40,000"
+        " evaluations, so the speed of the machine does not matter. Graphs and platforms are those of"
+        " the solvers' table, with two budgets.",
+        "python -m benchmarks.sensitivity",
+        ("constant", "value"),
+    ),
+    Table(
         "kernels",
         "Generated kernels against PyTorch eager",
         "CPU time of the calling thread on one core, both sides in turns in one process. The ratio is"

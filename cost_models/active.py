@@ -186,7 +186,7 @@ class _Run:
 
 
 def _best_so_far(run: _Run) -> Plan:
-    """The best earlier plan by the costs that are known now."""
+    """The best earlier plan by the costs known so far."""
     problem = run.planning.problem_with(run.costs)
 
     def value(plan: Plan) -> float:
@@ -196,7 +196,7 @@ def _best_so_far(run: _Run) -> Plan:
 
 
 def _with_costs(run: _Run, plan: Plan) -> Plan:
-    """An interrupted plan with the costs that are known now instead of optimistic ones."""
+    """An interrupted plan with the costs known so far instead of optimistic ones."""
     problem = run.planning.problem_with(run.costs)
     simulation = simulate(problem, plan.schedule)
     result = replace(

@@ -176,7 +176,7 @@ class _Replay:
         return views
 
     def _results(self) -> list[relax.Var]:
-        """What the function returned, from wherever it is now."""
+        """What the function returned, from where the schedule left it."""
         results = [
             self._read(
                 name, next(d for d in self.vdevices if (self.graph.base[name], d) in self.copy)

@@ -22,7 +22,7 @@ class FuseInOrder:
     """``FuseOps``, with every group where it keeps fewest bytes alive.
 
     ``FuseOps`` puts a group where its first call was, and what the group reads before it: all
-    that leads to an addition moves in front of the weight gradients beside it, so that what they
+    that leads to an addition moves in front of the weight gradients next to it, so that what they
     read is kept longer, and the arena grows.
 
     .. code-block:: python

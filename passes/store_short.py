@@ -129,7 +129,7 @@ def _is_long(ty: relax.Type) -> bool:
 
 
 class _Writer:
-    """Writes a function anew with some of its variables in the short type."""
+    """Rewrites a function with some of its variables in the short type."""
 
     def __init__(self, mod: tvm.IRModule, chosen: set[relax.Var], dtype: str) -> None:
         self.mod = mod

@@ -61,7 +61,7 @@ OptimizerLike = Union[str, Optimizer, "torch.optim.Optimizer", None]
 """A name, an optimizer of ours, or one of PyTorch's over the module's parameters."""
 
 Progress = Callable[[str, float | None], None]
-"""Called with what is done now, and the share that is done where that is known."""
+"""Called with the name of the work and, where it is known, the share that is done."""
 
 
 def compile(
@@ -117,7 +117,7 @@ def compile(
     progress
         Called while compiling.
     cache
-        File of measurements, beside which compiled kernels are kept; None is the user's.
+        File of measurements, with compiled kernels in the same folder; None is the user's cache.
     pin, keep, recompute
         Constraints on the schedule, as in `lower`.
     options
@@ -280,7 +280,7 @@ def lower(
     platform, progress
         As in `compile`.
     cache
-        File of measurements, beside which compiled kernels are kept; None is the user's.
+        File of measurements, with compiled kernels in the same folder; None is the user's cache.
     tuned
         Folder of tuned schedules for generated kernels.
     pin

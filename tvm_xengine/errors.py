@@ -22,7 +22,7 @@ XEngineError
 ├── MeasurementError         a kernel or link could not be measured
 ├── InvalidInputError        a step is given other inputs than it was made for
 ├── NotFiniteError           a training step made values that are not finite
-└── BoardLostError           a board behind RPC no longer answers
+└── BoardLostError           a board behind RPC does not answer
 """
 
 from __future__ import annotations
@@ -127,4 +127,4 @@ class NotFiniteError(XEngineError):
 
 
 class BoardLostError(XEngineError):
-    """A board behind RPC no longer answers; no kernel is to blame."""
+    """A board behind RPC does not answer; no kernel is to blame."""

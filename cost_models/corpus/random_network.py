@@ -1,4 +1,4 @@
-"""Networks that nobody designed, for kernels of unusual shapes and in unusual company."""
+"""Random networks, for kernels of unusual shapes in unusual combinations."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _images(r: RandomLayers) -> relax.Expr:
 
 
 def _hourglass(r: RandomLayers) -> relax.Expr:
-    """Down, up again, and what was before beside it, as in a U-Net."""
+    """Down- and upsampling with a skip connection, as in a U-Net."""
     extent = 4 * r.between(1, 10)
     x: relax.Expr = r.layers.input("x", (r.batch_size, r.between(1, 4), extent, extent))
     levels = []
@@ -214,7 +214,7 @@ def _curves(r: RandomLayers) -> relax.Expr:
 
 
 def _smooth(r: RandomLayers) -> relax.Expr:
-    """Functions without corners over images, with a norm, a sum or another factor beside them."""
+    """Functions without corners over images, with a norm, a sum or another factor."""
     channels = 8 * r.between(1, 64)
     elements = 1 << r.between(10, 21)
     extent = min(96, max(1, int(sqrt(elements / (r.batch_size * channels)))))

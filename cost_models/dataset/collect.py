@@ -35,7 +35,7 @@ Device = tuple[Target, Sequence[str]]
 """A target, and where its kernels come from, the first that has one."""
 
 _NOT_BUILT = (XEngineError, ValueError, TypeError, RuntimeError)
-"""What networks end with that nobody can build; the compiler raises the last three."""
+"""Errors of networks that cannot be built; the compiler raises the last three."""
 
 
 @dataclass(frozen=True)

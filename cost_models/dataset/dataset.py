@@ -37,7 +37,7 @@ _WITHOUT_MACHINE = (1,)
 """Versions that do not say which machine features and times are of."""
 
 RANDOM = "random"
-"""The family of networks that nobody designed."""
+"""The family of random networks."""
 
 TIR = "tir"
 """The source of generated kernels."""
@@ -110,7 +110,7 @@ class Dataset:
     rounds_us
         Typical time of each round of each row.
     energy_uj
-        Of one call; 0 where nobody measured it.
+        Of one call; 0 where it was not measured.
     """
 
     table: FeatureTable

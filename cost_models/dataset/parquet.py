@@ -55,7 +55,7 @@ def export_parquet(folder: DatasetFolder, path: Path) -> int:
         raise InvalidDatasetError(
             f"{folder.folder}: expected measured kernels with features {folder.feature_set}, found none"
         )
-    make_dataset(rows, names)  # or nobody could read what is written
+    make_dataset(rows, names)  # refuses what could not be read back
     columns: dict[str, list[Any]] = {
         name: [getattr(record, name) for record, _ in rows] for name in _RECORD_FIELDS
     }

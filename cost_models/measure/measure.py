@@ -31,7 +31,7 @@ def measure_kernels(
     timer: Timer | None = None,
     on_compiled: OnProgress | None = None,
 ) -> dict[str, Measurement]:
-    """Return the run time of each kernel, by its symbol, from the cache or measured now.
+    """Return the run time of each kernel, by its symbol, from the cache or measured.
 
     Kernels that run on one thread are timed by its CPU time, which other processes lengthen
     little; parallel ones by the wall clock, of which the shortest batch counts. Every kernel is

@@ -26,7 +26,7 @@ _LEAST_SAMPLE_S = 0.0005
 def measure_link(
     src: tvm.runtime.Device, dst: tvm.runtime.Device, cache: MeasurementCache
 ) -> LinkMeasurement:
-    """Return latency and bandwidth of tensor copies, from the cache or measured now.
+    """Return latency and bandwidth of tensor copies, from the cache or measured.
 
     Copies of several sizes are timed in rounds. The line through the medians minimises the sum of
     relative errors, so that small copies count as much as large ones, and a few sizes that were

@@ -57,11 +57,11 @@ class Measurement:
         For each round the number of processes that wanted to run on the machine.
     sentinels_us
         For each round the run time of a kernel that is always the same, the longer of before and
-        after it: which rounds were calm (`calm_rounds`). 0 where nobody watched the machine.
+        after it: which rounds were calm (`calm_rounds`). 0 where it was not timed.
     energy_uj
         What one call draws, where a board's meter says; 0 is not measured.
     machine
-        `Machine.key` of what it was measured on; empty where nobody says.
+        `Machine.key` of what it was measured on; empty where that is unknown.
     schema
         Version of these rows.
     """
@@ -201,7 +201,7 @@ class MeasurementCache:
         return self._kernels.get((kernel, device))
 
     def find_failure(self, kernel: str, device: str) -> MeasurementFailure | None:
-        """Why a kernel could not be measured on a device, None when nobody failed to."""
+        """Why a kernel could not be measured on a device; None when it never failed."""
         return self._failures.get((kernel, device))
 
     def find_link(self, link: str) -> LinkMeasurement | None:

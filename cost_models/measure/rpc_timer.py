@@ -41,7 +41,7 @@ class RpcTimer:
     Raises
     ------
     MeasurementError
-        When nobody answers at the address.
+        When nothing answers at the address.
     """
 
     def __init__(self, address: str) -> None:
@@ -80,7 +80,7 @@ class RpcTimer:
         MeasurementError
             When the kernel does not run.
         BoardLostError
-            When the board does not answer any more.
+            When the board stops answering.
         """
         if kernel.library is not None:
             raise MeasurementError(

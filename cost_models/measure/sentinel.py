@@ -21,7 +21,7 @@ while something does that the clock of a thread does not see, such as its core's
 
 
 def calm_rounds(sentinels_us: Sequence[float], fastest_us: float | None = None) -> list[int]:
-    """The rounds in which the machine was about as fast as ever; all where nobody watched it.
+    """The undisturbed rounds; all rounds where no reference workload was timed.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ _START_S = 300.0
 """Seconds that a new process may take to load the compiler, on a machine that is busy."""
 
 _IDLE_S = 60
-"""A process that nobody asks for so long ends, also when the one that started it was killed."""
+"""A process that is idle for so long ends, also when the one that started it was killed."""
 
 
 class Timer(Protocol):

@@ -313,7 +313,7 @@ def family_folds(
     """(train, test) rows, so that no tested kernel occurs in a family that was learned from.
 
     A kernel that occurs in several families is tested in the first fold that has one of them.
-    Random networks are no family to test, because nobody trains them, unless there is no other.
+    Random networks are not tested, since they are never trained, unless there is no other family.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from tvm_xengine.cost_models.models.metrics import metrics_of, noise_floor
 
 
 def make_card(model: BoostedTrees, data: Dataset, fitted: BoostedTreesPredictor) -> dict[str, Any]:
-    """Data, errors on held-out families beside the noise floor, and ranges."""
+    """Data, errors on held-out families with the noise floor, and ranges."""
     rows, typical_us, _ = held_out(model, data)
     predicted = fitted.mean_us(typical_us)
     families = [data.families[row] for row in rows]

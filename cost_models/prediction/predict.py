@@ -1,4 +1,4 @@
-"""Costs of kernels that nobody has measured."""
+"""Predicted costs of kernels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TYPICAL_GPU_ROOFLINE = RooflinePredictor(
     lane_exponent=0.0,
     spread=2.0,
 )
-"""A GPU of some TFLOP/s whose kernels nobody tuned, and a launch. Its interval is a factor of 7."""
+"""A GPU of some TFLOP/s with untuned kernels, and a launch. Its interval is a factor of 7."""
 
 _LIBRARY_FLOPS_PER_US_AND_VECTOR_BYTE = 1000.0
 """Operations of one core per microsecond and byte of its vectors: a half of the peak at 2 GHz;

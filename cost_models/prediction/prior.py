@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tvm_xengine.cost_models.models.model_file import ModelFile
 
 _OTHER_PROCESSOR_DEVIATION = 0.25
-"""What each error adds on a processor that the model has not learned from, beside what all have in
+"""What each error adds on a processor that the model has not learned from, in addition to what all have in
 common. It was fitted on one pair of processors, from a Rocket Lake to a Zen 4, which also judges
 the coverage of transferred intervals in ``benchmarks/README.md``: that figure is optimistic."""
 

@@ -85,7 +85,7 @@ class Interrupts:
         self._is_done.set()
 
     def leave(self) -> None:
-        """End this process now, with its children and its unfinished files."""
+        """End this process at once, with its children, and remove its unfinished files."""
         end_children()
         remove_unfinished()
         if os.isatty(_STDERR):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 _LEAST_WIDTH = 80
-"""Characters in a line of what is piped, where nobody says how many there are."""
+"""Characters in a line of piped output, where the environment gives no width."""
 
 
 class Terminal:

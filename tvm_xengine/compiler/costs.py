@@ -39,7 +39,7 @@ def measured_costs(
     store: KernelStore | None = None,
     reporter: Reporter | None = None,
 ) -> KernelCosts:
-    """Costs that are measured now, or taken from `cache` where they were measured earlier.
+    """Measured costs, from `cache` where it has them.
 
     With a store the kernels run in a process of their own.
 

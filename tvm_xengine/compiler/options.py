@@ -71,7 +71,7 @@ class CompileOptions:
     ----------
     measurements
         File of measurements; None is the one in the user's cache folder. Compiled kernels are kept
-        in the folder ``kernels`` beside it.
+        in the folder ``kernels`` next to it.
     tuned
         Folder of tuned schedules for generated kernels; None uses the built-in rules alone.
     """

@@ -30,7 +30,7 @@ class PreparedKernels:
     Raises
     ------
     InvalidPlatformError
-        If a device names kernel sources that nobody knows, or only such as are missing here.
+        If a device names unknown kernel sources, or none that is available here.
     """
 
     def __init__(self, platform: Platform, tuned: TunedSchedules | None = None) -> None:

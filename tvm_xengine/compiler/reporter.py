@@ -16,7 +16,7 @@ class Reporter:
         return _ignore
 
     def status(self, text: str) -> None:
-        """What is being done now; an empty text when it is done."""
+        """Report the current work; an empty text ends it."""
 
     def note(self, text: str) -> None:
         """A fact about the result that its reader must know."""

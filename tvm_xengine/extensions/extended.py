@@ -63,7 +63,7 @@ class Extended(Mapping[str, T]):
 
 
 def extended(group: str, own: Mapping[str, T]) -> Extended[T]:
-    """`own` with the entry points of a group that are installed now."""
+    """`own` with the entry points of a group that are installed."""
     installed = _installed(group, tuple(sys.path))
     return Extended(group, own, {entry.name: entry for entry in installed if entry.name not in own})
 

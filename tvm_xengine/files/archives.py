@@ -34,7 +34,7 @@ DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
     TokenError,
     TypeError,
 )
-"""What `read_arrays` raises beside them: NumPy evaluates headers as Python literals."""
+"""What `read_arrays` raises in addition: NumPy evaluates headers as Python literals."""
 
 
 def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from tvm_xengine.files.temporary import unfinished
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write `text` under a temporary name beside `path`, then rename it to `path`."""
+    """Write `text` under a temporary name in the folder of `path`, then rename it to `path`."""
     write_bytes_atomically(path, text.encode())
 
 

@@ -16,7 +16,7 @@ process early (`remove_unfinished`) knows nothing of the writers."""
 
 @contextmanager
 def unfinished(beside: Path) -> Iterator[Path]:
-    """A name in the folder of `beside` for something that is not complete yet.
+    """A name in the folder of `beside` for something incomplete.
 
     What bears the name in the end, or when an interrupt ends the process, is removed; a writer
     renames it once it is complete. The name is hidden and ends in ``.part``.

@@ -1,4 +1,4 @@
-"""Drawing the parameters of a model anew."""
+"""Random initialisation of a model's parameters."""
 
 from __future__ import annotations
 

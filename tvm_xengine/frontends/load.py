@@ -34,7 +34,7 @@ def load_model(
     size, num_classes
         As in `zoo.build`; refused for a file, which fixes them.
     draw_weights
-        Draw the weights of a file anew (`initialised`), for files that hold none worth keeping.
+        Draw random weights (`initialised`), for model files without trained ones.
         The weights of a zoo network are always drawn.
     seed
         Of the weights that are drawn.

@@ -31,7 +31,7 @@ class ForwardModel:
     statistics
         Initial running means and variances of the batch norms, by name.
     constants
-        Everything else that ``main`` reads and nobody changes, by name.
+        Everything else that ``main`` reads and that never changes, by name.
     origins
         Roles and names of tensors in the file or module that the model comes from; tensors that
         are not listed are called as in ``main``, and parameters among them are trained.

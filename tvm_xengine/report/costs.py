@@ -16,7 +16,7 @@ NOISE = "measured again"
 
 
 _MODELS_BESIDE = 4
-"""So many models stand beside each other in 80 columns."""
+"""Models that fit side by side in 80 columns."""
 
 
 def print_metrics(console: Console, title: str, rows: Mapping[str, Metrics]) -> None:

@@ -117,14 +117,14 @@ def summarize_plan(
     all_kernels: int | None = None,
     source_of: Callable[[str, str], str] | None = None,
 ) -> PlanSummary:
-    """The summary of a plan, the keep-all step on its home device beside it.
+    """The summary of a plan, compared with the keep-all step on its home device.
 
     Parameters
     ----------
     measured_kernels, all_kernels
         How many kernels were measured for the plan, and how many there are.
     source_of
-        Where the kernel of an op on a device comes from; None where nobody knows.
+        Where the kernel of an op on a device comes from; None where that is unknown.
     """
     problem, result = plan.problem, plan.result
     low_us, high_us = cost_interval_us(problem, plan.schedule)
@@ -193,7 +193,7 @@ def _keep_all(plan: Plan) -> KeepAllSummary | None:
 def with_measurements(
     plan: PlanSummary, peak_bytes: Mapping[str, int], keep_all_us: float | None
 ) -> PlanSummary:
-    """The summary with what was measured beside what was planned.
+    """The summary with measured figures next to planned ones.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from tvm_xengine.scheduling.sizes import format_bytes
 
 
 def print_report(console: Console, plan: PlanSummary, run: RunSummary | None) -> None:
-    """Print what was planned, and beside it what was measured."""
+    """Print planned figures, with measured ones next to them."""
     console.print(_device_table(plan))
     console.print(_step_table(plan, run))
     if plan.message:

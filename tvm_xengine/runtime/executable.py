@@ -123,7 +123,7 @@ class StepExecutable:
         return {name: arena.allocated_bytes for name, arena in self.arenas.items()}
 
     def run(self) -> None:
-        """Run the step on what the arenas hold; write the batch anew before each run.
+        """Run the step on what the arenas hold; write the batch before each run.
 
         The bytes of batch and hyper inputs are used again once they have been read.
         """

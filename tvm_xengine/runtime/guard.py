@@ -17,7 +17,7 @@ class FiniteGuard:
 
     A step updates its state in place, so the guard copies the updated tensors before each step and
     reads them once after it. It costs that copy and that pass over the updated state in time, and
-    ``cost_bytes`` of host memory beside the arenas.
+    ``cost_bytes`` of host memory in addition to the arenas.
 
     Parameters
     ----------

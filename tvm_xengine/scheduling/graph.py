@@ -16,7 +16,7 @@ MAX_BYTES = 2**53 - 1
 class Role(Enum):
     """What a tensor is to the training step."""
 
-    BATCH = "batch"  # given anew for every step
+    BATCH = "batch"  # given for every step
     HYPER = "hyper"  # a setting given for every step, such as the learning rate
     PARAMETER = "parameter"
     OPTIMIZER_STATE = "optimizer_state"

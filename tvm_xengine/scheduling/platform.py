@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 UNLIMITED_BYTES = 2**53 - 1
-"""The largest budget; beyond it a float64 no longer counts single bytes."""
+"""The largest budget; beyond it a float64 does not count single bytes."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def write_plan(saved: SavedPlan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> SavedPlan:
-    """Read a plan file; its schedule, its addresses and its value are checked anew.
+    """Read a plan file; its schedule, its addresses and its value are checked.
 
     Raises
     ------

@@ -238,7 +238,7 @@ class StepPlan:
         if saved.fingerprint != wanted:
             raise InvalidScheduleError(
                 f"{path} is the plan of another step: its model, batch size, loss, optimizer or"
-                " platform differ from those given; plan anew"
+                " platform differ from those given; plan again"
             )
         problem = saved.plan.problem
         if lowered.fingerprint_of(problem.graph, problem.platform) != wanted:

@@ -123,15 +123,15 @@ class Step:
         return np.float32(self.results["loss"])
 
     def guard(self, on: bool = True) -> Step:
-        """Undo steps that make a NaN or an infinity, from now on; returns the step itself.
+        """Undo every later step that makes a NaN or an infinity; returns the step itself.
 
-        It costs a copy of the updated state beside the arenas, and a pass over it per step.
+        It costs a copy of the updated state outside the arenas, and a pass over it per step.
         """
         self._finite = FiniteGuard(self._executable) if on else None
         return self
 
     def compare_with_keep_all(self) -> bool:
-        """Take each step from now on also with a step that keeps all tensors, and compare the two.
+        """Compare every later step with a keep-all step.
 
         False where the home device cannot run the whole step. See `ReferenceRun` for the cost.
         """
@@ -171,12 +171,12 @@ class Step:
         return source.restore(outputs)
 
     def train(self, mode: bool = True) -> Step:
-        """Calls train from now on; returns the step itself."""
+        """Make calls train; returns the step itself."""
         self._is_training = mode
         return self
 
     def eval(self) -> Step:
-        """Calls predict from now on; returns the step itself."""
+        """Make calls predict; returns the step itself."""
         return self.train(False)
 
     def report(self) -> str:
@@ -290,7 +290,7 @@ class Step:
         return results
 
     def _was_written(self) -> None:
-        """What is known of the state holds no longer."""
+        """Forget what is known of the state."""
         self._forward_is_current = False
         if self._finite is not None:
             self.guard()

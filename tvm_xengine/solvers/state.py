@@ -30,7 +30,7 @@ class ScheduleState:
     last_made_on
         For each tensor the device to which it came last, `NONE` for what has not been made.
     free_units
-        For each device what its budget leaves beside all that is there; may be negative.
+        For each device its budget less all that is there; may be negative.
     """
 
     def __init__(self, indexed: IndexedProblem) -> None:
@@ -70,7 +70,7 @@ class ScheduleState:
         ]
 
     def needed_units(self, i: int, d: int) -> int:
-        """Memory that running op i on device d takes beside what is there."""
+        """Memory that running op i on device d takes in addition to what is there."""
         fresh = sum(self._size[j] for j in self.fresh(i, d))
         return fresh + int(self.problem.workspace[i, d])
 
@@ -124,7 +124,7 @@ class ScheduleState:
             self.free_units[d] -= self._size[j]
 
     def _take_over(self, state: int, result: int, d: int) -> None:
-        """The result of an update is now where the state was."""
+        """Record that the result of an update takes the place of the state."""
         self.on[d, state] = False
         self.copies[state] -= 1
         self.on[d, result] = True

@@ -59,5 +59,5 @@ def _emit(
         return site.emit(emitter)
     try:
         return rules[op.op](emitter, site).outputs
-    except UnsupportedModelError:  # its gradient is, which nobody asks for here
+    except UnsupportedModelError:  # only its gradient is unsupported
         return site.emit(emitter)

@@ -27,7 +27,7 @@ class Optimizer(Protocol):
 
     @property
     def lr(self) -> float:
-        """Learning rate to start from; a step reads it anew each time."""
+        """Initial learning rate; every step reads the current one."""
         ...
 
     @property

@@ -98,7 +98,7 @@ class Linearized:
     outputs
         One tensor per result of the op.
     pullback
-        From the gradients of the outputs (None where nobody needs them) to the gradients of the
+        From the gradients of the outputs (None where they are not needed) to the gradients of the
         operands (None where `Site.needs` is False). Called at most once, after all later ops.
     updates
         Pairs (old, new): state tensors that the op replaces once per step.

@@ -53,7 +53,7 @@ def densenet(d: Design) -> relax.Expr:
 
 
 def squeezenet(d: Design) -> relax.Expr:
-    """SqueezeNet (Iandola et al. 2016): narrow by 1x1, then 1x1 beside 3x3; biases, no norm."""
+    """SqueezeNet (Iandola et al. 2016): 1x1 to squeeze, then 1x1 and 3x3 in parallel; biases, no norm."""
     x = d.layers.conv("first", d.image(), d.width(64), 3, stride=2, padding=1)
     x = d.relu(x)
     for fire, channels in enumerate((16, 16, 32, 32, 48, 64)):

@@ -46,7 +46,7 @@ def efficientnet(d: Design) -> relax.Expr:
 
 
 def shufflenet(d: Design) -> relax.Expr:
-    """ShuffleNet (Zhang et al. 2018): 1x1 in groups, whose channels are then dealt out anew."""
+    """ShuffleNet (Zhang et al. 2018): grouped 1x1 convolutions with a channel shuffle."""
     groups = 4
     x = d.conv_norm_relu(d.image(), d.width(32), 3, stride=2)
     for channels in (128, 128, 256, 256):

@@ -124,7 +124,7 @@ def plan_evaluation(
     options: PlanOptions,
     storage: ShortStorage | None = None,
 ) -> PlannedFunction:
-    """Plan the forward function in inference mode, beside the state of the training step.
+    """Plan the forward function in inference mode, next to the state of the training step.
 
     It reads the state where the training step keeps it, and stores in float16 what `storage` says.
 

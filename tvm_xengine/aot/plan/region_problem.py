@@ -95,7 +95,7 @@ def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, O
 def _state_home(
     graph: OpGraph, costs: Mapping[str, Mapping[str, OpCost]], platform: Platform
 ) -> str:
-    """The first region that can hold the state; with others, also beside the largest op."""
+    """The first region that can hold the state; with others, together with the largest op."""
     state_bytes = sum(tensor.size_bytes for tensor in graph.bases if tensor.role in STATE_ROLES)
     several = len(platform.devices) > 1
     for device in platform.devices:

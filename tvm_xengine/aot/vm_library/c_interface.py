@@ -34,7 +34,7 @@ extern "C" {{
 #define {macro}_STATE_BYTES {library.state_bytes}u /* the arena's beginning: all there is to keep */
 #define {macro}_ALIGN 64u
 
-/* Where tensors lie in the arena. Inputs must be written anew before every call; results and the
+/* Where tensors lie in the arena. Inputs must be written before every call; results and the
    output stand until the next call. */
 {places}
 

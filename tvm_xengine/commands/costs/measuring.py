@@ -51,7 +51,7 @@ class Measuring:
 def compare_rounds(
     model: str, targets: Sequence[str], rounds: int, terminal: Terminal
 ) -> dict[str, Any]:
-    """Measure the kernels of a network anew, and compare the rounds."""
+    """Measure the kernels of a network without a cache, and compare the rounds."""
     platform = Platform(
         tuple(Device(f"target{k}", target, kernels=("tir",)) for k, target in enumerate(targets))
     )

@@ -32,7 +32,7 @@ def from_onnx(
         Whether batch norms use the statistics of the batch, or do what the file says. Most files
         are exported for inference, so "train" is what a training step usually needs.
     initialise_seed
-        Draw all weights anew from He's distribution; None keeps the values in the file.
+        Seed of random weights (He's distribution); None keeps the values in the file.
     """
     try:
         from tvm_xengine.frontends.onnx.importer import import_model, load_model_file

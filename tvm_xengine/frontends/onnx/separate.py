@@ -37,7 +37,7 @@ def separate_merged(graph: onnx.GraphProto) -> list[str]:
     elements are equal, as in norms and biases that were never trained; and where the file comes
     from PyTorch's newer exporter, which merges small tensors of different modules.
 
-    Returns the names of the tensors that were read by several layers and are separate now.
+    Returns the names of the tensors that were read by several layers and are separated.
     """
     _undo_identities(graph)
     values = {tensor.name: tensor for tensor in graph.initializer}

@@ -21,7 +21,7 @@ _CONVERTING_FIRST = frozenset(
         "_log_softmax",
     ]
 )
-"""Operators beside the elementwise ones that convert their input to what they return."""
+"""Operators, other than elementwise ones, that convert their input to the type they return."""
 
 
 def convert_operands(graph: fx.Graph) -> None:

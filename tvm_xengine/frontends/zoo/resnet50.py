@@ -1,4 +1,4 @@
-"""ResNet-50 (He et al. 2016), the stride in the 3x3 convolutions as everybody has it today."""
+"""ResNet-50 (He et al. 2016), with the stride in the 3x3 convolutions (ResNet v1.5)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What it computes, empty where nobody says."""
+        """What it computes; empty where that is unknown."""
         return str(_attribute(self.func, KERNEL_ATTR) or "")
 
     @property

@@ -206,7 +206,7 @@ class _Hoist:
         return result
 
     def _is_safe(self, value: ir.Expr) -> bool:
-        """Whether a value may be computed where nobody needs it, at little cost."""
+        """Whether a value may be computed where it is not needed, at little cost."""
         mine = {buffer for buffer, _ in self._bindings}
 
         def is_unsafe(part: ir.Expr) -> bool:

@@ -20,7 +20,7 @@ class Workaround:
     symptom
         What goes wrong without the code.
     places
-        Modules, and files beside the package, that hold the code.
+        Modules, and files outside the package, that hold the code.
     threads
         Related threads upstream; empty where a search found none.
     """

@@ -28,7 +28,7 @@ class OnednnContext:
     Raises
     ------
     LibraryError
-        When oneDNN is missing, or no longer takes the call.
+        When oneDNN is missing, or refuses the call.
 
     Attributes
     ----------

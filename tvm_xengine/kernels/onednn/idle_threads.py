@@ -18,7 +18,7 @@ class ThreadsThatSleep:
     only before OpenMP is loaded; PyTorch, which TVM imports where it is installed, may have loaded
     it. But they give up at once while there are more of them than cores (``gomp_throttled_spin_count``
     in libgomp's ``wait.h``). So a team larger than the machine is started, which sleeps, and ended
-    when nobody has entered for a moment: PyTorch's own operators are faster with threads that spin.
+    when no call has entered for a moment: PyTorch's own operators are faster with threads that spin.
 
     It may be entered by several threads, and again while it is entered.
 
@@ -27,7 +27,7 @@ class ThreadsThatSleep:
     openmp
         A library whose functions include those of OpenMP.
     linger_s
-        How long the team stays when nobody is left.
+        How long the team stays after the last call has left.
     """
 
     def __init__(self, openmp: ctypes.CDLL, linger_s: float = LINGER_S) -> None:

@@ -45,7 +45,7 @@ OPERATIONS: Mapping[str, Describe] = {
 """By the name of the training kernel; what generated code computes as fast is not among them."""
 
 HAS_POSITIONS = frozenset({"max_pool_forward", "max_pool_backward"})
-"""Operations with tensors of int32 beside those of float32."""
+"""Operations with tensors of int32 in addition to those of float32."""
 
 ENDS_WITH_BIAS_AND_RELU = frozenset({"convolution", "linear", "batch_matmul"})
 """Operations that add a bias and clip at zero as they write their result."""

@@ -84,7 +84,7 @@ def is_contiguous(expr: ir.Expr, var: ir.Var) -> bool:
 
 
 def shares_a_load(expr: ir.Expr, var: ir.Var) -> bool:
-    """Whether something is read that does not depend on `var`, beside what does."""
+    """Whether some reads depend on `var` and others do not."""
     loads = _loads(expr)
     depending = [load for load in loads if _mentions_any(load.index, var)]
     return 0 < len(depending) < len(loads)

@@ -44,7 +44,7 @@ _BRANCHING_LANES = 128
 """Numbers between two looks at a condition; chosen."""
 
 _SUMS_AT_ONCE = 10
-"""Sums of a tile that stay in the 16 vector registers of AVX2, beside their operands."""
+"""Sums of a tile that stay in the 16 vector registers of AVX2 together with their operands."""
 
 Values = Mapping[ir.Var, ir.Expr]
 

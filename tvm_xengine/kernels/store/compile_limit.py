@@ -16,7 +16,7 @@ COMPILE_LIMIT_S = 300.0
 def ends_after(limit_s: float) -> Iterator[None]:
     """End this process when what is inside takes more than `limit_s` of processor time.
 
-    The compiler cannot be interrupted in another way. A signal that nobody handles ends it.
+    The compiler cannot be interrupted in another way. A signal without a handler ends it.
     """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, limit_s)

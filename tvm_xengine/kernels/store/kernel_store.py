@@ -260,7 +260,7 @@ def _size(kernel: DeviceKernel) -> int:
 
 
 def _delete_unused(parent: Path, keep: Path) -> None:
-    """Delete the folders of versions that nobody has compiled with for a month."""
+    """Delete the folders of versions that were not used for a month."""
     os.utime(keep)
     oldest_s = time.time() - _UNUSED_DAYS * 86_400
     for folder in parent.iterdir():

@@ -17,7 +17,7 @@ def without_costly_runs(indexed: IndexedProblem, cut: float) -> IndexedProblem:
     """The problem in which no op runs where every schedule costs `cut` or more that runs it there.
 
     This is reduced cost fixing (Savelsbergh, Preprocessing and Probing Techniques for Mixed
-    Integer Programming Problems, 1994, section 3), with the bound solved anew for each run.
+    Integer Programming Problems, 1994, section 3), with one bound solved for each run.
     """
     if not np.isfinite(cut):
         return indexed

@@ -19,7 +19,7 @@ from tvm_xengine.solvers.relaxation.uncapacitated import uncapacitated_devices
 WORD = 64
 """Bits of a word."""
 MAX_OPS = 63
-"""Ops are noted in one word, beside `AT_THE_END`."""
+"""Ops are noted in one word, whose last bit is `AT_THE_END`."""
 AT_THE_END = np.uint64(1 << 63)
 """Noted among the unread ops once nothing more will run on a capacitated device."""
 

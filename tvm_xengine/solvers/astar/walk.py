@@ -109,7 +109,7 @@ def needs(
 
 @inlined
 def relevance(p: StateView, row: Words, is_relevant: NDArray[np.bool_], wanted: Words) -> None:
-    """The ops that may still be of use, whatever is dropped from now on, and what they read.
+    """The ops that may still be of use, whatever is dropped from here on, and what they read.
 
     An output that no op reads is dropped at once or kept for good, so it asks for its op only
     where it is nowhere; others may be dropped until they are on a device with room for all.
@@ -144,7 +144,7 @@ def relevance(p: StateView, row: Words, is_relevant: NDArray[np.bool_], wanted: 
 
 @inlined
 def forget(p: StateView, row: Words, is_relevant: NDArray[np.bool_], wanted: Words) -> None:
-    """Drop from `row` what can no longer be of use, so that equal futures are equal states."""
+    """Drop from `row` what no future run needs, so that equal futures are equal states."""
     devices, words = p.is_capacitated.size, p.reads.shape[1]
     relevance(p, row, is_relevant, wanted)
     for j in range(p.must_end_on.size):

@@ -9,7 +9,7 @@ import numpy as np
 from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
 
 NEVER = 2**40
-"""Next need of a tensor that nothing needs any more; beyond every position of an op."""
+"""Next need of a tensor without further readers; beyond every position of an op."""
 
 
 class Future:

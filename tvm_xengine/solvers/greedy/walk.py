@@ -15,7 +15,7 @@ _DEPTH_LIMIT = 40
 level holds its inputs, so deeper ones hardly ever fit, and Python's stack is limited."""
 _STEPS_PER_OP = 5
 _LEAST_STEPS = 500
-"""A walk is given up after so many steps for each op, and so many beside: it thrashes."""
+"""A walk is given up after so many steps for each op, and so many more: it thrashes."""
 
 
 class Walk:

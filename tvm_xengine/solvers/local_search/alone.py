@@ -1,4 +1,4 @@
-"""The search without a proof beside it, as a solver of its own."""
+"""The local search as a solver of its own, without proofs."""
 
 from __future__ import annotations
 

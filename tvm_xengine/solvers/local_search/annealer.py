@@ -28,10 +28,10 @@ which an op is tried on another device."""
 _BLIND_ROUNDS = 4
 """Until the budgets hold, only one round in so many asks what anything costs."""
 _SLICE_S = 0.05
-"""How long a slice takes: interrupts and news wait no longer than that."""
+"""Duration of a slice: the longest that interrupts and news wait."""
 _LOGGED_PER_TOUCH = 8
 _LEAST_LOGGED = 64
-"""Room to log the changes of one move: so many for each touch, and so many beside."""
+"""Room to log the changes of one move: so many for each touch, and so many more."""
 
 
 class Annealer:

@@ -15,7 +15,7 @@ _ROUNDS = 3
 
 
 class Surroundings(NamedTuple):
-    """What the moves need to know beside the problem itself; lists are packed as in `Ragged`.
+    """What the moves need to know in addition to the problem; lists are packed as in `Ragged`.
 
     Attributes
     ----------

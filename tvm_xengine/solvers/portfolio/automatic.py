@@ -22,7 +22,7 @@ def solve_automatically(
 ) -> SolveResult:
     """The best of keep-all, greedy, search and, where the size allows, the exact model.
 
-    Bounds are proven beside the search, and it stops as soon as the gap asked for is proven.
+    Bounds are proven in parallel with the search, which stops as soon as the gap asked for is proven.
     The proof is for every schedule where possible, else for the graph's order of first runs;
     the result's scope says which.
     """

@@ -93,7 +93,7 @@ class _Loop:
 
     @property
     def _is_final(self) -> bool:
-        """Whether a proof for some schedules only may end the solve by now."""
+        """Whether a proof for some schedules only may end the solve."""
         share, limit_s = self.options.general_share, self.request.limits.time_limit_s
         is_walking = SHORTEST_PATH in self.working
         first_s = self.options.walk_first_s if is_walking else share * limit_s

@@ -35,16 +35,16 @@ class PortfolioOptions:
         For the cheapest schedule, from which the makespan is then improved: makespan has plateaus
         that cost has not, so a search that begins from a cheap schedule ends lower.
     open_ops, walk_first_s
-        Ops, seconds. Up to so many ops A* works beside the relaxations, or one relaxation leaves the
-        order of first runs open: its columns grow with the square of the ops. So long a proof for some
+        Ops, seconds. Up to so many ops A* works in parallel with the relaxations, or one relaxation leaves
+        the order of first runs open: its columns grow with the square of the ops. So long a proof for some
         schedules only does not end the solve, because A* proves most of these graphs for every
         schedule by then (``benchmarks/test_astar.py``).
     general_share
         Of the time limit. Until then a proof for some schedules only does not end the solve, since a
         schedule outside may be better. It trades the time of an answer against the scope of its proof.
     exact_ops, parallel_ops, head_start_s
-        Ops, ops, seconds. Up to so many ops the stage model is tried, after the relaxations or beside
-        them. It has a column for each pair of ops and device, 10,000 at 100 ops, which is about what
+        Ops, ops, seconds. Up to so many ops the stage model is tried, after the relaxations or in parallel
+        with them. It has a column for each pair of ops and device, 10,000 at 100 ops, which is about what
         HiGHS closes in a minute (``docs/results/solvers.md``); with more, its process only takes a
         core from the others. It waits so long for a schedule to begin from, which greedy has by then.
     turns_ops
@@ -55,7 +55,7 @@ class PortfolioOptions:
         which cannot be interrupted, and a gigabyte in HiGHS.
     gap_share, rough_gap_ratio, larger_gap_ratio, finest_gap_ratio
         Ratios. A relaxation is solved to this share of the gap that is left to prove: what is lost
-        by that is small beside what the next time points add. The first one, whose time points are
+        by that is small compared with what the next time points add. The first one, whose time points are
         a guess, is solved to the rough ratio at most, later ones to the larger one. The finest is for
         the last that could be solved, when more time points take too long.
     again_share

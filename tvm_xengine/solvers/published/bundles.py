@@ -29,7 +29,7 @@ class Bundles:
     size
         Units that the results of an op occupy together; updates occupy none, shape (n,).
     budget
-        Units left beside the state at home, shape (D,).
+        Units of memory left by the state at home, shape (D,).
     edges
         Pairs (u, v): v reads what u makes.
     last_run

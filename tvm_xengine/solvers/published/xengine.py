@@ -5,7 +5,7 @@
     present = keep or compute;   compute[e,t,v] <= sum_d present[d,t,u]     for edges (u, v)
 
 over the rows of `stages`, which are written for each device (the released code adds them up
-over the devices) and free what is no longer read (the released code frees a wrong amount).
+over the devices) and free what has no more readers (the released code frees a wrong amount).
 The products stay products for SCIP and Gurobi; for HiGHS they become flows,
 
     compute[e,t,v] <= present[e,t,u] + sum_d moved[d,e,t,u,v],   moved <= present[d,t,u]

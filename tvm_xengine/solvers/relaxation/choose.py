@@ -73,7 +73,7 @@ def neediest(indexed: IndexedProblem, ops: Sequence[int]) -> set[int]:
 
 
 def trunk_of(indexed: IndexedProblem, pressed: set[int]) -> list[int]:
-    """The chain of dependences that passes most of the pressed ops, and most ops beside."""
+    """The chain of dependences with the most pressed ops, and among those the most ops."""
     length = np.zeros(indexed.op_count)
     before = np.full(indexed.op_count, -1)
     for i, tensors in enumerate(indexed.reads):

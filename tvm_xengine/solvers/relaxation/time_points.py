@@ -25,7 +25,7 @@ minus at[k-1,d,i] for the state that it overwrites):
 Every schedule considered projects to a feasible point of no larger objective, so the optimum,
 and any dual bound on it, is a bound on the schedules. It stays one when tensors are neglected:
 they get no columns, as if they were on every device from their first run on and took no bytes.
-Within a period memory is looked at while an op runs: what it needs fits beside those tensors,
+Within a period memory is looked at while an op runs: what it needs fits together with those tensors,
 not its own, that are held all through the period, hold[k,d,j] in [0,1]. The makespan is bounded
 by the load of the busiest device or link under the same rows.
 """
@@ -312,7 +312,7 @@ def _keep_what_is_there(draft: _Draft) -> None:
 
 
 def _fit_while_running(draft: _Draft) -> None:
-    """What op i needs on d fits beside all that is held there throughout the period.
+    """What op i needs on d fits together with all that is held there throughout the period.
 
     held[k,d] = sum_j size_j hold[k,d,j]
     held[k,d] - sum over what i touches of size_j hold[k,d,j] + need[d,i] run[k,d,i] <= budget_d

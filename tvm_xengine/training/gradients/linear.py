@@ -122,7 +122,8 @@ def merge_transposed_matmul(ops: ForwardOps) -> ForwardOps:
     """Products that read their right factor transposed, instead of transposing a copy.
 
     ``matmul(x, permute_dims(w))`` becomes a linear layer where `w` is a matrix, and a product of
-    stacks with a transposed right factor otherwise. The transposes die when nobody else reads them.
+    stacks with a transposed right factor otherwise. Transposes without other readers are
+    removed as dead code.
     """
     transposes = {op.results[0]: op for op in ops.ops if _swaps_last_two(op)}
     merged = [

@@ -205,7 +205,7 @@ def _norm_before(
     readers: Mapping[relax.Var, int],
     gone: Collection[relax.Var],
 ) -> tuple[ForwardOp | None, relax.Expr | None]:
-    """The batch norm that nobody but this reader sees, and what is added to it."""
+    """The batch norm whose only reader this is, and what is added to it."""
 
     def hidden(candidate: relax.Expr, op: str) -> ForwardOp | None:
         maker = makers.get(candidate) if isinstance(candidate, relax.Var) else None

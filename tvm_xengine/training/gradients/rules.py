@@ -54,5 +54,5 @@ WITHOUT_GRADIENT = constant.WITHOUT_GRADIENT
 
 
 def gradient_rules() -> Extended[Rule]:
-    """The rules of this package, and of those that are installed beside it."""
+    """The rules of this package and of installed extensions."""
     return extended("tvm_xengine.gradients", RULES)

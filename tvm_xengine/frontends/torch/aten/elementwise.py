@@ -123,7 +123,7 @@ def prelu(builder: relax.BlockBuilder, x: relax.Expr, weight: relax.Expr) -> rel
 
 
 def log_sigmoid(builder: relax.BlockBuilder, x: relax.Expr) -> list[relax.Expr]:
-    """(log of sigmoid, a buffer that nobody differentiable reads)."""
+    """(log of sigmoid, a buffer for PyTorch's backward pass, which has no readers)."""
     y = own("logsigmoid", builder, x)
     return [y, y]
 

@@ -45,7 +45,7 @@ def batch_norm(
 def native_dropout(
     builder: relax.BlockBuilder, x: relax.Expr, rate: float, training: bool | None
 ) -> list[relax.Expr]:
-    """(y, mask); nobody differentiable reads the mask."""
+    """(y, mask); the mask is for PyTorch's backward pass."""
     y = dropout(builder, x, rate, training is None or training)
     return [y, y]
 
@@ -123,7 +123,7 @@ def batch_norm_of_statistics(
     momentum: float,
     epsilon: float,
 ) -> list[relax.Expr]:
-    """(y, mean, inverse deviation) of the running statistics; nobody reads the last two."""
+    """(y, mean, inverse deviation) of the running statistics; the last two have no readers."""
     return batch_norm(builder, x, weight, bias, mean, var, False, momentum, epsilon)[:3]
 
 

@@ -1,4 +1,4 @@
-"""Random numbers, drawn anew in every step.
+"""Random numbers, different in every step.
 
 All come from dropout, whose generator is keyed by seed, step and op, so that recomputing repeats
 them. After training, when dropout passes everything through, a draw is its mean or its median.

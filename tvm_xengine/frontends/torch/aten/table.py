@@ -62,5 +62,5 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def converters() -> Extended[Converter]:
-    """The converters of this package, and of those that are installed beside it."""
+    """The converters of this package and of installed extensions."""
     return extended("tvm_xengine.torch_operators", CONVERTERS)

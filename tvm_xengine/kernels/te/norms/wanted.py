@@ -1,4 +1,4 @@
-"""Leaving out results that nobody reads."""
+"""Leaving out results without readers."""
 
 from __future__ import annotations
 

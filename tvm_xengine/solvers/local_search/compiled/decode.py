@@ -231,7 +231,7 @@ def _begin_stay(w: Scratch, t: int, d: int, step: int) -> None:
 
 @inlined
 def _note_return(w: Scratch, t: int, d: int) -> None:
-    """t is on d now, for as long as the level of its interval says."""
+    """Record that t is on d, for as long as the level of its interval says."""
     if not (w.tensor[t].on >> d) & 1:
         w.tensor[t].on |= 1 << d
         w.tensor[t].returned += 1
@@ -272,7 +272,7 @@ def _write(w: Scratch, kind: int, item: int, src: int, dst: int) -> None:
 
 @inlined
 def _take_over(w: Scratch, t: int, state: int, d: int) -> None:
-    """Update result t is now where `state` was on d."""
+    """Record that update result t takes the place of `state` on d."""
     w.stay_of[t, d] = w.stay_of[state, d]
     w.stay_of[state, d] = -1
     w.tensor[state].on &= ~(1 << d)

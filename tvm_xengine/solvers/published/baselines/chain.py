@@ -32,7 +32,7 @@ class Chain:
     saved_units
         What each block makes that its backward ops read, with what it passes on.
     peak_units
-        What running a block's ops needs beside what is kept.
+        Memory that running a block's ops needs in addition to what is kept.
     """
 
     indexed: IndexedProblem

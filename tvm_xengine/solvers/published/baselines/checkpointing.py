@@ -148,7 +148,7 @@ def _binomial(length: int, slots: int) -> Sequence:
 def _plan_chain(chain: Chain, free_units: float) -> Sequence | None:
     """The runs of least weight for which `free_units` suffice; None when they never do.
 
-    cost(s, t, m), blocks s..t with m memory beside the input of s, is the least of
+    cost(s, t, m), blocks s..t with memory m in addition to the input of s, is the least of
       keep all of s:          F_s + cost(s+1, t, m - saved_s) + B_s
       keep the input of s':   F_s + ... + F_{s'-1} + cost(s', t, m - passed_{s'-1}) + cost(s, s'-1, m)
     """
