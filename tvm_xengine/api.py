@@ -97,13 +97,13 @@ def compile(
         and types are those of every batch.
     loss
         A name, an object such as ``CrossEntropy``, or a PyTorch function of outputs and targets;
-        None takes the loss that the model returns, or the only one that its output can mean.
+        None takes the loss that the model returns, or the only one that fits its output.
     optimizer
         A name, an object such as ``SGD(0.01)``, or an optimizer of PyTorch; None is
         ``SGD(0.01, momentum=0.9)``.
     budget
         Bytes of the device (``"512MiB"``), or a mapping by device; a float is a ratio of what
-        keeping all tensors takes beyond the state. None does not limit.
+        keep-all takes beyond the state. None does not limit.
     platform
         Devices and links, or a platform file; None is this machine's processor.
     costs
@@ -111,7 +111,7 @@ def compile(
     solver, backend
         As in `plan`.
     time_limit_s
-        Of the solver.
+        Time limit of the solver.
     lr_schedule
         Learning rate by the number of steps taken.
     progress
@@ -121,7 +121,7 @@ def compile(
     pin, keep, recompute
         Constraints on the schedule, as in `lower`.
     options
-        Of `training_step`.
+        Options of `training_step`.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def load_model(
     model
         As in `compile`.
     seed
-        Of the weights that are drawn.
+        Seed of random weights.
     options
         ``batch_size``, ``size``, ``num_classes`` and ``draw_weights`` of a path or zoo name,
         ``params`` of a Relax module (values of parameters by name, or of the last ones in order;
@@ -204,9 +204,9 @@ def training_step(
     precision
         ``float16`` or ``bfloat16`` for heavy ops.
     seed
-        Of dropout, and of weights that are drawn.
+        Seed of dropout and of random weights.
     options
-        Of `load_model`.
+        Options of `load_model`.
 
     Raises
     ------
@@ -323,7 +323,7 @@ def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
     Parameters
     ----------
     lowered
-        What is scheduled.
+        Step to schedule.
     costs
         ``measured`` times every kernel, ``predicted`` asks the cost model, ``active`` times those
         that matter for the plan, ``roofline`` divides work by the rates of the device.
@@ -331,7 +331,7 @@ def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
     Raises
     ------
     ValueError
-        If `costs` is none of them.
+        If `costs` is another name.
     """
     try:
         choice = CostChoice(costs)
@@ -359,13 +359,13 @@ def plan(
     problem
         Has the budgets.
     time_limit_s, gap_ratio
-        The solver stops after that time, or when the optimum is at most that far.
+        The solver stops after that time, or when the proven gap is at most that.
     objective
         ``cost``, ``makespan`` or ``energy``.
     solver, backend
         As in `tvm_xengine.solvers.solve.solve`.
     seed
-        Of the search.
+        Seed of the search.
 
     Raises
     ------
@@ -417,7 +417,7 @@ def estimate(
     model, example_inputs, platform, cache
         As in `compile`.
     options
-        Of `training_step`.
+        Options of `training_step`.
     """
     training = training_step(model, example_inputs, **options)
     size = training.source.training.batch_size
@@ -435,7 +435,7 @@ def estimate(
 
 
 def _can_change_batch(model: object) -> bool:
-    """Whether a model can be had for another batch size."""
+    """Whether a model can be made for another batch size."""
     is_path = isinstance(model, str | Path)
     return _is_module(model) or (is_path and Path(str(model)).suffix.lower() != ".pt2")
 
@@ -464,7 +464,7 @@ def export_c(
     force
         Replaces what an earlier export wrote there.
     time_limit_s
-        Of the solver.
+        Time limit of the solver.
 
     Raises
     ------
@@ -507,7 +507,7 @@ def _is_module(model: object) -> bool:
 
 
 def _check_options(model: object, example_inputs: object, options: Mapping[str, object]) -> None:
-    """Refuse what a kind of model has no use for."""
+    """Refuse options that a kind of model does not take."""
     if example_inputs is not None and not _is_module(model):
         raise TypeError("example_inputs are for a PyTorch module; other models bring their shapes")
     known = {"output", "params"} if isinstance(model, tvm.IRModule) else {"output"}

@@ -1,4 +1,4 @@
-"""Constraints on a schedule by patterns of names, as people give them."""
+"""Constraints on a schedule by patterns of names."""
 
 from __future__ import annotations
 

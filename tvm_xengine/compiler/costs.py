@@ -46,7 +46,7 @@ def measured_costs(
     Raises
     ------
     MeasurementError
-        By the returned function, when a kernel crashes or does not end.
+        Raised by the returned function, when a kernel crashes or does not end.
     """
     reporter = reporter or Reporter()
 
@@ -77,16 +77,16 @@ def measured_costs(
 def known_kernels(
     kernels: Sequence[DeviceKernel], cache: MeasurementCache
 ) -> Sequence[DeviceKernel]:
-    """The kernels that `cache` has measurements of."""
+    """The kernels with measurements in `cache`."""
     return [k for k in kernels if cache.find(k.key, device_fingerprint(k.target)) is not None]
 
 
 def predicted_costs(
     kernels: Sequence[DeviceKernel], reporter: Reporter
 ) -> tuple[Costs, Correction | None]:
-    """Predictions of the shipped model, and what corrects them by measurements.
+    """Predictions of the shipped model, and their correction by measurements.
 
-    A note says for which kernels the prediction is only a guess.
+    A note names the kernels whose prediction is only a rough estimate.
     """
     model = default_model()
     costs, correction = predict_to_correct(kernels, model)
@@ -105,7 +105,7 @@ def predicted_costs(
 def note_transferred(
     kernels: Sequence[DeviceKernel], costs: Costs, model: ModelFile, note: Callable[[str], None]
 ) -> None:
-    """Say which predictions are for processors that the model has no data of."""
+    """Name the predictions for processors without data in the model."""
     foreign = [k for k in kernels if costs[k.symbol].source is CostSource.TRANSFERRED]
     if foreign:
         here = sorted({processor_of(str(kernel.target)) for kernel in foreign})

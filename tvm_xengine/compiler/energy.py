@@ -10,18 +10,18 @@ from tvm_xengine.solvers.result import Objective
 
 
 def check_energy(platform: Platform, objective: Objective) -> None:
-    """Check that the energy of kernels is known where it is the objective.
+    """Check that the energy of kernels is known if it is the objective.
 
     Raises
     ------
     InvalidPlatformError
-        If no device of `platform` says what it draws.
+        If no device of `platform` gives its power.
     """
     if objective is Objective.ENERGY and not any(
         device.power_w or device.energy_nj_per_flop for device in platform.computing
     ):
         raise InvalidPlatformError(
-            "the objective energy needs to know what devices draw: give them power_w or"
+            "the objective energy needs the power of devices: give them power_w or"
             " energy_nj_per_flop in the platform file (and energy_nj_per_byte to the links)"
         )
 

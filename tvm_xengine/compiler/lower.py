@@ -134,7 +134,7 @@ def lower_with(
 ) -> LoweredStep:
     """Lower a function of `mod` to kernel calls with kernels that `prepared` makes.
 
-    Fused kernels whose temporary memory makes the arena larger are taken apart
+    Fused kernels whose temporary memory enlarges the arena are split
     (:class:`SplitGroups`), and new state is written over the old (:class:`WriteOverState`). Hints
     in the function become constraints; those of `constraints` win over them.
 

@@ -1,4 +1,4 @@
-"""Options of planning a step: costs, budgets, solver, and where results are kept. Loads no TVM."""
+"""Options of planning a step: costs, budgets, solver and stores. Loads no TVM."""
 
 from __future__ import annotations
 

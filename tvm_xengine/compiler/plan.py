@@ -63,7 +63,7 @@ class CostedStep:
         Raises
         ------
         InvalidPlatformError
-            If they name a device that the platform lacks.
+            If a device is not on the platform.
         """
         return replace(self, problem=self.problem.with_budgets(budgets.of(self.problem)))
 
@@ -81,7 +81,7 @@ class PlannedStep:
     lowered
         With the kernels that were chosen.
     measured_kernels
-        How many kernels of the step have measured costs.
+        Number of kernels of the step with measured costs.
     """
 
     lowered: LoweredStep
@@ -115,7 +115,7 @@ def cost_step(
 ) -> CostedStep:
     """The step with costs from the source that `choice` names.
 
-    Measured costs also choose the faster kernel where a device leaves the choice. ``active`` starts
+    Measured costs also choose the faster kernel on devices with kernel source ``auto``. ``active`` starts
     with predictions; `plan_costed` measures.
     """
     correction = None
@@ -160,7 +160,7 @@ def _plan(
 def _plan_with_active_costs(
     costed: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
 ) -> ActivePlan:
-    """All solves together share the time limit; measuring in between does not count."""
+    """Plan with active costs. All solves share the time limit; time for measuring does not count."""
     lowered, cache = costed.lowered, stores.measurements
     measure = measured_costs(cache, store=stores.kernels, reporter=reporter)
     left_s = options.limits.time_limit_s

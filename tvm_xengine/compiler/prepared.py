@@ -1,4 +1,4 @@
-"""Kernels made ready for the devices of a platform, each once."""
+"""Kernels prepared for the devices of a platform, each once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tvm_xengine.scheduling.platform import Platform
 
 
 class PreparedKernels:
-    """Prepares a kernel for a device when it is asked for, and remembers it.
+    """Prepares a kernel for a device on demand, and caches it.
 
     Parameters
     ----------
     platform
-        Whose computing devices are meant.
+        Kernels are prepared for its computing devices.
     tuned
         Schedules for generated kernels.
 
@@ -49,7 +49,7 @@ class PreparedKernels:
         Raises
         ------
         UnsupportedModuleError
-            If no rule makes code of it for the device.
+            If no rule generates code for it on the device.
         InvalidPlatformError
             If none of the device's sources has it.
         """
@@ -62,7 +62,7 @@ class PreparedKernels:
 
     @property
     def needs(self) -> KernelNeeds:
-        """What kernels take on the device where they take most; the times are rough predictions."""
+        """Memory and time of kernels on the device where they are largest; times are rough predictions."""
         return KernelNeeds(
             workspace_bytes=lambda func: max(k.workspace_bytes for k in self._everywhere(func)),
             time_us=lambda func: max(_predicted_us(k) for k in self._everywhere(func)),

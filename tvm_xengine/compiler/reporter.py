@@ -1,4 +1,4 @@
-"""What a caller is told while a step is compiled. Loads no TVM."""
+"""Progress reports while a step is compiled. Loads no TVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reporter:
         """Report the current work; an empty text ends it."""
 
     def note(self, text: str) -> None:
-        """A fact about the result that its reader must know."""
+        """Report a fact about the result that the user must know."""
 
 
 def _ignore(_done: int, _total: int, _item: str) -> None:

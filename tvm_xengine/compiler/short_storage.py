@@ -30,10 +30,10 @@ class ShortStorage:
     Attributes
     ----------
     parameters
-        Whether trained parameters are stored so, too. Updates smaller than half a step of the type
+        Whether trained parameters are stored in the short type, too. Updates below half a step of it
         are then lost.
     least_bytes
-        Smallest size in float32 of a tensor that is stored so.
+        Smallest size in float32 of a tensor that is stored in the short type.
     dtype
         ``float16`` (11 bits of precision, up to 65,504) or ``bfloat16`` (8 bits, range of float32).
     """
@@ -63,7 +63,7 @@ def short_parameters(training: TrainingStep, storage: ShortStorage) -> tuple[str
 
 
 def with_short_storage(training: TrainingStep, storage: ShortStorage) -> TrainingStep:
-    """The same step as kernel calls that store what `storage` says in its short type."""
+    """The same step as kernel calls that store the tensors of `storage` in its short type."""
     names = short_parameters(training, storage)
     mod, constants = _in_short_storage(training.mod, TRAIN_STEP, storage, names)
     func = mod[TRAIN_STEP]

@@ -1,4 +1,4 @@
-"""What is kept between runs: measurements, compiled kernels, tuned schedules."""
+"""Stores that persist between runs: measurements, compiled kernels, tuned schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm_xengine.kernels.store.tuned import TunedSchedules
 
 @dataclass(frozen=True)
 class Stores:
-    """Measurements, compiled kernels and, where there are any, tuned schedules."""
+    """Measurements, compiled kernels and, optionally, tuned schedules."""
 
     measurements: MeasurementCache
     kernels: KernelStore

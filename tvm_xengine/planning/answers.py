@@ -1,4 +1,4 @@
-"""Puts together what several answers to one question prove."""
+"""Combines the bounds of several answers to one question."""
 
 from __future__ import annotations
 

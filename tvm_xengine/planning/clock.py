@@ -1,4 +1,4 @@
-"""One time limit for all that a plan asks of solvers."""
+"""One time limit for all solves of a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ again, so that a plan is there within 1.1 times its limit and 2 s."""
 
 @dataclass(frozen=True)
 class Clock:
-    """What is left of a time limit."""
+    """Remaining time of a time limit."""
 
     limit_s: float
     begun_s: float = field(default_factory=time.perf_counter)
@@ -26,14 +26,14 @@ class Clock:
 
     @property
     def left_s(self) -> float:
-        """What is left of the limit; negative when it is over."""
+        """Remaining seconds; negative when the time is up."""
         return self.limit_s - self.elapsed_s
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more may begin."""
+        """Whether it is too late to begin anything."""
         return self.elapsed_s > _GRACE_RATIO * self.limit_s + _GRACE_S
 
     def share_s(self, share: float) -> float:
-        """A share of what is left, for a solve."""
+        """A share of the remaining time, for one solve."""
         return max(LEAST_SOLVE_S, share * self.left_s)

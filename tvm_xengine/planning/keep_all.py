@@ -41,7 +41,7 @@ def keep_all_on(problem: Problem, device: str) -> tuple[Problem, Schedule]:
 def budgets_for_ratio(problem: Problem, ratio: float) -> Mapping[str, int]:
     """Budget of each computing device: resident state plus `ratio` of the rest.
 
-    The rest is what the arena of keeping all tensors on that device needs beyond the resident
+    The rest is what keep-all's arena on that device needs beyond the resident
     state. Devices that cannot run the whole step keep their budget.
     """
     if not ratio >= 0:

@@ -1,4 +1,4 @@
-"""Why there is no schedule, for a person to act on."""
+"""Messages that explain why there is no schedule, with advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, Sto
 
 
 def no_schedule_message(problem: Problem, result: SolveResult) -> str:
-    """Why there is no schedule, each thing once, with budgets as one gives them."""
+    """Why there is no schedule, each reason once, with budgets in the form of the command line."""
     asked = {device.name: device.budget_bytes for device in problem.platform.devices}
     if result.stopped_by is StopReason.INTERRUPTED:
         return "interrupted before any schedule was found"

@@ -19,7 +19,7 @@ class ParetoPoint:
     Attributes
     ----------
     budgets
-        Bytes for each device that was given a budget.
+        Bytes of each device with a given budget.
     """
 
     budgets: Mapping[str, int]
@@ -47,7 +47,7 @@ def pareto(
     Parameters
     ----------
     limits
-        Of each point.
+        Limits of the solve of each point.
     """
     results: list[SolveResult] = []
     start: Schedule | None = None

@@ -61,7 +61,7 @@ class Plan:
 
     @classmethod
     def of_schedule(cls, problem: Problem, schedule: Schedule, solver: str) -> Plan:
-        """The plan of a schedule that was not searched for, under the name of `solver`.
+        """The plan of a given schedule, under the name of `solver`.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How to look for a schedule; see `tvm_xengine.solvers.solve`."""
+    """Solver, objective and limits of a plan; see `tvm_xengine.solvers.solve`."""
 
     solver: str = "auto"
     objective: Objective = Objective.COST
@@ -105,7 +105,7 @@ def plan_schedule(
     stop: threading.Event | None = None,
     prefer_reserved_home: bool = False,
 ) -> Plan:
-    """The best schedule that was found whose ARENAS fit the budgets of `problem`.
+    """The best schedule found whose arenas, not only its live bytes, fit the budgets of `problem`.
 
     Solvers count live bytes; an address layout may need more. Where it does, the solver is asked
     again with smaller budgets. All answers share the time limit of `options`. The bound of the
@@ -117,7 +117,7 @@ def plan_schedule(
         A schedule to begin from, such as that of a plan with other costs. Where its arenas fit,
         no worse one is returned.
     stop
-        Set it to end the solve; the plan is then of the best schedule so far.
+        Set it to end the solve; the plan then has the best schedule so far.
     prefer_reserved_home
         Whether a plan is preferred whose state at home keeps its bytes while it is away, so that
         all of it lies at the bottom of its arena.
@@ -153,7 +153,7 @@ def plan_schedule(
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked for; the answers share one clock."""
+    """The problem and the options of a plan; all answers share one clock."""
 
     problem: Problem
     options: PlanOptions
@@ -226,7 +226,7 @@ class _Question:
         return arenas, _excess_bytes(self.problem, arenas)
 
     def _solver_for(self, limit_s: float) -> str:
-        """The solver that makes most of so little time."""
+        """The best solver for a short time limit."""
         total_s = self.options.limits.time_limit_s
         if limit_s >= min(_WORTHWHILE_SHARE * total_s, _WORTHWHILE_S):
             return self.options.solver
@@ -300,7 +300,7 @@ def _may_improve(question: _Question, first: SolveResult) -> bool:
 
 
 def _excess_bytes(problem: Problem, arenas: ArenaPlan) -> dict[str, int]:
-    """By how much arenas are larger than the budgets of their devices."""
+    """Bytes by which arenas exceed the budgets of their devices."""
     return {
         device.name: arenas.arena_bytes[device.name] - device.budget_bytes
         for device in problem.platform.devices

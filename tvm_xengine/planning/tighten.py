@@ -1,6 +1,6 @@
-"""Tightens budgets until the address layout of a schedule fits those that were asked for.
+"""Tightens budgets until the address layout of a schedule fits the requested ones.
 
-Solvers count live bytes; an address layout may need more, for holes between tensors. Then a schedule
+Solvers count live bytes; an address layout may need more, for holes between tensors. In that case a schedule
 is asked for again under budgets that are smaller by the excess.
 """
 
@@ -42,7 +42,7 @@ def fit_layout(
     Raises
     ------
     NoScheduleError
-        If no layout fits in `MAX_TIGHTENINGS` attempts; it says how much more memory would do.
+        If no layout fits in `MAX_TIGHTENINGS` attempts; the message says how much more memory would suffice.
     """
     margin: dict[str, int] = {}
     share = 1.0  # of the margin that was taken off the budgets

@@ -1,4 +1,4 @@
-"""Wishes that every schedule of a problem must respect: where ops run, and which run only once."""
+"""Constraints on every schedule of a problem: where ops run, and which run only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.graph import OpGraph
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a schedule must respect besides the rules of its problem.
+    """What a schedule must respect in addition to the rules of its problem.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Constraints:
         Raises
         ------
         InvalidProblemError
-            Naming the first op for which that is not so.
+            Naming the first op that does not exist or cannot run there.
         """
         for name in sorted({*self.pinned, *self.kept} - set(graph.op)):
             raise InvalidProblemError(f"a constraint names {name!r}, which is not an op")

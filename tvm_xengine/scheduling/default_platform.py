@@ -6,7 +6,7 @@ from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 
 def default_platform() -> Platform:
-    """Two CPU devices: all cores with the best kernels there are, and one thread of baseline x86-64."""
+    """Two CPU devices: all cores with the best available kernels, and one thread of baseline x86-64."""
     return Platform(
         devices=(
             Device("cpu", "llvm -mcpu=native -num-cores=native", kernels=("auto",)),

@@ -14,7 +14,7 @@ MAX_BYTES = 2**53 - 1
 
 
 class Role(Enum):
-    """What a tensor is to the training step."""
+    """The role of a tensor in the training step."""
 
     BATCH = "batch"  # given for every step
     HYPER = "hyper"  # a setting given for every step, such as the learning rate
@@ -37,7 +37,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Tensor:
-    """What an op makes or the step is given.
+    """A result of an op or an input of the step.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ class OpCost:
     energy_uj
         Energy of one run; 0 when unknown.
     interval_us
-        Shortest and longest run time to expect; None where nothing but `compute_us` is known.
+        Interval of the run time; None where only `compute_us` is known.
     """
 
     compute_us: float
@@ -79,12 +79,12 @@ class OpCost:
 
     @property
     def lo_us(self) -> float:
-        """Shortest run time to expect."""
+        """Lower end of the interval of the run time."""
         return self.compute_us if self.interval_us is None else self.interval_us[0]
 
     @property
     def hi_us(self) -> float:
-        """Longest run time to expect."""
+        """Upper end of the interval of the run time."""
         return self.compute_us if self.interval_us is None else self.interval_us[1]
 
 
@@ -101,7 +101,7 @@ class Problem:
         persistent ones must be when it ends. Tensors that are not named live on
         ``platform.home``.
     constraints
-        What every schedule must respect besides.
+        What every schedule must respect in addition.
     """
 
     graph: OpGraph
@@ -125,7 +125,7 @@ class Problem:
         self.constraints.check(self.graph, self.costs)
 
     def can_run(self, op: str, device: str) -> bool:
-        """Whether `op` can run on `device`, and may."""
+        """Whether `op` can run on `device` and the constraints allow it."""
         return device in self.costs[op] and self.constraints.pinned.get(op, device) == device
 
     def may_repeat(self, op: str) -> bool:
@@ -169,7 +169,7 @@ class Problem:
     def cheapest_us(self) -> float:
         """Sum over all ops of their time on the fastest device: the scale of the problem.
 
-        No schedule costs less, unless it leaves out ops that nothing needs.
+        No schedule costs less, unless it leaves out ops without readers.
         """
         return sum(
             min(cost.compute_us for cost in self.costs[op.name].values()) for op in self.graph.ops

@@ -35,7 +35,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Free:
-    """Give up the bytes of a tensor on a device."""
+    """Free the bytes of a tensor on a device."""
 
     tensor: str
     device: str

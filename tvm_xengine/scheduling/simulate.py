@@ -17,7 +17,7 @@ from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a valid schedule does.
+    """Times, memory and energy of a valid schedule.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ def simulate(problem: Problem, schedule: Schedule, *, enforce_budgets: bool = Tr
 
 
 def step_us(problem: Problem, step: Compute | Transfer | Free) -> float:
-    """Time that one step takes by itself."""
+    """Time of one step."""
     match step:
         case Compute(op, device):
             return problem.costs[op][device].compute_us

@@ -1,4 +1,4 @@
-"""Byte counts as people write them: parsing and printing."""
+"""Parsing and printing of byte counts such as ``192KiB``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def format_exactly(size_bytes: int) -> str:
 
 
 def format_budgets(budget_bytes: Mapping[str, int]) -> str:
-    """Bytes of devices as one gives them on the command line: ``cpu=2MiB gpu=300B``.
+    """Bytes of devices in the form of the command line: ``cpu=2MiB gpu=300B``.
 
     Devices whose memory is not limited are left out.
     """

@@ -1,4 +1,4 @@
-"""Which values an integer input may have."""
+"""The allowed values of integer inputs."""
 
 from __future__ import annotations
 

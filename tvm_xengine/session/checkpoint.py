@@ -23,7 +23,7 @@ _METADATA = "tvm_xengine"
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands.
+    """The position of a run in its data.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def save_step(step: Step, path: Path, position: Position | None = None) -> None:
 
 
 def load_step(step: Step, path: Path) -> Position:
-    """Take over the state in a checkpoint; returns where its run stood.
+    """Load the state in a checkpoint; returns the position of its run.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def load_step(step: Step, path: Path) -> Position:
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
-    """The tensors of a checkpoint by name, and where its run stood.
+    """The tensors of a checkpoint by name, and the position of its run.
 
     Raises
     ------

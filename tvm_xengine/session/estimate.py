@@ -1,4 +1,4 @@
-"""What a training step will need in memory, without running anything."""
+"""Estimates of the memory of a training step, without running anything."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Estimate:
     smallest_bytes
         Smallest arena for which a schedule is known; less may be possible.
     peak_bytes
-        By category, what is live when keep-all needs most. Layout adds to their sum.
+        Live bytes by category at the peak of keep-all. Layout adds to their sum.
     """
 
     device: str
@@ -129,7 +129,7 @@ def estimate_lowered(
 
 
 def _smallest(problem: Problem, device: str) -> Plan | None:
-    """The plan with the smallest arena that is found in little time."""
+    """The plan with the smallest arena that a short search finds."""
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})
     limits = Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO)

@@ -30,7 +30,7 @@ def evaluate_state(
 ) -> dict[str, float]:
     """Metrics of a model with the tensors of `state`, over the validation samples of `data`.
 
-    Nothing is planned and no gradient is compiled. Where nothing is held out, all samples count.
+    Nothing is planned and no gradient is compiled. Without held-out samples all samples count.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def evaluate_state(
     platform
         Its home device evaluates.
     stores
-        Where compiled kernels are kept; None keeps none.
+        Where compiled kernels are stored; None stores none.
 
     Raises
     ------

@@ -28,7 +28,7 @@ Metric = Callable[..., float]
 
 @dataclass(frozen=True)
 class FitProgress:
-    """Where the loop is, after a step or an epoch.
+    """The position of the loop after a step or an epoch.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class FitProgress:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a run of the loop leaves behind.
+    """The result of a run of the loop.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class CheckpointOptions:
     every_steps
         Steps between two of them; None writes one per epoch. One is written at the end.
     resume
-        True goes on from the file where there is one; a path goes on from that checkpoint.
+        True continues from the file if it exists; a path continues from that checkpoint.
     """
 
     path: Path
@@ -103,7 +103,7 @@ def fit(
     guard: bool = True,
     seed: int = 0,
 ) -> FitResult:
-    """Train for some epochs; a run that is resumed takes the same steps as one that was not ended.
+    """Train for some epochs; a resumed run takes the same steps as an uninterrupted one.
 
     Parameters
     ----------
@@ -114,9 +114,9 @@ def fit(
         each epoch; where it shuffles with PyTorch's generator, the generator's state at the
         beginning of the epoch is part of the checkpoint.
     epochs
-        Passes over the data in all, those before a resumed checkpoint included.
+        Total number of passes over the data, including those before a resumed checkpoint.
     max_steps
-        Ends the run after so many steps in all.
+        Total number of steps after which the run ends.
     validation
         Evaluated after each epoch; of a `Data` its validation samples are by default.
     metrics
@@ -161,7 +161,7 @@ def fit(
 
 @dataclass
 class _Run:
-    """A run of the loop: what it has seen, and where it stands."""
+    """A run of the loop: its losses and metrics, and its position."""
 
     step: Step
     saving: CheckpointOptions | None
@@ -175,7 +175,7 @@ class _Run:
     def epoch(
         self, epoch: int, start: int, batches: Iterable[Any], random: Mapping[str, Any]
     ) -> bool:
-        """Take the steps of an epoch from batch `start` on; whether it came to its end."""
+        """Take the steps of an epoch from batch `start`; returns whether the epoch was completed."""
         step, saving, batch = self.step, self.saving, start - 1
         for batch, given in enumerate(batches, start=start):
             if self.max_steps is not None and step.steps_taken >= self.max_steps:
@@ -196,7 +196,7 @@ class _Run:
         return True
 
     def end_epoch(self, epoch: int, found: Mapping[str, float]) -> None:
-        """Note what the validation found, and write the checkpoint of the epoch."""
+        """Record the metrics of the validation, and write the checkpoint of the epoch."""
         self.validation.append(found)
         self.position = Position(self.step.steps_taken, self.step.lr, epoch + 1)
         if self.saving is not None and self.saving.every_steps is None:
@@ -313,7 +313,7 @@ def leading(value: Any, count: int, size: int) -> Any:
 
 
 def _random_state(saved: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """PyTorch's generator, which its loaders shuffle with: set to what was saved, and read."""
+    """Set PyTorch's generator, which its loaders shuffle with, to a saved state, and read it."""
     torch = sys.modules.get("torch")
     if torch is None:
         return {}

@@ -1,4 +1,4 @@
-"""A plan from a schedule that was saved, or written by hand."""
+"""A plan from a saved or hand-written schedule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_of_schedule(
     schedule
         Or a file of one. Without any frees it gets the earliest ones.
     name
-        What messages call a schedule that is no file.
+        Name of the schedule in messages, where it is no file.
 
     Raises
     ------

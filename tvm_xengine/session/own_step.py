@@ -47,7 +47,7 @@ def with_step_signature(
     func_name
         A pure function.
     batch, hyper
-        Parameters that are given anew for each step; all others are state.
+        Parameters that are given for each step; all others are state.
     updates
         For each state tensor that the step replaces, the result that is its new value: the name of
         the variable, or the position among the results. These results come last in the function
@@ -67,7 +67,7 @@ def with_step_signature(
             f"{func_name} has no parameters {unknown}; it has {', '.join(names)}"
         )
     if given := [name for name in updates if name in (*batch, *hyper)]:
-        raise UnsupportedModuleError(f"{given} are given anew for each step, and cannot be updated")
+        raise UnsupportedModuleError(f"{given} are given for each step, and cannot be updated")
     new = {state: _result(func, func_name, state, result) for state, result in updates.items()}
     fields = returned_fields(func)
     first = [position for position in range(len(fields)) if position not in new.values()]

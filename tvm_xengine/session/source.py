@@ -1,4 +1,4 @@
-"""What a step was made from: the model, its evaluation, and names that only the module knows."""
+"""The source of a step: the model, its evaluation, and names that only the module knows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Source:
     counters
         Those of them that count batches.
     is_torch
-        Whether tensors are given back as PyTorch's.
+        Whether tensors are returned as PyTorch's.
     """
 
     training: ForwardModel
@@ -71,7 +71,7 @@ class Source:
 def load_source(
     model: ModelLike, *, seed: int = 0, output: int | None = None, **options: Any
 ) -> Source:
-    """The source of a model that is no PyTorch module; its final softmax goes.
+    """The source of a model that is no PyTorch module, without its final softmax.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class Training:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its user must know of the model."""
+        """Warnings about the model."""
         return self.source.training.notes
 
     def report(self) -> str:
@@ -187,7 +187,7 @@ class StepPlan:
 
     @property
     def summary(self) -> PlanSummary:
-        """Everything that is known before the step runs, in numbers."""
+        """The figures of the plan, before the step runs."""
         planned = self.planned
         model = self.lowered.training.source.training
         return summarize_plan(
@@ -252,7 +252,7 @@ class StepPlan:
 
 
 def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
-    """The budgets that an argument stands for.
+    """The budgets that an argument describes.
 
     Raises
     ------

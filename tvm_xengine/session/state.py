@@ -1,4 +1,4 @@
-"""The state of a model by the names that its author gave."""
+"""The state of a model by its author's names."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ModelState:
         self._counted = batches_seen
 
     def write(self, state: Mapping[str, Array]) -> None:
-        """Take over every tensor, or change nothing.
+        """Write every tensor, or change nothing.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class ModelState:
                 "the state does not fit the model:"
                 + (f" it lacks {some(missing)}" if missing else "")
                 + (" and" if missing and unknown else "")
-                + (f" it has {some(unknown)}, which the model has not" if unknown else "")
+                + (f" it has {some(unknown)}, which the model does not have" if unknown else "")
             )
         for name in self._order:
             expected = self._shape(name)

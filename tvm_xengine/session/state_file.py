@@ -1,4 +1,4 @@
-"""Files of trained tensors, by the names that the model's author gave."""
+"""Files of trained tensors, by the model author's names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> None:
     state
         Tensors by name.
     path
-        Its suffix says in which form they are written.
+        Its suffix selects the format.
 
     Raises
     ------
@@ -52,12 +52,12 @@ def read_state(path: str | Path) -> dict[str, Array]:
     Parameters
     ----------
     path
-        Its suffix says in which form they are.
+        Its suffix selects the format.
 
     Raises
     ------
     InvalidStateError
-        If it is not there, or cannot be read.
+        If it does not exist, or cannot be read.
     """
     path = Path(path)
     decode = _one_of(_READERS, path)
@@ -93,7 +93,7 @@ def check_state_path(path: str | Path) -> None:
 def write_onnx_state(state: Mapping[str, Array], model: str | Path, path: str | Path) -> None:
     """Write the ONNX file of a model with the tensors of `state` as its initializers.
 
-    Tensors that an exporter merged or copied are apart, or tied, as they were in training.
+    Tensors that an exporter merged or copied are separate, or tied, as in training.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def write_onnx_state(state: Mapping[str, Array], model: str | Path, path: str | 
     UnsupportedModelError
         If `model` is no ONNX file.
     InvalidStateError
-        If `state` has a tensor that the model has not, or of another shape.
+        If `state` has a tensor that is unknown to the model, or of another shape.
     """
     try:
         from tvm_xengine.frontends.onnx.write import with_tensors

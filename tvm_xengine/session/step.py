@@ -149,7 +149,7 @@ class Step:
 
     @property
     def comparison(self) -> Comparison | None:
-        """What `compare_with_keep_all` has shown so far; None without it."""
+        """The differences that `compare_with_keep_all` has measured; None without it."""
         return None if self._reference is None else self._reference.result
 
     def predict(self, *inputs: object, **named: object) -> Any:
@@ -188,7 +188,7 @@ class Step:
         return self._as_given(self._state.read(self._batches_seen))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Take over the tensors of a state dict.
+        """Load the tensors of a state dict.
 
         Raises
         ------
@@ -209,7 +209,7 @@ class Step:
         )
 
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of the same optimizer in PyTorch."""
+        """Load the state of the same optimizer in PyTorch."""
         arrays, steps = read_torch_optimizer(self.training, state, self._parameter_order())
         if STEP in self._executable.names(Role.OPTIMIZER_STATE):
             arrays[STEP] = np.array(steps, "int32")
@@ -221,7 +221,7 @@ class Step:
     def load_into(
         self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
     ) -> None:
-        """Give a PyTorch module, and its optimizer, the state of the step."""
+        """Write the state of the step into a PyTorch module and its optimizer."""
         module.load_state_dict(self.state_dict())
         if optimizer is not None:
             optimizer.load_state_dict(self.optimizer_state_dict())
@@ -229,7 +229,7 @@ class Step:
     def load_from(
         self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
     ) -> None:
-        """Take over the state of a PyTorch module, and of its optimizer."""
+        """Load the state of a PyTorch module, and of its optimizer."""
         self.load_state_dict(module.state_dict())
         if optimizer is not None:
             self.load_optimizer_state_dict(optimizer.state_dict())
@@ -241,7 +241,7 @@ class Step:
         save_step(self, Path(path))
 
     def load(self, path: str | Path) -> None:
-        """Go on from a checkpoint, of this plan or of another one of the same model."""
+        """Continue from a checkpoint, of this plan or of another plan of the same model."""
         from tvm_xengine.session.checkpoint import load_step
 
         load_step(self, Path(path))
@@ -259,7 +259,7 @@ class Step:
         return {**tensors, **{key: np.asarray(state[variable]) for variable, key in keys.items()}}
 
     def restore(self, tensors: Mapping[str, Array], steps_taken: int) -> None:
-        """Take over what `saved_state` returned."""
+        """Load what `saved_state` returned."""
         names = {**slots_by_name(self.training), "seed": "step/seed", STEP: f"step/{STEP}"}
         state = self._executable.names(Role.OPTIMIZER_STATE)
         self._state.write(

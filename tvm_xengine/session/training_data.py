@@ -43,7 +43,7 @@ def training_data(
     Raises
     ------
     InvalidDataError
-        If a source is not there, or does not fit the step.
+        If a source does not exist, or does not fit the step.
     """
     wanted = wanted_data(training)
     data = load_data(source, wanted)
@@ -57,7 +57,7 @@ def training_data(
 
 
 def _share(validation: str | float | None) -> float | None:
-    """The share that a text means; None for a source.
+    """The share that a text gives; None for a source.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Addresses for things that live for a while: dynamic storage allocation by search over orders.
+"""Dynamic storage allocation: addresses for items with lifetimes, by search over orders.
 
 Placing items one by one at the lowest free address ("first fit") gives an optimal layout for
 some order; the search looks for such an order. Moving first what sticks out on top is the
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Items:
-    """What is to be laid out: N items, each live during one or more intervals of steps.
+    """The N items of a layout, each live during one or more intervals of steps.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ PACKING_EFFORT = 2_000_000
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Where everything lies.
+    """Addresses of all tensors and workspaces of a schedule.
 
     Attributes
     ----------
@@ -57,9 +57,9 @@ def plan_arenas(
     Parameters
     ----------
     effort
-        How many items may be placed in the search for a smaller layout.
+        Number of items that may be placed in the search for a smaller layout.
     reserve_home
-        Whether the bytes of home state are left alone while it is away, so that all of it lies at
+        Whether the bytes of home state stay reserved while it is away, so that all of it lies at
         the bottom.
     """
     residency = trace_residency(problem, schedule)
