@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tvm_xengine.runtime.comparison import (
     Comparison,
     ReferenceRun,
-    median_but_first,
     timed_run,
 )
 from tvm_xengine.runtime.executable import StepExecutable
@@ -37,11 +36,6 @@ class Trace:
     losses: tuple[float, ...]
     step_us: tuple[float, ...]
     state: Mapping[str, Array]
-
-    @property
-    def median_step_us(self) -> float:
-        """Median over the steps but the first, which warms caches up."""
-        return median_but_first(self.step_us)
 
 
 def train(

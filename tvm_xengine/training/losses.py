@@ -259,10 +259,3 @@ LOSSES: dict[str, Loss] = {
     "dice": Dice(),
     "l1": MEAN_ABSOLUTE_ERROR,
 }
-
-
-def loss_called(name: str) -> Loss:
-    """The loss of that name with its usual settings."""
-    if name not in LOSSES:
-        raise ValueError(f"unknown loss {name!r}, expected one of {', '.join(LOSSES)}")
-    return LOSSES[name]

@@ -344,7 +344,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             # TVM cannot store a constant without elements.
             dtype = self._convert_data_type(expected.dtype)
             return self.block_builder.emit(relax.op.zeros(list(expected.shape), dtype))
-        if _is_random(node):
+        if not _is_fixed(node):
             return None
         if not all(self._is_known(read) for read in node.all_input_nodes):
             return None
@@ -354,7 +354,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _folded_tuple(self, node: fx.Node) -> list[relax.Expr] | None:
         """The same for a node that returns several tensors, such as the variance of no elements."""
-        if _is_random(node) or not all(self._is_known(read) for read in node.all_input_nodes):
+        if not _is_fixed(node) or not all(self._is_known(read) for read in node.all_input_nodes):
             return None
         if node.target is operator.getitem:
             return None
@@ -427,8 +427,10 @@ def _kind(dtype: str) -> str:
     return dtype if "float" in dtype else dtype.rstrip("0123456789").removeprefix("u")
 
 
-def _is_random(node: fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+def _is_fixed(node: fx.Node) -> bool:
+    """Whether PyTorch gives the same values each time: nothing is drawn, or left unwritten."""
+    is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    return not is_random and not _op_name(node).removeprefix("new_").startswith("empty")
 
 
 def _placeholder_value(program: ExportedProgram, name: str) -> torch.Tensor:

@@ -8,7 +8,6 @@ from tvm import ir, tirx
 
 from tvm_xengine.kernels.schedules.blocks import Axis
 
-Index = ir.Expr | int
 ForKind = tirx.ForKind
 
 

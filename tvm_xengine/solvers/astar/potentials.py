@@ -49,12 +49,6 @@ class Potential:
     needed: NDArray[np.float64]
     there: NDArray[np.float64]
 
-    def of_start(self, indexed: IndexedProblem) -> float:
-        """The bound on whole schedules."""
-        if not np.isfinite(self.constant):
-            return self.constant
-        return self.constant + float(self.needed.sum() - self.there[indexed.at_home].sum())
-
 
 class Rest:
     """The linear program of the rest of a schedule, solved for the start with some changes."""

@@ -81,11 +81,6 @@ class BackendRun:
         self._thread.start()
 
     @property
-    def is_running(self) -> bool:
-        """Whether the worker is still at work."""
-        return self._thread.is_alive()
-
-    @property
     def bound(self) -> float:
         """The best bound so far, never below the floor."""
         return self._bound

@@ -23,9 +23,7 @@ def full(
     size: Sequence[int],
     value: Number,
     dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
+    *_placement: object,
 ) -> relax.Expr:
     """One number everywhere."""
     if dtype is None:
@@ -43,11 +41,8 @@ def full_like(
     builder: relax.BlockBuilder,
     x: relax.Expr,
     value: Number,
-    dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
-    _memory_format: object,
+    dtype: torch.dtype | None = None,
+    *_placement: object,
 ) -> relax.Expr:
     """One number everywhere, in the shape of x."""
     return _filled(builder, static_shape(x.ty), value, _type_of(x, dtype))
@@ -59,55 +54,30 @@ def new_full(
     size: Sequence[int],
     value: Number,
     dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
+    *_placement: object,
 ) -> relax.Expr:
     """One number everywhere, in the type of x."""
     return _filled(builder, size, value, _type_of(x, dtype))
 
 
-def fill(builder: relax.BlockBuilder, x: relax.Expr, value: Number) -> relax.Expr:
-    """One number everywhere, in the shape and type of x."""
-    return _filled(builder, static_shape(x.ty), value, str(x.ty.dtype))
+def empty(
+    builder: relax.BlockBuilder,
+    size: Sequence[int],
+    dtype: torch.dtype | None,
+    *_placement: object,
+) -> relax.Expr:
+    """Zeros, as whoever reads the values must write them first."""
+    return _filled(builder, size, 0, dtype_name(dtype or torch.get_default_dtype()))
 
 
-def _constant(value: float) -> tuple[Converter, Converter, Converter]:
-    def of_size(
-        builder: relax.BlockBuilder,
-        size: Sequence[int],
-        dtype: torch.dtype | None,
-        _layout: object,
-        _device: object,
-        _pin_memory: object,
-        _memory_format: object = None,
-    ) -> relax.Expr:
-        name = dtype_name(dtype or torch.get_default_dtype())
-        return _filled(builder, size, value, name)
+def constant_like(value: float) -> Converter:
+    """A known number in the shape of a tensor."""
+    return lambda builder, x, dtype, *_placement: full_like(builder, x, value, dtype)
 
-    def like(
-        builder: relax.BlockBuilder,
-        x: relax.Expr,
-        dtype: torch.dtype | None,
-        _layout: object,
-        _device: object,
-        _pin_memory: object,
-        _memory_format: object,
-    ) -> relax.Expr:
-        return _filled(builder, static_shape(x.ty), value, _type_of(x, dtype))
 
-    def new(
-        builder: relax.BlockBuilder,
-        x: relax.Expr,
-        size: Sequence[int],
-        dtype: torch.dtype | None,
-        _layout: object,
-        _device: object,
-        _pin_memory: object,
-    ) -> relax.Expr:
-        return _filled(builder, size, value, _type_of(x, dtype))
-
-    return of_size, like, new
+def constant_beside(value: float) -> Converter:
+    """The same in the type of a tensor."""
+    return lambda builder, x, size, dtype, *_placement: new_full(builder, x, size, value, dtype)
 
 
 def _filled(
@@ -127,26 +97,10 @@ def _type_of(x: relax.Expr, dtype: torch.dtype | None) -> str:
 
 
 def scalar_tensor(
-    builder: relax.BlockBuilder,
-    value: Number,
-    dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
+    builder: relax.BlockBuilder, value: Number, dtype: torch.dtype | None, *_placement: object
 ) -> relax.Expr:
     """A number as a tensor."""
     return _filled(builder, (), value, dtype_name(dtype or torch.get_default_dtype()))
-
-
-def empty_permuted(
-    builder: relax.BlockBuilder,
-    size: Sequence[int],
-    _physical_layout: Sequence[int],
-    dtype: torch.dtype | None,
-    *_placement: object,
-) -> relax.Expr:
-    """Zeros, as whoever reads the values must write them first."""
-    return _filled(builder, size, 0, dtype_name(dtype or torch.get_default_dtype()))
 
 
 def empty_strided(
@@ -157,7 +111,7 @@ def empty_strided(
     *_placement: object,
 ) -> relax.Expr:
     """The same."""
-    return _filled(builder, size, 0, dtype_name(dtype or torch.get_default_dtype()))
+    return empty(builder, size, dtype)
 
 
 def new_empty_strided(
@@ -172,37 +126,11 @@ def new_empty_strided(
     return _filled(builder, size, 0, _type_of(x, dtype))
 
 
-def to_copy(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
-    _non_blocking: bool,
-    _memory_format: object,
-) -> relax.Expr:
-    """x in another element type."""
-    return as_type(builder, x, str(x.ty.dtype) if dtype is None else dtype_name(dtype))
-
-
 def to_dtype(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dtype: torch.dtype,
-    _non_blocking: bool,
-    _copy: bool,
-    _memory_format: object,
-) -> relax.Expr:
-    """The same."""
-    return as_type(builder, x, dtype_name(dtype))
-
-
-def to_dtype_layout(
     builder: relax.BlockBuilder, x: relax.Expr, dtype: torch.dtype | None, *_placement: object
 ) -> relax.Expr:
-    """The same."""
-    return as_type(builder, x, str(x.ty.dtype) if dtype is None else dtype_name(dtype))
+    """x in another element type."""
+    return as_type(builder, x, _type_of(x, dtype))
 
 
 def to_device(
@@ -242,84 +170,9 @@ def copy(
     )
 
 
-def arange(
-    builder: relax.BlockBuilder,
-    start: float,
-    end: float,
-    step: float,
-    dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
-) -> relax.Expr:
-    """start, start + step, ... below end."""
-    values = torch.arange(start, end, step, dtype=dtype)
-    return relax.const(values.numpy(), str(values.dtype).removeprefix("torch."))
-
-
-def eye(
-    builder: relax.BlockBuilder,
-    rows: int,
-    columns: int,
-    dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
-) -> relax.Expr:
-    """Ones on the diagonal."""
-    name = dtype_name(dtype or torch.get_default_dtype())
-    return relax.const(np.eye(rows, columns, dtype=name), name)
-
-
-def triangle_places(keep: str) -> Converter:
-    """Rows and columns of the places on one side of the diagonal, shape (2, count)."""
-
-    def converted(
-        _builder: relax.BlockBuilder,
-        rows: int,
-        columns: int,
-        offset: int,
-        dtype: torch.dtype | None,
-        _layout: object,
-        _device: object,
-        _pin_memory: object,
-    ) -> relax.Expr:
-        function = torch.tril_indices if keep == "tril" else torch.triu_indices
-        values = function(rows, columns, offset, dtype=dtype or torch.int64)
-        return relax.const(values.numpy(), str(values.dtype).removeprefix("torch."))
-
-    return converted
-
-
-def linspace(
-    _builder: relax.BlockBuilder,
-    start: float,
-    end: float,
-    steps: int,
-    dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
-) -> relax.Expr:
-    """Numbers at equal distances."""
-    values = torch.linspace(start, end, steps, dtype=dtype)
-    return relax.const(values.numpy(), str(values.dtype).removeprefix("torch."))
-
-
-def logspace(
-    _builder: relax.BlockBuilder,
-    start: float,
-    end: float,
-    steps: int,
-    base: float,
-    dtype: torch.dtype | None,
-    _layout: object,
-    _device: object,
-    _pin_memory: object,
-) -> relax.Expr:
-    """Powers of a base at equal distances of the exponent."""
-    values = torch.logspace(start, end, steps, base, dtype=dtype)
-    return relax.const(values.numpy(), str(values.dtype).removeprefix("torch."))
+def of_known_numbers(*_arguments: object) -> relax.Expr:
+    """Such tensors PyTorch makes itself during the import, unless a size is computed."""
+    raise UnsupportedModelError("its arguments depend on the values of tensors")
 
 
 def one_hot(builder: relax.BlockBuilder, x: relax.Expr, classes: int) -> relax.Expr:
@@ -331,40 +184,34 @@ def one_hot(builder: relax.BlockBuilder, x: relax.Expr, classes: int) -> relax.E
     return builder.emit(relax.op.astype(relax.op.equal(wide, numbers), "int64"))
 
 
-_ZEROS, _ONES = _constant(0), _constant(1)
+_MADE_WHILE_IMPORTING = (
+    *("arange.start_step", "eye.m", "linspace.default", "logspace.default", "ones.default"),
+    *("tril_indices.default", "triu_indices.default", "zeros.default"),
+)
 
 CONVERTERS: dict[str, Converter] = {
     **{f"{name}.default": same for name in ("alias", "clone", "contiguous", "lift_fresh_copy")},
     **{f"{name}.default": same for name in ("lift_fresh", "lift", "positive", "alias_copy")},
-    "_to_copy.default": to_copy,
-    "arange.start_step": arange,
+    **dict.fromkeys(_MADE_WHILE_IMPORTING, of_known_numbers),
+    **dict.fromkeys(("_to_copy.default", "to.dtype", "to.dtype_layout"), to_dtype),
     "copy.default": copy,
-    "empty.memory_format": _ZEROS[0],
-    "empty_like.default": _ZEROS[1],
-    "empty_permuted.default": empty_permuted,
+    "empty.memory_format": empty,
+    "empty_like.default": constant_like(0),
+    "empty_permuted.default": empty_strided,
     "empty_strided.default": empty_strided,
-    "eye.m": eye,
-    "fill.Scalar": fill,
-    "fill.Tensor": fill,
+    "fill.Scalar": full_like,
+    "fill.Tensor": full_like,
     "full.default": full,
     "full_like.default": full_like,
-    "linspace.default": linspace,
-    "logspace.default": logspace,
-    "new_empty.default": _ZEROS[2],
+    "new_empty.default": constant_beside(0),
     "new_empty_strided.default": new_empty_strided,
     "new_full.default": new_full,
-    "new_ones.default": _ONES[2],
-    "new_zeros.default": _ZEROS[2],
+    "new_ones.default": constant_beside(1),
+    "new_zeros.default": constant_beside(0),
     "one_hot.default": one_hot,
-    "ones.default": _ONES[0],
-    "ones_like.default": _ONES[1],
+    "ones_like.default": constant_like(1),
     "scalar_tensor.default": scalar_tensor,
     "to.device": to_device,
-    "to.dtype": to_dtype,
-    "to.dtype_layout": to_dtype_layout,
     "to.other": to_other,
-    "tril_indices.default": triangle_places("tril"),
-    "triu_indices.default": triangle_places("triu"),
-    "zeros.default": _ZEROS[0],
-    "zeros_like.default": _ZEROS[1],
+    "zeros_like.default": constant_like(0),
 }
