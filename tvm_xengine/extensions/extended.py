@@ -6,8 +6,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar, cast
+from pkgutil import iter_modules
+from typing import Any, TypeVar, cast
 
 from tvm_xengine.errors import ExtensionError
 
@@ -66,6 +68,13 @@ def extended(group: str, own: Mapping[str, T]) -> Extended[T]:
     """`own` with the entry points of a group that are installed."""
     installed = _installed(group, tuple(sys.path))
     return Extended(group, own, {entry.name: entry for entry in installed if entry.name not in own})
+
+
+def joined(package: str, name: str) -> dict[str, Any]:
+    """The entries of the tables called `name` in the modules of a package."""
+    folder = import_module(package)
+    modules = [import_module(f"{package}.{found.name}") for found in iter_modules(folder.__path__)]
+    return {key: value for module in modules for key, value in getattr(module, name, {}).items()}
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""The table of all gradient rules.
+"""The table of all gradient rules: the tables of this folder's modules.
 
 Another package adds the rule of an operator by an entry point with the operator's name::
 
@@ -8,48 +8,11 @@ Another package adds the rule of an operator by an entry point with the operator
 
 from __future__ import annotations
 
-from tvm_xengine.extensions.extended import Extended, extended
-from tvm_xengine.training.gradients import (
-    constant,
-    convolution,
-    einsum,
-    elementwise,
-    hints,
-    indexing,
-    linear,
-    nll_loss,
-    normalisation,
-    order,
-    pooling,
-    randomness,
-    reduction,
-    resize,
-    row_normalisation,
-    scan,
-    shape,
-)
+from tvm_xengine.extensions.extended import Extended, extended, joined
+from tvm_xengine.training.gradients import constant
 from tvm_xengine.training.rule import Rule
 
-RULES: dict[str, Rule] = {
-    **constant.RULES,
-    **convolution.RULES,
-    **einsum.RULES,
-    **elementwise.RULES,
-    **hints.RULES,
-    **indexing.RULES,
-    **linear.RULES,
-    **nll_loss.RULES,
-    **normalisation.RULES,
-    **order.RULES,
-    **pooling.RULES,
-    **randomness.RULES,
-    **reduction.RULES,
-    **resize.RULES,
-    **row_normalisation.RULES,
-    **scan.RULES,
-    **shape.RULES,
-}
-
+RULES: dict[str, Rule] = joined("tvm_xengine.training.gradients", "RULES")
 WITHOUT_GRADIENT = constant.WITHOUT_GRADIENT
 
 

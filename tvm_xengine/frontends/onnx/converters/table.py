@@ -1,4 +1,4 @@
-"""All converters by the names of their operators.
+"""All converters by the names of their operators: the tables of this folder's modules.
 
 Another package adds the converter of an operator by an entry point with the operator type's name::
 
@@ -8,45 +8,10 @@ Another package adds the converter of an operator by an entry point with the ope
 
 from __future__ import annotations
 
-from tvm_xengine.extensions.extended import Extended, extended
-from tvm_xengine.frontends.onnx.converters import (
-    bounds,
-    casts,
-    elementwise,
-    frequencies,
-    norms,
-    optimizers,
-    places,
-    products,
-    quantized,
-    recurrent,
-    reductions,
-    resizing,
-    scans,
-    windows,
-)
+from tvm_xengine.extensions.extended import Extended, extended, joined
 from tvm_xengine.frontends.onnx.node import Converter
 
-_GROUPS = (
-    bounds,
-    casts,
-    elementwise,
-    frequencies,
-    norms,
-    optimizers,
-    places,
-    products,
-    quantized,
-    recurrent,
-    reductions,
-    resizing,
-    scans,
-    windows,
-)
-
-CONVERTERS: dict[str, Converter] = {
-    name: convert for group in _GROUPS for name, convert in group.CONVERTERS.items()
-}
+CONVERTERS: dict[str, Converter] = joined("tvm_xengine.frontends.onnx.converters", "CONVERTERS")
 
 
 def converters() -> Extended[Converter]:

@@ -1,4 +1,4 @@
-"""All converters by the names of their operators.
+"""All converters by the names of their operators: the tables of this folder's modules.
 
 Another package adds the converter of an operator by an entry point with the overload's name::
 
@@ -8,57 +8,10 @@ Another package adds the converter of an operator by an entry point with the ove
 
 from __future__ import annotations
 
-from tvm_xengine.extensions.extended import Extended, extended
-from tvm_xengine.frontends.torch.aten import (
-    antialiased,
-    arithmetic,
-    bags,
-    convolutions,
-    creation,
-    distances,
-    elementwise,
-    embeddings,
-    grids,
-    norms,
-    order,
-    places,
-    pooling,
-    products,
-    randomness,
-    reductions,
-    resizing,
-    shapes,
-    unpooling,
-    windows,
-)
+from tvm_xengine.extensions.extended import Extended, extended, joined
 from tvm_xengine.frontends.torch.aten.converter import Converter
 
-_GROUPS = (
-    antialiased,
-    arithmetic,
-    bags,
-    convolutions,
-    creation,
-    distances,
-    elementwise,
-    embeddings,
-    grids,
-    norms,
-    order,
-    places,
-    pooling,
-    products,
-    randomness,
-    reductions,
-    resizing,
-    shapes,
-    unpooling,
-    windows,
-)
-
-CONVERTERS: dict[str, Converter] = {
-    name: convert for group in _GROUPS for name, convert in group.CONVERTERS.items()
-}
+CONVERTERS: dict[str, Converter] = joined("tvm_xengine.frontends.torch.aten", "CONVERTERS")
 
 
 def converters() -> Extended[Converter]:
