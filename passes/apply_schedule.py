@@ -19,7 +19,7 @@ from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer
 
 @tvm.transform.module_pass(opt_level=0, name="ApplySchedule")
 class ApplySchedule:
-    """Order, repeat and place the kernel calls of a function as a schedule says.
+    """Order, repeat and place the kernel calls of a function according to a schedule.
 
     Under the steps ``h on cpu, a on cpu, y on cpu, a on cpu, h to gpu, z on gpu`` the block
 

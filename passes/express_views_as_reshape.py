@@ -1,4 +1,4 @@
-"""Give every operator that only renames the axes of contiguous data the one form of a view."""
+"""Write operators that only rename the axes of contiguous data as views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide which kernels are fused, and in which order they stand, with an eye on memory."""
+"""Choose fusions and the order of kernels with regard to memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Key = tuple[str, tuple[relax.Expr, ...]]
 
 @tvm.transform.module_pass(opt_level=0, name="FuseInOrder")
 class FuseInOrder:
-    """``FuseOps``, with every group where it keeps fewest bytes alive.
+    """``FuseOps``, with every group placed where it keeps the fewest bytes alive.
 
     ``FuseOps`` puts a group where its first call was, and what the group reads before it: all
     that leads to an addition moves in front of the weight gradients next to it, so that what they

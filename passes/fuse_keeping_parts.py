@@ -1,4 +1,4 @@
-"""Fuse kernels, and let the result remember what it was made of."""
+"""Fuse kernels, and record the parts in the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn tensors that are written into a function into parameters of it."""
+"""Turn constant tensors of a function into parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make one kernel of a few calls whose results nothing else reads."""
+"""Merge a few calls, whose results have no other readers, into one kernel."""
 
 from __future__ import annotations
 

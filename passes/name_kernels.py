@@ -1,4 +1,4 @@
-"""Legalizations that tell what a kernel computes, so that a device's library may replace it."""
+"""Legalizations that record what a kernel computes, so that a device's library may replace it."""
 
 from __future__ import annotations
 

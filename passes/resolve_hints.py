@@ -1,4 +1,4 @@
-"""Turn hints on devices and checkpoints into places of calls and repeated calls."""
+"""Turn hints on devices and checkpoints into pinned and repeated calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tvm_xengine.relax_ir.hints import (
 
 @tvm.transform.module_pass(opt_level=0, name="ResolveHints")
 class ResolveHints:
-    """Replace hints by what they ask for.
+    """Replace hints by their effects.
 
     .. code-block:: python
 

@@ -1,4 +1,4 @@
-"""Take fused kernels apart whose temporary memory makes the arena larger."""
+"""Split fused kernels whose temporary memory enlarges the arena."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes
 
 @dataclass(frozen=True)
 class KernelNeeds:
-    """What says how much a kernel takes; both may prepare it for a device.
+    """The source of a kernel's memory and time; both may prepare it for a device.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Let new state take the bytes of the state that it replaces."""
+"""Write new state over the bytes of the state that it replaces."""
 
 from __future__ import annotations
 

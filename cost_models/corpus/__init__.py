@@ -1,1 +1,1 @@
-"""Networks whose kernels a dataset is collected from."""
+"""Networks for collecting datasets of kernels."""

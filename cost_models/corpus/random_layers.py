@@ -1,4 +1,4 @@
-"""Layers of random networks: dice, convolutions and what is behind them."""
+"""Layers of random networks: random choices, convolutions and the layers that follow them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_IMAGE = 1 << 18
 
 
 class RandomLayers:
-    """Layers, dice, and numbers for names."""
+    """Layers with a random generator, and numbers for names."""
 
     def __init__(self, layers: Layers, rng: np.random.Generator, batch_size: int) -> None:
         self.layers = layers

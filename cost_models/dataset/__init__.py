@@ -1,1 +1,1 @@
-"""Measured kernels with their features: what cost models learn from."""
+"""Datasets of measured kernels with their features."""

@@ -1,4 +1,4 @@
-"""Kernels with their features and measured times: what cost models learn from.
+"""Datasets of kernels with their features and measured times.
 
 A dataset is a folder of two append-only files: ``kernels.jsonl`` with what kernels are, and
 ``measurements.jsonl`` (`MeasurementCache`) with what was measured.
@@ -45,7 +45,7 @@ TIR = "tir"
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """What a kernel on a device is.
+    """A kernel on a device, with its features.
 
     Attributes
     ----------

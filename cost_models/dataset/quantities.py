@@ -1,4 +1,4 @@
-"""Datasets of something else than time, for the same models: energy, and memory of library calls."""
+"""Datasets of energy and of the memory of library calls, for the same models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lowered kernel reads and writes in its loops."""
+"""The memory accesses of a lowered kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Tensor(NamedTuple):
-    """What an access goes to; equal for equal memory, unless the kernel casts pointers."""
+    """The memory of an access; equal for equal memory, unless the kernel casts pointers."""
 
     number: int
     size_bytes: int

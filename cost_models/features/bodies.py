@@ -1,4 +1,4 @@
-"""What the innermost loops of a kernel ask of a core, in cycles of a typical one."""
+"""The innermost loops of a kernel, in cycles of a typical core."""
 
 from __future__ import annotations
 

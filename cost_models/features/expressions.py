@@ -1,4 +1,4 @@
-"""Read off an expression of a lowered kernel what it computes, and where its indices move."""
+"""Operation counts of expressions in a lowered kernel, and the movement of their indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that say what a kernel does, for models that predict how long it takes."""
+"""Features of a kernel, for models that predict its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a machine features refer to, seen through the target of a kernel."""
+"""The properties of a machine that features refer to, for a target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hardware:
 
 
 def hardware_of(target: Target, machine: Machine) -> Hardware:
-    """What kernels of `target` use on a machine."""
+    """The part of a machine that kernels of `target` use."""
     first, second, third = (
         assumed if known is None else known
         for known, assumed in zip(machine.caches_bytes, ASSUMED_CACHES_BYTES, strict=True)

@@ -1,4 +1,4 @@
-"""Numbers that say what a library computes in a kernel, whose code does not show it."""
+"""Features of library calls, which the code of a kernel does not show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read off a lowered kernel how often each of its stores runs, and what it touches."""
+"""The stores of a lowered kernel: how often each runs, and the memory it accesses."""
 
 from __future__ import annotations
 

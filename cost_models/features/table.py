@@ -1,4 +1,4 @@
-"""What a cost model sees of kernels; plain arrays, without the compiler."""
+"""Features of kernels as plain arrays, without the compiler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAGES = "library_stage"
 
 @dataclass(frozen=True)
 class KernelFeatures:
-    """What a cost model knows about one kernel on one device.
+    """The features of one kernel on one device.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How many bytes a kernel moves between cache levels, by the sizes of its loops."""
+"""Bytes that a kernel moves between cache levels, from the sizes of its loops."""
 
 from __future__ import annotations
 

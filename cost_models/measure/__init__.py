@@ -1,1 +1,1 @@
-"""Times kernels and links, and keeps what was measured."""
+"""Measuring and storing the times of kernels and links."""

@@ -14,7 +14,7 @@ CacheSizes = tuple[int | None, int | None, int | None]
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run time depends on besides the kernel and its target.
+    """What a run time depends on in addition to the kernel and its target.
 
     What the system does not say is None.
 

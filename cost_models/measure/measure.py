@@ -1,4 +1,4 @@
-"""Time kernels so that other load on the machine disturbs the result little."""
+"""Time kernels with little disturbance from other load on the machine."""
 
 from __future__ import annotations
 

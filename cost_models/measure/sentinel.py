@@ -1,4 +1,4 @@
-"""A piece of work that is always the same: its time shows how the machine drifts."""
+"""A fixed reference workload: its time detects disturbed rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what machine this is, and make keys of it; what the system does not say is None."""
+"""The description and key of this machine; what the system does not say is None."""
 
 from __future__ import annotations
 

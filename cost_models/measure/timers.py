@@ -1,4 +1,4 @@
-"""Where kernels are timed: in this process, in one of its own, or on a board behind RPC."""
+"""Timers of kernels: in this process, in a separate one, or on a board behind RPC."""
 
 from __future__ import annotations
 

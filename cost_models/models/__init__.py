@@ -1,1 +1,1 @@
-"""Models that learn from measured kernels, and how they are judged."""
+"""Models that learn from measured kernels, and their evaluation."""

@@ -1,4 +1,4 @@
-"""Simple cost models, which a learned one has to beat."""
+"""Simple cost models as baselines for learned ones."""
 
 from __future__ import annotations
 

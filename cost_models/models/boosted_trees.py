@@ -1,4 +1,4 @@
-"""Gradient boosted trees that predict how fast a kernel works, with an interval."""
+"""Gradient boosted trees that predict the rate of a kernel, with an interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge cost models on kernels they have not learned from."""
+"""Evaluation of cost models on kernels they have not learned from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far predictions are from measurements."""
+"""Errors of predictions relative to measurements."""
 
 from __future__ import annotations
 

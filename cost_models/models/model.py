@@ -1,4 +1,4 @@
-"""What every cost model can do."""
+"""The interface of cost models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.features.table import FeatureTable
 
 CALL_US = 0.1
-"""What calling a kernel costs at least; no prediction is below it."""
+"""A lower bound on the time of calling a kernel; no prediction is below it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which processors a cost model has learned from."""
+"""The processors that a cost model has learned from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What more threads than a model has learned from do to a kernel's time."""
+"""Corrects predictions for more threads than a model has learned from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EFFICIENCY = 0.9
 on one thread only."""
 
 _FORK_US = 1.0
-"""What waking the threads and waiting for the last one costs; chosen, as `_EFFICIENCY`."""
+"""Time to wake the threads and wait for the last one; chosen, as `_EFFICIENCY`."""
 
 
 def most_threads(table: FeatureTable) -> int:

@@ -1,4 +1,4 @@
-"""A kernel as a whole, in numbers that say how it works rather than how large it is.
+"""Features of a kernel as a whole, relative to its work.
 
 Trees predict a constant beyond what they have learned from. From totals they learn that few
 executions on many bytes make a copy, and then take every larger convolution for one; from totals

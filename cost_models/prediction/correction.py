@@ -1,4 +1,4 @@
-"""What measured kernels say of those that were only predicted."""
+"""Correction of predicted kernels by measured ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MEASURED = (CostSource.MEASURED, CostSource.CACHED)
 
 @dataclass(frozen=True)
 class Correction:
-    """The errors of a model that are known of some kernels, carried over to others.
+    """Known errors of a model on some kernels, carried over to others.
 
     The errors, as logarithms, are a Gaussian process (Rasmussen and Williams 2006, section 2.2; for
     the residuals of a model Kennedy and O'Hagan, JRSS B 2001). Its prior is what the model says of

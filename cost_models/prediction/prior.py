@@ -1,4 +1,4 @@
-"""What a model says of kernels before any of them is measured."""
+"""Predictions of a model before any kernel is measured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def correction_of(
     foreign: Sequence[bool],
     table: FeatureTable,
 ) -> Correction:
-    """What a model predicts, and what corrects it.
+    """The predictions of a model, and their correction by measurements.
 
     Parameters
     ----------

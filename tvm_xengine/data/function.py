@@ -1,4 +1,4 @@
-"""Data that a Python function of the user makes."""
+"""Data from a Python function of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvm_xengine.relax_ir.types import Array
 
 
 def call_data_function(name: str) -> Data:
-    """What ``package.module:function`` returns when it is called without arguments.
+    """The data that ``package.module:function`` returns when called without arguments.
 
     It returns ``(x, y)``, a mapping from names to arrays, a pair of such mappings for training and
     validation, or a `Data`. The current folder is searched first. The function is the user's own

@@ -21,7 +21,7 @@ Row = TypeVar("Row")
 
 
 class OldRowError(ValueError):
-    """A row of an earlier format, which nothing is wrong with."""
+    """A valid row of an earlier format."""
 
 
 class AppendOnlyFile:
@@ -38,9 +38,9 @@ class AppendOnlyFile:
         self._ends_in_newline = True
 
     def read(self, parse: Callable[[dict[str, object]], Row]) -> Iterator[Row]:
-        """What `parse` makes of each line.
+        """The result of `parse` for each line.
 
-        Lines that it or JSON cannot read are skipped; the first of them, and how many, are said.
+        Unreadable lines are skipped; the log names the first of them and their number.
         Of those for which it raises `OldRowError` only the number is.
         """
         if not self.path.exists():
@@ -62,7 +62,7 @@ class AppendOnlyFile:
                     _logger.warning("%s:%d is skipped: %s", self.path, number, reason)
         if old:
             _logger.warning(
-                "%s: %d lines of an earlier version are ignored; what they hold is made again",
+                "%s: %d lines of an earlier version are ignored; their content is made again",
                 *(self.path, old),
             )
         if skipped > _MOST_SAID:
@@ -87,7 +87,7 @@ class AppendOnlyFile:
 
 
 def _write_whole(file: int, content: bytes) -> None:
-    """Append in one write, so that rows of two processes do not mix; take back what is not whole."""
+    """Append in one write, so that rows of two processes do not mix; undo an incomplete write."""
     written = os.write(file, content)
     start = os.lseek(file, 0, os.SEEK_CUR) - written
     try:

@@ -1,4 +1,4 @@
-"""Reading text and JSON that people and other programs have written."""
+"""Reading text and JSON written by people or other programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str) -> object:
-    """What a JSON text says.
+    """The value of a JSON text.
 
     Raises
     ------

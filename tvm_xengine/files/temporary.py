@@ -18,7 +18,7 @@ process early (`remove_unfinished`) knows nothing of the writers."""
 def unfinished(beside: Path) -> Iterator[Path]:
     """A name in the folder of `beside` for something incomplete.
 
-    What bears the name in the end, or when an interrupt ends the process, is removed; a writer
+    Whatever has this name at the end, or when an interrupt ends the process, is removed; a writer
     renames it once it is complete. The name is hidden and ends in ``.part``.
     """
     path = beside.parent / f".{beside.name}.{secrets.token_hex(4)}.part"
@@ -31,7 +31,7 @@ def unfinished(beside: Path) -> Iterator[Path]:
 
 
 def remove_unfinished() -> None:
-    """Remove everything that is not complete; for a process that is about to end."""
+    """Remove everything incomplete; for a process that is about to end."""
     for path in list(_unfinished):
         _remove(path)
 

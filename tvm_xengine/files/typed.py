@@ -1,4 +1,4 @@
-"""Dataclasses from what JSON says, with every field of the type that its class declares."""
+"""Dataclasses from JSON, with every field of the type that its class declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory that is there whole or not at all, and that replaces nothing but one of its kind."""
+"""A directory that is written completely or not at all, and replaces only one of its own kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_free(directory: Path, *, force: bool) -> None:
         If it exists and `force` is false, is no directory, or holds anything else.
     """
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
-        raise ExportError(f"{directory} is there and is no directory; choose another one")
+        raise ExportError(f"{directory} exists and is no directory; choose another one")
     if not directory.exists() or not any(directory.iterdir()):
         return
     if not force:
@@ -97,7 +97,7 @@ def _naming_files_in(directory: Path, temporary: Path) -> Iterator[None]:
 
 
 def _foreign(directory: Path) -> list[str]:
-    """What lies in a directory and was not written by `write_directory`, or was changed since."""
+    """Files in a directory that `write_directory` did not write, or that were changed."""
     known = _manifest(directory / MANIFEST)
     if known is None:
         return [path.name for path in sorted(directory.iterdir())]

@@ -1,4 +1,4 @@
-"""One door to all front ends."""
+"""One entry point for all front ends."""
 
 from __future__ import annotations
 

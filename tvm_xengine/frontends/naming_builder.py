@@ -7,7 +7,7 @@ from tvm import relax
 
 
 class UniqueNames:
-    """Hands out names; a name that is taken gets a number."""
+    """Unique names; a name that is taken gets a number."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Models that are Relax modules already."""
+"""Models that are Relax modules."""
 
 from __future__ import annotations
 

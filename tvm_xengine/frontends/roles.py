@@ -1,4 +1,4 @@
-"""Which tensors of a model are trained, frozen, statistics or constants, and by which names."""
+"""The roles of a model's tensors (trained, frozen, statistics, constants) and their names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Kernels made ready for a device: sources, schedules, lowering, compilation, storage."""
+"""Preparing kernels for a device: sources, schedules, lowering, compilation, storage."""

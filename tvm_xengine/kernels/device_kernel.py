@@ -1,4 +1,4 @@
-"""One kernel made ready for one target: scheduled, lowered, its memory known."""
+"""A kernel prepared for a target: scheduled and lowered, with known memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a kernel becomes machine code on each kind of device.
+"""Lowering and compilation of kernels for each kind of device.
 
 Processors and GPUs are known. Another package adds a kind of device by an entry point that has the
 name of the kind of TVM's target and names a `DeviceKind`::

@@ -15,7 +15,7 @@ class GeneratedSource:
     name = "tir"
 
     def why_not(self, _target: Target) -> None:
-        """There is always code."""
+        """None: generated code is always available."""
 
     def prepare(
         self, func: tirx.PrimFunc, target: Target, name: str, tuned: TunedSchedules | None

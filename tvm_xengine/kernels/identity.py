@@ -1,4 +1,4 @@
-"""Identify a kernel by the code that is compiled, and by what compiles it."""
+"""Keys that identify a kernel by the code that is compiled and by the compiler."""
 
 from __future__ import annotations
 

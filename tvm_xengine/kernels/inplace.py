@@ -1,4 +1,4 @@
-"""Let kernels write an output over one of their inputs, after checking that they may."""
+"""Kernels that write an output over one of their inputs, where that is safe."""
 
 from __future__ import annotations
 

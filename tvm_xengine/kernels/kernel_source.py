@@ -1,4 +1,4 @@
-"""What a source of kernels provides, and what one that calls a library provides besides."""
+"""Interfaces of kernel sources, and of sources that call a library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class KernelSource(Protocol):
-    """Makes kernels ready for devices. It keeps no state: every user makes its own instance."""
+    """Prepares kernels for devices. It has no state: every user makes its own instance."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class KernelSource(Protocol):
 
 
 class LibraryContext(Protocol):
-    """What a call needs while the program runs, made once when a kernel is loaded."""
+    """Objects that a call needs at run time, created once when a kernel is loaded."""
 
     @property
     def words(self) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Which kernel sources there are, and which of them a device takes its kernels from.
+"""The table of kernel sources, and the choice of sources for a device.
 
 To add a source, write a class with the methods of :class:`KernelSource` and name it in `SOURCES`, or,
 from another package, in its entry points::

@@ -1,4 +1,4 @@
-"""The pool of threads that TVM's runtime keeps for each thread that calls kernels."""
+"""The thread pool of TVM's runtime, one for each thread that calls kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the threads of generated code and of libraries share the cores of this process."""
+"""Sharing of cores between the threads of generated code and of libraries."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Straight-line programs: what a plan executes, as plain data from which emitters make code."""
+"""Straight-line programs: the calls of a plan as plain data, from which emitters generate code."""

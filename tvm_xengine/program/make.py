@@ -24,7 +24,7 @@ from tvm_xengine.scheduling.value_range import ValueRange
 
 
 class PreparedKernel(Protocol):
-    """What a program needs to know of a kernel."""
+    """The facts of a kernel that a program needs."""
 
     @property
     def symbol(self) -> str:
@@ -77,7 +77,7 @@ def make_step_program(
     fixed: Mapping[str, Operand] | None = None,
     arena_start_bytes: Mapping[str, int] | None = None,
 ) -> StepProgram:
-    """The calls that `plan` stands for, with the place of every operand.
+    """The calls of `plan`, with the place of every operand.
 
     Parameters
     ----------

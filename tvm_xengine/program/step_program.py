@@ -1,4 +1,4 @@
-"""A planned step as calls on fixed memory: the one form that every emitter starts from."""
+"""A planned step as calls on fixed memory, the input of every emitter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ArenaView:
 
 
 class Outside(Enum):
-    """Where a tensor lies that is in no arena."""
+    """The place of a tensor outside the arenas."""
 
     CALLER = "caller"  # an argument of the function, read in place
     CONSTANT = "constant"  # data of the program, e.g. in flash
@@ -36,7 +36,7 @@ class Outside(Enum):
 
 @dataclass(frozen=True)
 class OutsideView:
-    """A tensor that is in no arena, read where it is.
+    """A tensor outside the arenas, read in place.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ Call = KernelRun | TensorCopy
 
 @dataclass(frozen=True)
 class StepInterface:
-    """Where a step finds its inputs and leaves its results.
+    """The places of a step's inputs and results.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class StepInterface:
 
 @dataclass(frozen=True)
 class StepProgram:
-    """The calls that a plan stands for, in their order, with the place of every operand."""
+    """The calls of a plan in order, with the place of every operand."""
 
     calls: tuple[Call, ...]
     interface: StepInterface

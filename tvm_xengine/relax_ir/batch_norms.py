@@ -1,4 +1,4 @@
-"""Batch norms in a forward function, and what they keep."""
+"""Batch norms in a forward function, and their running statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hints in a Relax function say: where a value is made, and what is computed again."""
+"""The hints in a Relax function: devices of values, and checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the attributes of a kernel (a TIR PrimFunc) say of it."""
+"""The attributes of a kernel (a TIR PrimFunc)."""
 
 from __future__ import annotations
 

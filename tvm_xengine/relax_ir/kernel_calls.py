@@ -1,4 +1,4 @@
-"""Read kernel calls and what becomes of their results."""
+"""Kernel calls and the uses of their results."""
 
 from __future__ import annotations
 

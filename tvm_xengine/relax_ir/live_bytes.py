@@ -1,4 +1,4 @@
-"""How many bytes a function of kernel calls keeps alive at each of its bindings."""
+"""The live bytes of a function of kernel calls at each of its bindings."""
 
 from __future__ import annotations
 

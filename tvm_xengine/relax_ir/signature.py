@@ -1,4 +1,4 @@
-"""What the parameters and results of a step's function are, as typed function attributes."""
+"""The roles of the parameters and results of a step's function, as typed attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure the predicted time of a schedule is."""
+"""The interval of the predicted time of a schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_xengine.scheduling.simulate import simulate
 def cost_interval_us(problem: Problem, schedule: Schedule) -> tuple[float, float]:
     """The cost if every kernel took the lower, or the upper end of its interval.
 
-    Errors of different kernels cancel in part, so the truth lies well inside more often than not.
+    Errors of different kernels cancel in part, so the true time usually lies well inside.
     """
     low = high = simulate(problem, schedule).cost_us
     for step in schedule.steps:
@@ -25,7 +25,7 @@ def cost_interval_us(problem: Problem, schedule: Schedule) -> tuple[float, float
 
 
 def cost_sources(problem: Problem, schedule: Schedule) -> Mapping[str, int]:
-    """How many computations of the schedule have costs of each source."""
+    """Number of computations of the schedule with costs of each source."""
     sources = Counter(
         problem.costs[step.op][step.device].source.value
         for step in schedule.steps

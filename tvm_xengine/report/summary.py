@@ -40,7 +40,7 @@ class DeviceSummary:
 
 @dataclass(frozen=True)
 class KeepAllSummary:
-    """The step that keeps everything on one device."""
+    """The keep-all step on one device."""
 
     device: str
     step_us_predicted: float
@@ -50,7 +50,7 @@ class KeepAllSummary:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """What is known before anything runs; units in the names, value and bound as `objective`.
+    """The figures of a plan before it runs; units in the names, value and bound as `objective`.
 
     A problem from a file has no batch size and no kernels: they are None.
     """
@@ -83,7 +83,7 @@ class PlanSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What was seen when the step ran.
+    """The figures measured while the step ran.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Takes each training step with a reference too, from the same state, and compares the two."""
+"""Compares each training step with a reference step from the same state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A step held against a reference that does the same.
+    """The differences between a run and its reference.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class ReferenceRun:
     bit-identical, free runs would be so too. Taking turns also makes the times comparable on a
     machine whose speed drifts.
 
-    Everything but the state of both is poisoned first, so that a read of something stale shows in
+    Everything but the state of both is poisoned first, so that reads of stale bytes show in
     the losses. Each step costs a copy of the state and the reference step.
     """
 
@@ -89,7 +89,7 @@ class ReferenceRun:
 
     @property
     def result(self) -> Comparison:
-        """What the steps so far have shown."""
+        """The differences over the steps so far."""
         return Comparison(self._is_identical, self._max_rel_diff, tuple(self._times_us))
 
 

@@ -1,4 +1,4 @@
-"""A compiled training step with its arenas: load state, step, read results."""
+"""A compiled training step with its arenas: loads state, steps, returns results."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class StepExecutable:
         return {name: self._tensors[name].numpy() for name in names}
 
     def poison(self, byte: int = POISON) -> None:
-        """Overwrite everything but the state, to show that nothing stale is read."""
+        """Overwrite everything but the state, so that reads of stale bytes show in results."""
         state = self.read_state()
         for arena in self.arenas.values():
             arena.poison(byte)
@@ -119,7 +119,7 @@ class StepExecutable:
 
     @property
     def measured_peak_bytes(self) -> Mapping[str, int]:
-        """For each device, what its allocator has handed out for the step."""
+        """For each device, the bytes that its allocator gave to the step."""
         return {name: arena.allocated_bytes for name, arena in self.arenas.items()}
 
     def run(self) -> None:

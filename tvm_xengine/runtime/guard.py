@@ -1,4 +1,4 @@
-"""A guard against values that are not finite: a step leaves a finite state, or the one before it."""
+"""A guard against values that are not finite: a step leaves a finite state, or the state before it."""
 
 from __future__ import annotations
 

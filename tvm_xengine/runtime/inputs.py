@@ -1,4 +1,4 @@
-"""What is written into a step's inputs is what was meant: names, shapes, types, values."""
+"""Checks of a step's inputs: names, shapes, types, values."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class DeviceMemory:
 
 @cache
 def _allocator() -> relax.VMExecutable:
-    """A program for the virtual machine that allocates as many bytes as it is told."""
+    """A program for the virtual machine that allocates a given number of bytes."""
     builder = relax.BlockBuilder()
     size_bytes = tirx.Var("size_bytes", "int64")
     parameter = relax.Var("shape", relax.ShapeType([size_bytes]))
@@ -110,7 +110,7 @@ class Arena:
 
     @property
     def allocated_bytes(self) -> int:
-        """What the device's allocator has handed out for this arena, the guard not counted."""
+        """Bytes that the device's allocator gave to this arena, without the guard."""
         return self._memory.size_bytes - self.guard_bytes
 
     def view(self, view: ArenaView) -> tvm.runtime.Tensor:
@@ -136,7 +136,7 @@ class Arena:
         return np.asarray(self._bytes.numpy())
 
     def poison(self, byte: int = POISON) -> None:
-        """Overwrite everything, the guard included, with a byte that no result may depend on."""
+        """Overwrite everything, including the guard, with a byte that no result may depend on."""
         self._bytes.copyfrom(np.full(self.size_bytes + self.guard_bytes, byte, dtype=np.uint8))
 
     def guard_is_intact(self, byte: int = POISON) -> bool:
@@ -165,7 +165,7 @@ def allocate_arenas(
 
 
 def runtime_device(target: str | None) -> tvm.runtime.Device:
-    """Where tensors of a device lie for TVM; devices without target are host memory.
+    """The TVM device that holds the tensors of a device; devices without target are host memory.
 
     Raises
     ------

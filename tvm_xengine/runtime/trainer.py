@@ -1,4 +1,4 @@
-"""Trains with an executable, each step held against a reference that does the same."""
+"""Trains with an executable, and compares each step with a reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Trace:
-    """What a run of training steps left behind.
+    """Losses and times of a run of training steps.
 
     Attributes
     ----------
@@ -48,10 +48,10 @@ def train(
     guard: bool = True,
     on_step: Callable[[int, float], None] | None = None,
 ) -> tuple[Trace, Comparison | None]:
-    """Train for `steps` steps; each one is also taken by `reference`, from the same state.
+    """Train for `steps` steps; `reference` takes each one, too, from the same state.
 
     See `ReferenceRun` for what the comparison means. Before the first step everything but the
-    state is poisoned, so that a read of something stale shows in the losses.
+    state is poisoned, so that reads of stale bytes show in the losses.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ COPY_FUNCTION = "runtime.TVMTensorCopyFromTo"
 
 @dataclass(frozen=True)
 class VmFunction:
-    """A straight-line Relax function, and what it must be called with.
+    """A straight-line Relax function, and its arguments.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How the functions of the searches are compiled: once per machine, without reference counts."""
+"""Compiles the functions of the searches: once per machine, without reference counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile a function into its callers: passing the many arrays on costs as much as it does."""
+    """Compile a function into its callers: passing its many arrays would cost as much as the call."""
     return _compiled(function, {**_INSIDE, "forceinline": True})
 
 
@@ -62,7 +62,7 @@ def _watching_every_source(dispatcher: Any, function: Callable[..., object]) -> 
     These are the modules of the function's folder, and those here with the constants that they
     import. By itself numba only watches the file of the function, not of those it calls. The stamp
     is part of the version, which numba compares before it unpickles anything: what is cached may
-    name classes that are elsewhere by now.
+    name classes that have moved since.
     """
     folder = Path(function.__code__.co_filename).parent
     stamp = tuple(

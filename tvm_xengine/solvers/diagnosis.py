@@ -58,7 +58,7 @@ def _find(problem: Problem, request: Request) -> Schedule | None:
 
 
 def _everything_bytes(problem: Problem) -> int:
-    """A budget under which one device can hold everything at once."""
+    """A budget that holds all tensors at once."""
     workspace = max(
         cost.workspace_bytes for costs in problem.costs.values() for cost in costs.values()
     )

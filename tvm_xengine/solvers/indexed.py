@@ -1,4 +1,4 @@
-"""A problem as arrays over positions, reduced to what a solver must decide.
+"""A problem as arrays over positions, reduced to the decisions of a solver.
 
 Ops that no output and no update depends on are left out, as are views and state that nothing
 touches and that may be freed at once. Bytes are divided by their greatest common divisor.
@@ -49,7 +49,7 @@ class Routes:
 
 @dataclass(frozen=True)
 class IndexedProblem:
-    """What a solver reads; ops ``i``, tensors ``j`` and devices ``d`` are positions.
+    """A problem as arrays; ops ``i``, tensors ``j`` and devices ``d`` are positions.
 
     A *value* is an amount of the objective: microseconds for the cost, microjoules for the energy.
 

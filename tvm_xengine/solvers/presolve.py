@@ -1,4 +1,4 @@
-"""Devices that are of no use, since another one with room for everything does all that they do.
+"""Presolve: removes dominated devices, which another one with room for everything matches.
 
 What runs on such a device, or is kept there, may be moved to the other one: there it costs no
 more, and nothing has to leave for it. Only state must be looked at, because the two might hold
@@ -27,7 +27,7 @@ Solver = Callable[[Problem, Request], SolveResult]
 def solved_without_dominated_devices(
     solver: Solver, problem: Problem, request: Request
 ) -> SolveResult:
-    """What `solver` says of the problem without the devices that another one matches.
+    """The result of `solver` on the problem without dominated devices.
 
     Its optimum is the same. For the makespan, where devices work side by side, and with a
     schedule to begin from that uses what is left out, nothing is left out.
@@ -40,7 +40,7 @@ def solved_without_dominated_devices(
 
 
 def without_dominated_devices(problem: Problem, objective: Objective) -> Problem:
-    """The problem without devices that one with room for everything matches as to `objective`."""
+    """The problem without the devices that are dominated under `objective`."""
     if len(problem.platform.devices) < 3:  # one is home, the other the only one to match it
         return problem
     indexed = index_problem(problem, objective)
@@ -66,7 +66,7 @@ def _is_on(schedule: Schedule, problem: Problem) -> bool:
 
 
 def without_dominated_runs(indexed: IndexedProblem) -> IndexedProblem:
-    """The problem in which nothing runs on devices that one with room for everything matches."""
+    """The problem in which nothing runs on dominated devices."""
     for r in range(indexed.device_count):
         runs = np.flatnonzero(indexed.can_run[:, r]).tolist()
         touched = {j for i in runs for j in (*indexed.reads[i], *indexed.makes[i])}

@@ -197,7 +197,7 @@ class ProgramBuilder:
 
 
 def side_by_side(programs: Sequence[Program]) -> Program:
-    """One program of several that have nothing to do with each other; their objectives add up.
+    """One program made of several independent ones; their objectives add up.
 
     Its columns are those of the first, then those of the second, and so on.
     """

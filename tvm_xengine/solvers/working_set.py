@@ -14,7 +14,7 @@ from tvm_xengine.scheduling.problem import Problem
 
 @dataclass(frozen=True)
 class WorkingSets:
-    """The least memory that single ops, and the state at home, need.
+    """The minimal memory of single ops and of the state at home.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Putting one training step together inside an open function."""
+"""Assembly of a training step inside an open function."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ STEP = "step"
 
 
 def learning_rate_name(group: int) -> str:
-    """What the learning rate of a group of parameters is called; 0 stands for those in none."""
+    """Name of the learning rate of a group of parameters; group 0 has all parameters without a group."""
     return f"lr_{group}" if group else "lr"
 
 
 class Assembly:
-    """Puts one training step together inside an open function."""
+    """Assembles a training step inside an open function."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def build_step_by_recipe(
     trainable: Iterable[str] | None = None,
     seed: int = 0,
 ) -> TrainingStep:
-    """The training step of a model after a recipe that says more than loss and optimizer."""
+    """The training step of a model after a full recipe, not only loss and optimizer."""
     names = list(model.trained) if trainable is None else list(trainable)
     if unknown := [name for name in names if name not in model.parameters]:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Ops that are differentiated by taking them apart into simpler ones."""
+"""Ops that are differentiated by decomposition into simpler ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Expansion = Callable[[relax.Call, Sequence[relax.Var]], relax.Expr]
 
 
 def expand_composites(source: ForwardOps) -> ForwardOps:
-    """The same function with every composite op replaced by the ops that it stands for."""
+    """The same function with every composite op decomposed."""
     while any(is_composite(op) for op in source.ops):
         renamed: dict[relax.Var, relax.Expr] = {}
         ops: list[ForwardOp] = []
@@ -35,7 +35,7 @@ def expand_composites(source: ForwardOps) -> ForwardOps:
 
 
 def is_composite(op: ForwardOp) -> bool:
-    """Whether an op is differentiated by taking it apart."""
+    """Whether an op is differentiated by decomposition."""
     if op.op == "relax.median":
         return op.call.attrs.axis is None or not len(op.call.attrs.axis)
     if op.op in ("relax.full", "relax.full_like"):

@@ -16,7 +16,7 @@ from tvm_xengine.training.rule import Linearized, RandomKey, Site
 
 @dataclass(frozen=True)
 class Randomness:
-    """Where the random numbers of a forward pass come from.
+    """The source of the random numbers of a forward pass.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The forward function as it is used after training."""
+"""The forward function in inference mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which integer inputs of a forward function are indices, and into how many rows."""
+"""The ranges of integer inputs that index tables."""
 
 from __future__ import annotations
 

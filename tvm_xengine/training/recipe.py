@@ -1,4 +1,4 @@
-"""How a model is trained."""
+"""The recipe of training: loss, optimizer and their options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ParameterGroup:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained.
+    """The recipe of training: loss, optimizer and their options.
 
     Attributes
     ----------

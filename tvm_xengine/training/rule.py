@@ -1,4 +1,4 @@
-"""What a gradient rule is given and what it returns."""
+"""The interface of gradient rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pullback = Callable[[Gradients], Gradients]
 
 @dataclass(frozen=True)
 class RandomKey:
-    """What makes the random numbers of one op: equal keys give equal numbers.
+    """The key of the random numbers of one op: equal keys give equal numbers.
 
     Attributes
     ----------

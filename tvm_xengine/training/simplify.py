@@ -1,4 +1,4 @@
-"""The form of a forward function that is differentiated."""
+"""Simplification of a forward function before it is differentiated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm_xengine.training.gradients.normalisation import merge_batch_norm_relu
 
 
 def simplified(source: ForwardOps, *, residuals_apart: bool = False) -> ForwardOps:
-    """Composite ops taken apart, patterns put together that have a kernel of their own.
+    """Composite ops decomposed, and patterns with a kernel of their own combined.
 
     `residuals_apart` is that of :class:`tvm_xengine.training.recipe.Recipe`.
     """

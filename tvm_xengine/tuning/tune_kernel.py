@@ -67,7 +67,7 @@ def tune_kernel(
     *,
     seed: int = 0,
 ) -> TunedSchedule:
-    """What is the fastest schedule of a kernel, which is kept in `tuned`, too.
+    """The fastest schedule of a kernel; it is stored in `tuned`, too.
 
     Schedules of relatives are tried first, and where none of them gains as much as it did there,
     MetaSchedule searches. A schedule must compute the numbers that our rules' code computes, and

@@ -1,4 +1,4 @@
-"""What the designs are made with: layers in one width and size, which a seed chooses."""
+"""The building blocks of designs: layers in one width and size, which a seed chooses."""
 
 from __future__ import annotations
 

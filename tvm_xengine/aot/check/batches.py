@@ -36,7 +36,7 @@ class BatchInput:
 
     @property
     def c_name(self) -> str:
-        """What it is called in C."""
+        """Its name in C."""
         return c_identifier(self.name)
 
     @property

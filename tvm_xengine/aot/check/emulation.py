@@ -22,7 +22,7 @@ BARE_METAL = Path(__file__).parent / "bare_metal"
 
 @dataclass(frozen=True)
 class Emulator:
-    """How a program for a target is run.
+    """The emulator of a target.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ def compile_program(
 
 
 def _reason(errors: str) -> str:
-    """What a compiler or linker says, as one sentence."""
+    """The message of a compiler or linker, as one sentence."""
     overflow = re.search(r"region [`'](\w+)'? overflowed by (\d+) bytes", errors)
     if overflow is not None:
         region, size_bytes = overflow.groups()

@@ -71,7 +71,7 @@ class Names:
 
 
 class ExpressionWriter:
-    """Writes expressions; what must be computed beforehand goes to `lines`.
+    """Writes expressions; computations that must come first go to `lines`.
 
     ``let`` inside an expression becomes a variable, defined where it is needed: behind the
     condition that guards it.

@@ -1,4 +1,4 @@
-"""C that refuses what would ruin the state: labels out of range, values that are not finite."""
+"""C guards that protect the state from labels out of range and values that are not finite."""
 
 from __future__ import annotations
 

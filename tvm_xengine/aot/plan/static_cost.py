@@ -1,4 +1,4 @@
-"""Costs of kernels from their counted operations, for targets where nothing can be measured."""
+"""Costs of kernels from their counted operations, for targets without measurements."""
 
 from __future__ import annotations
 

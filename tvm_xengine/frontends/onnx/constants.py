@@ -1,4 +1,4 @@
-"""Computes what an ONNX graph computes from shapes and constants alone."""
+"""Constant folding of ONNX graphs: values that follow from shapes and constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of an ONNX model that lie in files of their own: only below the model's folder."""
+"""External weights of an ONNX model: only from files below the model's folder."""
 
 from __future__ import annotations
 

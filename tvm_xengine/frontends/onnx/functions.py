@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by simpler ones, written out."""
+"""Expansion of operators that ONNX defines by simpler ones."""
 
 from __future__ import annotations
 

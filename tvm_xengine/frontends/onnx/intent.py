@@ -1,4 +1,4 @@
-"""What the author of an exported network meant: roles, and what the file cannot tell."""
+"""The intent of an exported network's author: roles, and warnings about what the file cannot tell."""
 
 from __future__ import annotations
 

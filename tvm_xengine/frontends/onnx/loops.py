@@ -1,4 +1,4 @@
-"""Loops of a known number of iterations, written out."""
+"""Unrolling of loops with a known number of iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node of an ONNX graph as its converter sees it."""
+"""One node of an ONNX graph, as the input of its converter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before anything is imported, each with the reason."""
+"""Checks that refuse a model before the import, each with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors of an ONNX file are trained: what operators do with them decides."""
+"""Decides which tensors of an ONNX file are trained, by the operators that read them."""
 
 from __future__ import annotations
 

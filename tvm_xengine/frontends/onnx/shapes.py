@@ -1,4 +1,4 @@
-"""What ONNX infers about the shapes of a graph."""
+"""Shape inference by ONNX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors whose values tell that no training made them."""
+"""Detection of tensors whose values come from a formula, not from training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ONNX operators do with a tensor of the file that they read."""
+"""The use that ONNX operators make of each of their inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ``.pt2`` archive is looked through before PyTorch loads it, because loading can execute code.
+"""Inspection of ``.pt2`` archives before PyTorch loads them, because loading can execute code.
 
 PyTorch unpickles where the archive asks for it (weights or constants with ``use_pickle``, custom and
 opaque objects, sample inputs that are no plain tensors), loads compiled libraries that lie in it, and

@@ -27,7 +27,7 @@ Restore = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True)
 class TracedModule:
-    """What a module computes for inputs like those that it was traced with.
+    """A module exported for inputs like those that it was traced with.
 
     Attributes
     ----------

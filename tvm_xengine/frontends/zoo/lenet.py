@@ -1,4 +1,4 @@
-"""LeNet-5 (LeCun et al. 1998) with ReLU and max pooling, as it is taught today."""
+"""LeNet-5 (LeCun et al. 1998) with ReLU and max pooling."""
 
 from __future__ import annotations
 

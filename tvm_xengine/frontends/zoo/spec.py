@@ -1,4 +1,4 @@
-"""What the zoo knows about a network."""
+"""The description of a network of the zoo."""
 
 from __future__ import annotations
 

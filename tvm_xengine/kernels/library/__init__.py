@@ -1,1 +1,1 @@
-"""What kernel libraries share: calls, the ops a kernel is made of, contexts."""
+"""Code shared by kernel libraries: calls, the ops of a kernel, contexts."""

@@ -1,4 +1,4 @@
-"""What a kernel of a library computes, so that any process can set it up again."""
+"""Descriptions of library calls, from which any process can set them up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled kernel needs of a library, made once when the kernel is loaded."""
+"""Library objects of a compiled kernel, created once when the kernel is loaded."""
 
 from __future__ import annotations
 

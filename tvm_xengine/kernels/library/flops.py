@@ -1,4 +1,4 @@
-"""How much a library computes; the generated code around it does not show it."""
+"""Operation counts of library calls, which the generated code around them does not show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named operations that a kernel is made of."""
+"""The named operations that are fused in a kernel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class KernelParts:
-    """What a kernel is made of; its only output is what the last part makes."""
+    """The operations fused in a kernel; its only output is that of the last one."""
 
     num_inputs: int
     parts: tuple[Part, ...]

@@ -1,4 +1,4 @@
-"""Convolutions and linear maps as the products of matrices that they are."""
+"""Convolutions and linear maps as their equivalent matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What remains of a fused kernel when a library computes one of its parts."""
+"""The generated rest of a fused kernel when a library computes one of its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a library computes a call: which of its functions run, one after the other."""
+"""The functions that a library runs, in order, for a call."""
 
 from __future__ import annotations
 

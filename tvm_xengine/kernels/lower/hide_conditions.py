@@ -1,4 +1,4 @@
-"""Keep conditions from what TVM makes of flat indices, where it makes wrong ones of them."""
+"""Hide conditions from TVM's simplification of flat indices, where it is wrong."""
 
 from __future__ import annotations
 

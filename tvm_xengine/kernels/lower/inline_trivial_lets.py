@@ -1,4 +1,4 @@
-"""Drop the lets that only give a variable or a constant another name."""
+"""Remove lets that only rename a variable or a constant."""
 
 from __future__ import annotations
 

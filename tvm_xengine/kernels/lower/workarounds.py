@@ -1,4 +1,4 @@
-"""What this package does only because of how TVM 0.27 behaves, in one table.
+"""The table of workarounds for the behaviour of TVM 0.27.
 
 Each entry has a canary in ``tests/kernels/lower/test_workarounds.py`` that fails once TVM behaves
 otherwise; the code named here can be deleted then.

@@ -1,4 +1,4 @@
-"""Which part of a kernel oneDNN computes."""
+"""Selection of the part of a kernel that oneDNN computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvm_xengine.kernels.onednn.operations import (
 
 @dataclass(frozen=True)
 class Claim:
-    """A call and the parts of the kernel that it stands for.
+    """A call and the parts of the kernel that it computes.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Claim:
 
 
 def claims_alone(func: tirx.PrimFunc, num_outputs: int, threads: int) -> Iterator[Claim]:
-    """What oneDNN may take of a kernel with several outputs: all of it, or nothing."""
+    """The claims on a kernel with several outputs: all of it, or none."""
     part = Part(func, tuple(range(len(func.params) - num_outputs)))
     if part.name not in OPERATIONS or not _has_types(part):
         return

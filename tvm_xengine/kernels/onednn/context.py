@@ -18,7 +18,7 @@ from tvm_xengine.kernels.onednn.program import Program
 
 
 class OnednnContext:
-    """Primitives made ready to run, and their addresses as a compiled kernel reads them.
+    """Primitives ready to run, with their addresses in the form that a compiled kernel reads.
 
     Parameters
     ----------

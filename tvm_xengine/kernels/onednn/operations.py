@@ -1,4 +1,4 @@
-"""Which operations oneDNN takes."""
+"""The operations that oneDNN computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitives that compute a kernel, one after the other, and where their tensors lie."""
+"""The sequence of primitives that compute a kernel, and the places of their tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognise a block that folds one value after the other into each element of its output."""
+"""Recognise blocks that accumulate values into each element of their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the blocks of a kernel that no schedule has touched."""
+"""Read the blocks of an unscheduled kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognise kernels that are one sum of products: matrix products, convolutions, their gradients."""
+"""Recognise contractions: matrix products, convolutions and their gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Give sums over the windows of an image a copy of it with its border around.
+"""Sums over the windows of an image read a padded copy of it.
 
 A sum that asks for every element whether it lies in the image cannot run in vector registers. In
 front of it the image, a few channels at a time, is copied into a buffer whose border holds what

@@ -1,4 +1,4 @@
-"""Take the zeros out of sums that read only every s-th position.
+"""Remove the zero terms from sums that read only every s-th position.
 
 The data gradient of a convolution or pooling with stride s sums terms that are zero unless
 ``(i + p - k) % s == 0``. For positions i with one remainder only the k with one remainder count,

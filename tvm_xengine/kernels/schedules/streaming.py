@@ -1,4 +1,4 @@
-"""Loops for kernels that pass over their data a few times: norms, losses, sums, pooling.
+"""Loops for kernels with a few passes over their data: norms, losses, sums, pooling.
 
 Neighbouring blocks of such a kernel run inside common outer loops wherever they can, so that what
 one block made is still in the cache for the next. The device's cores share the outer loops.

@@ -1,4 +1,4 @@
-"""Loops for a GPU that fit every kernel: one thread for each element."""
+"""GPU loops for any kernel: one thread for each element."""
 
 from __future__ import annotations
 

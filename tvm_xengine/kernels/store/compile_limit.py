@@ -1,4 +1,4 @@
-"""A limit for the time that compiling takes, for processes that do nothing else."""
+"""A time limit for compiling, for processes that do nothing else."""
 
 from __future__ import annotations
 

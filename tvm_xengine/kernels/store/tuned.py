@@ -25,7 +25,7 @@ _FILE = "schedules.jsonl"
 
 @dataclass(frozen=True)
 class TunedSchedule:
-    """What tuning a kernel for a target has come to.
+    """The result of tuning a kernel for a target.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Sums of products that stay exact when their terms have a short type."""
+"""Sums of products that are accumulated in float32 when their terms have a short type."""
 
 from __future__ import annotations
 

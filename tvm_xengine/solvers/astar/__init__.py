@@ -1,4 +1,4 @@
-"""A* over what is resident where: the proven optimum of small graphs.
+"""A* over states of residency: the proven optimum of small graphs.
 
 It alone proves the optimum among every schedule of the MLP's training step (19 ops) on ``pcie`` and
 ``storage`` at 0.7 of the memory, and at the least budget on ``pcie``, ``shared`` and ``storage``, all

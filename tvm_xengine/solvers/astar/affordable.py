@@ -1,4 +1,4 @@
-"""Runs that no schedule below a known value can contain, by the linear bound on all that do."""
+"""Reduced cost fixing: excludes runs that no schedule below a known value contains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMES = 3
 
 
 def without_costly_runs(indexed: IndexedProblem, cut: float) -> IndexedProblem:
-    """The problem in which no op runs where every schedule costs `cut` or more that runs it there.
+    """The problem without each run (op on a device) that only schedules of cost `cut` or more contain.
 
     This is reduced cost fixing (Savelsbergh, Preprocessing and Probing Techniques for Mixed
     Integer Programming Problems, 1994, section 3), with one bound solved for each run.

@@ -11,7 +11,7 @@ from tvm_xengine.solvers.result import SolveResult
 
 
 def solve_by_astar(problem: Problem, request: Request) -> SolveResult:
-    """The optimum among every schedule, or what was shown until the limit.
+    """The optimum among every schedule, or the bound proven within the limit.
 
     Raises
     ------

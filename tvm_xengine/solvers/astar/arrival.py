@@ -18,7 +18,7 @@ from tvm_xengine.solvers.compiled import inlined
 
 @inlined
 def finish(p: StateView, row: Words, move: Move) -> None:
-    """What the move leaves behind, once what it needs is there."""
+    """Apply a move to a state whose inputs are present."""
     words, devices, d = p.reads.shape[1], p.is_capacitated.size, move.device
     if move.op >= 0:
         for j in range(p.must_end_on.size):
@@ -48,7 +48,7 @@ def arrive(
     key: float,
     cut: float,
 ) -> None:
-    """Open what the move leads to; outputs that no op reads may be kept for good or dropped."""
+    """Open the states that a move leads to; outputs that no op reads may be kept for good or dropped."""
     words, d = p.reads.shape[1], move.device
     finals = 0
     if move.op >= 0 and p.is_capacitated[d]:

@@ -1,7 +1,7 @@
-"""Which tensors' bytes are counted, so that tensors too small to matter do not multiply the states.
+"""Chooses tensors whose bytes are counted, so that small tensors do not multiply the states.
 
 What fits when only some sizes are counted is more than what fits, so its optimum is a bound. Where
-a schedule that is found needs more than a device has, the tensors that are to blame are counted as
+a schedule found this way exceeds a budget, the tensors that cause the excess are counted as
 well (counterexample-guided abstraction refinement, Clarke et al., CAV 2000).
 """
 
@@ -28,7 +28,7 @@ def counted_first(view: StateView, share: float) -> Counted:
 
 
 def with_counted(view: StateView, counted: Counted) -> StateView:
-    """The view in which the others take no room."""
+    """The view in which all other tensors take no memory."""
     size = np.where(counted, view.size, 0)
     return view._replace(size=size, by_size=np.argsort(-size, kind="stable"))
 

@@ -1,4 +1,4 @@
-"""What state must leave a capacitated device while some op runs there, and what that costs at least.
+"""Lower bounds from state that must leave a capacitated device while some op runs there.
 
 All state homed on device d is there in the end, and what was updated there stays. So while op u
 runs on d, state that u does not touch must be out until the rest fits, and each such tensor comes
@@ -28,7 +28,7 @@ _LARGE_SHARE = 0.1
 
 
 class Covers(NamedTuple):
-    """What the compiled estimate reads; M time points, K large tensors of state, S = 2**M.
+    """Arrays for the compiled estimate; M time points, K large tensors of state, S = 2**M.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ def _large_state(indexed: IndexedProblem, view: StateView, d: int) -> list[int]:
 
 
 def _excess(indexed: IndexedProblem, view: StateView, d: int, state: list[int], u: int) -> int:
-    """By how much the large state and what u touches exceed the budget of d."""
+    """Units by which the large state and the tensors of u exceed the budget of d."""
     touched = {*indexed.reads[u], *indexed.makes[u]}
     own = [j for j in touched if j not in state and indexed.update_of[j] < 0]
     total = int(view.size[state].sum() + view.size[own].sum() + indexed.workspace[u, d])

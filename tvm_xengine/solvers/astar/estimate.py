@@ -1,4 +1,4 @@
-"""Compiled: the least that finishing a step from some state costs."""
+"""Compiled: a lower bound on the cost of finishing a step from a state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTE = np.uint64(255)
 
 
 class Scratch(NamedTuple):
-    """Room for what is worked out about one state."""
+    """Scratch arrays for the estimate of one state."""
 
     anywhere: Words
     wanted: Words
@@ -68,7 +68,7 @@ def _potential(c: Covers, q: int, row: Words, need: np.uint64) -> float:
 def _with_covers(
     p: StateView, c: Covers, row: Words, need: np.uint64, runs: float, s: Scratch
 ) -> float:
-    """The least over which of the needed time points still run on the device.
+    """The minimum over the subsets of needed time points that still run on the device.
 
     `runs` is what is needed at least without any copies of state but those home.
     """
@@ -101,7 +101,7 @@ def _with_covers(
 
 @inlined
 def _price_of_leaving(p: StateView, c: Covers, row: Words, price: NDArray[np.float64]) -> float:
-    """What it costs each large tensor of state to be out; and to come back, if it is already.
+    """The cost for each large tensor of state to leave, and of return for those that have left.
 
     Infinite for what was updated at home, which cannot leave.
     """

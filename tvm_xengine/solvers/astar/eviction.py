@@ -1,4 +1,4 @@
-"""Compiled: what may leave a device so that a move fits there."""
+"""Compiled: chooses tensors that leave a device so that a move fits there."""
 
 # Compiled code has no generators, so loops stay loops.
 
@@ -138,7 +138,7 @@ def _overwrites(p: StateView, move: Move, old: int) -> bool:
 
 @inlined
 def _loss(p: StateView, b: MoveScratch, row: Words, j: int, d: int) -> float:
-    """What dropping j costs at least, given what is still wanted after the move."""
+    """A lower bound on the cost of dropping j, given the tensors still wanted after the move."""
     if np.isfinite(cheapest_copy(p, row, j, d)):
         return 0.0
     if p.is_final[j]:

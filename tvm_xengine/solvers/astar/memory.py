@@ -22,7 +22,7 @@ into low ones."""
 
 
 class Known(NamedTuple):
-    """What is known of some states before the search; see `Memory` for its fields."""
+    """Bounds on some states that are known before the search; see `Memory` for its fields."""
 
     rows: Words
     least: NDArray[np.float64]
@@ -63,7 +63,7 @@ class Memory(NamedTuple):
 
 
 def nothing_known(width: int) -> Known:
-    """For the first search, over rows of so many words."""
+    """An empty `Known` for the first search, over rows of so many words."""
     return Known(np.empty((1, width), np.uint64), np.empty(1), np.full(2, -1, np.int32))
 
 

@@ -1,4 +1,4 @@
-"""A move of the compiled search, and room to work it out."""
+"""A move of the compiled search, and scratch arrays for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAY, DROP, SAVE = range(3)
 
 
 class MoveScratch(NamedTuple):
-    """Room for the move that is being worked out."""
+    """Scratch arrays for the current move."""
 
     outer: Scratch
     inner: Scratch
@@ -35,7 +35,7 @@ class MoveScratch(NamedTuple):
 
 
 def new_move_scratch(view: StateView, covers: Covers, row: int) -> MoveScratch:
-    """Room for that problem, whose states have `row` words."""
+    """Scratch arrays for a problem whose states have `row` words."""
     (ops, words), tensors = view.reads.shape, view.size.size
     return MoveScratch(
         new_scratch(view, covers),
@@ -56,7 +56,7 @@ def new_move_scratch(view: StateView, covers: Covers, row: int) -> MoveScratch:
 
 
 class Move(NamedTuple):
-    """A move, before anything has made way for it.
+    """A move, before evictions make room for it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Compiled: runs and copies that a state is left by, and whether they are to be looked at."""
+"""Compiled: the runs and copies that lead from a state, and rules that skip some of them."""
 
 # Compiled code has no generators, so loops stay loops.
 # ruff: noqa: SIM110
@@ -29,7 +29,7 @@ def run(
     i: int,
     d: int,
 ) -> None:
-    """Run op i on d, with what it reads brought there."""
+    """Run op i on d, after its inputs were brought there."""
     words = p.reads.shape[1]
     row = m.rows[state]
     is_useful = False
@@ -102,7 +102,7 @@ def _unread_after(
 
 @inlined
 def may_copy(p: StateView, row: Words, b: MoveScratch, j: int, d: int, is_needed: bool) -> bool:
-    """Whether copying j to d by itself is to be looked at."""
+    """Whether copying j to d by itself can be part of an optimal schedule."""
     words = p.reads.shape[1]
     if has(row, d * words, j) or is_overwritten(p, row, d, j):
         return False

@@ -1,4 +1,4 @@
-"""The proven optimum by A* over states, in slices that can be stopped and told of better values."""
+"""The proven optimum by A* over states, in slices between which it can be stopped or learn better values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SLICE = 10_000
 
 @dataclass(frozen=True)
 class ShortestPath:
-    """What the search has shown.
+    """Bound and schedule that the search has found.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ def shortest_path(
 
 
 class _Search:
-    """A* again and again, with more and more sizes counted."""
+    """Repeated A* searches, each with more sizes counted."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _Search:
         self.bound, self.expanded = 0.0, 0
 
     def advance(self, counted: Counted) -> int:
-        """Search until something is shown or it is to stop; raises `bound` and `expanded`."""
+        """Search until an answer or a stop; raises `bound` and `expanded`."""
         self._indexed = without_dominated_runs(without_costly_runs(self._indexed, self._cut()))
         view = with_counted(view_of(self._indexed), counted)
         covers = make_covers(self._indexed, view)
@@ -152,7 +152,7 @@ class _Search:
         return answer
 
     def _cut(self) -> float:
-        """Only schedules that cost less are looked for."""
+        """The cost from which on schedules are of no interest."""
         best = self._known()
         return np.inf if best is None else best - 0.5 * PROOF_RATIO * abs(best)
 

@@ -1,4 +1,4 @@
-"""A problem as the compiled shortest-path search reads it.
+"""A problem as arrays for the compiled shortest-path search.
 
 A *state* is a row of words: for each device the tensors that are there, then for each device
 the state that an update has overwritten there, then the ops that ran and must not be repeated,
@@ -27,7 +27,7 @@ Words = NDArray[np.uint64]
 
 
 class StateView(NamedTuple):
-    """What the compiled code reads; n ops, D devices, J tensors, W words for a set of tensors.
+    """Arrays for the compiled code; n ops, D devices, J tensors, W words for a set of tensors.
 
     Attributes
     ----------

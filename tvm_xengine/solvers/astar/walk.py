@@ -1,4 +1,4 @@
-"""Compiled: what a state still needs, what may still be of use, and what may be forgotten."""
+"""Compiled: what a state still needs, what may still be read, and what can be dropped."""
 
 # Compiled code has no generators, so loops stay loops.
 
@@ -66,7 +66,7 @@ def cheapest_copy(p: StateView, row: Words, j: int, d: int) -> float:
 def needs(
     p: StateView, row: Words, anywhere: Words, need: NDArray[np.bool_], wanted: Words
 ) -> float:
-    """The least that must still be spent on runs, and on bringing home what is elsewhere.
+    """A lower bound on the cost of the remaining runs and of copies home.
 
     An op is needed when something it makes is wanted and nowhere; then what it reads is wanted.
     Fills `anywhere`, `need` and `wanted`; `DEAD_END` when the step cannot be finished.
@@ -167,7 +167,7 @@ def forget(p: StateView, row: Words, is_relevant: NDArray[np.bool_], wanted: Wor
 
 @inlined
 def is_finished(p: StateView, row: Words) -> bool:
-    """Whether all that must be there at the end is there."""
+    """Whether everything that must exist at the end exists."""
     devices, words = p.is_capacitated.size, p.reads.shape[1]
     for j in range(p.must_end_on.size):
         if p.must_end_on[j] == NOWHERE:

@@ -1,4 +1,4 @@
-"""What a backend is asked and what it answers; shared by every backend and the worker."""
+"""Options and answers of backends; shared by every backend and the worker."""
 
 from __future__ import annotations
 

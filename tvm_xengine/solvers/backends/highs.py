@@ -63,7 +63,7 @@ def solve_program(
 def _scaled(program: Program) -> tuple[Program, float]:
     """The program with coefficients of at most 2 in every row, costs likewise; the costs' divisor.
 
-    HiGHS takes tolerances as absolute and solves much faster so. Powers of two change no digit.
+    HiGHS has absolute tolerances, and solves such programs much faster. Powers of two change no digit.
     """
     row_of = np.repeat(np.arange(program.row_count), np.diff(program.starts))
     largest = np.ones(program.row_count)

@@ -1,4 +1,4 @@
-"""Runs a backend in a worker process, so that a crash, a kill or a clash costs only that run."""
+"""Runs a backend in a worker process, so that a crash or kill affects only that run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAP_S = 0.05
 
 
 class BackendRun:
-    """A backend at work; `answer` gives the best it has found, however it ended.
+    """A running backend; `answer` returns the best solution found, however the run ended.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class BackendRun:
                 self._ending = message
 
     def _clamped(self, answer: Answer) -> Answer:
-        """The answer with a bound that can be relied on, and a note when it was changed."""
+        """The answer with a valid bound, and a note if the bound was changed."""
         if answer.outcome is Outcome.INFEASIBLE:
             return answer
         bound, note = answer.bound, answer.message

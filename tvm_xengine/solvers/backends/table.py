@@ -1,4 +1,4 @@
-"""Which backends there are.
+"""The table of backends.
 
 To add a backend, write a function that solves a `Program` (`SolveProgram`) and name it in `BACKENDS`,
 or, from another package, in its entry points::

@@ -32,7 +32,7 @@ class Model(Protocol):
 
     @property
     def program(self) -> Program | RetentionProgram:
-        """What a backend solves."""
+        """The program for a backend."""
         ...
 
     def schedule(self, x: NDArray[np.float64]) -> Schedule:

@@ -1,4 +1,4 @@
-"""Makes room on a device: chooses what leaves, and whether it is dropped or moved away."""
+"""Makes room on a device: chooses tensors to evict, and whether to drop or move them."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Eviction:
         return True
 
     def _expect_remake(self, j: int, need: int) -> None:
-        """Note on what j is made from that it is needed when j is."""
+        """Record that the inputs of j's producer are needed when j is."""
         p, stack, seen = self._problem, [j], {j}
         while stack:
             for u in p.reads[self._producer[stack.pop()]]:

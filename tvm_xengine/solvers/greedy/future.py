@@ -1,4 +1,4 @@
-"""When each tensor is needed next."""
+"""The next need of each tensor."""
 
 from __future__ import annotations
 

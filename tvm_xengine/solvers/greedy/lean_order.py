@@ -1,4 +1,4 @@
-"""An order of the ops that gives memory back as early as it can."""
+"""An order of the ops that frees memory as early as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to bring a tensor back, given what is where."""
+"""The cost of bringing a tensor back, given the current residency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm_xengine.solvers.state import ScheduleState
 
 
 class Prices:
-    """Values of recomputations and copies, kept up to date with a schedule that is being written.
+    """Values of recomputations and copies, updated with the schedule under construction.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Prices:
         self._route: list[list[list[float]]] = indexed.routes.value.tolist()
 
     def update(self, j: int) -> None:
-        """Work out the price of making tensor j once more."""
+        """Update the price of recomputing tensor j."""
         i, p = self._producer[j], self._problem
         if i == NONE or not p.recomputable[i]:
             self.remake[j] = np.inf
@@ -40,7 +40,7 @@ class Prices:
         self.remake[j] = price
 
     def update_results_of(self, j: int) -> None:
-        """Work out the prices of what is made from tensor j, which has come or gone."""
+        """Update the prices of tensors made from tensor j, whose residency has changed."""
         for i in self._problem.consumers[j]:
             if self._state.has_run[i]:
                 for made in self._problem.makes[i]:
@@ -57,5 +57,5 @@ class Prices:
         return min((self._route[e][d][j] for e in self._state.holders(j)), default=np.inf)
 
     def bring(self, j: int, d: int) -> float:
-        """Value of having tensor j on device d, by copies or by making it once more."""
+        """Value of having tensor j on device d, by copies or by recomputation."""
         return min(self.copy(j, d), float(self.remake[j]))

@@ -47,8 +47,8 @@ def greedy_schedule(
 ) -> Schedule | None:
     """A schedule within the budgets that the validator accepts, or None when none was found.
 
-    Keeps everything where it fits. Otherwise the ops run in the order of the graph, and
-    whatever is in the way is evicted by price of bringing it back / (bytes x distance to the
+    Keeps all tensors if they fit. Otherwise the ops run in the order of the graph, and
+    tensors are evicted by the price of bringing them back / (bytes x distance to the
     next use), as in DTR (Kirisame et al., ICLR 2021) but with the future known: dropped and
     recomputed, or moved to another device. Several placements and several ways to weigh are
     tried, from lax to frugal; the best result under `objective` wins (the makespan is weighed as
@@ -104,7 +104,7 @@ class _Best:
         self.settled: set[tuple[int, int]] = set()
 
     def try_placements(self, indexed: IndexedProblem, weights: Weights) -> None:
-        """Run on every placement and keep what is better."""
+        """Walk with every placement and keep the best schedule."""
         for number, compute_value in enumerate(_placements(indexed)):
             if (id(indexed), number) in self.settled:
                 continue
@@ -121,7 +121,7 @@ class _Best:
 
 
 def accepted(problem: Problem, schedule: Schedule | None) -> Simulation | None:
-    """What the validator says of `schedule`; None when it refuses it."""
+    """The validator's simulation of `schedule`; None if it is refused."""
     if schedule is None:
         return None
     try:
@@ -148,7 +148,7 @@ def _placements(indexed: IndexedProblem) -> Iterator[Floats]:
 
 
 def _schedule_of(walk: Walk) -> Schedule | None:
-    """What the walk comes to; None if it does not get to the end."""
+    """The schedule of the walk; None if it reaches a dead end."""
     try:
         walk.run()
     except (DeadEndError, InvalidScheduleError):

@@ -1,4 +1,4 @@
-"""Runs the ops in order within the budgets: brings what they read, evicts what is in the way."""
+"""Runs the ops in order within the budgets: brings their inputs, evicts other tensors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Walk:
         return best
 
     def _save_from_updates(self, i: int) -> None:
-        """Before op i overwrites a state, bring back what could not be made once more after it."""
+        """Before op i overwrites a state, bring back tensors that could not be recomputed afterwards."""
         p, eviction, state = self.problem, self.eviction, self.state
         if all(p.update_of[j] == NONE for j in p.makes[i]):
             return
@@ -147,7 +147,7 @@ class Walk:
             raise DeadEndError
 
     def _bring(self, j: int, d: int) -> None:
-        """Have tensor j on device d: it is there, is copied there, or is made once more."""
+        """Have tensor j on device d: it is there, is copied there, or is recomputed."""
         state = self.state
         if state.on[d, j]:
             return

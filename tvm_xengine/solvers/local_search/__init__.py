@@ -1,1 +1,1 @@
-"""Compiled local search over what is kept, dropped and moved."""
+"""Compiled local search over decisions to keep, drop, move and recompute tensors."""

@@ -11,7 +11,7 @@ from tvm_xengine.solvers.result import Limits, Objective, SolveResult
 
 
 def search_alone(problem: Problem, request: Request) -> SolveResult:
-    """The best schedule found until the time limit; the bound is every op at its cheapest.
+    """The best schedule found within the time limit; the bound is the sum of every op at its cheapest.
 
     It ends early only at that bound, so give a time limit.
     """

@@ -1,4 +1,4 @@
-"""Rounds of annealing, in slices between which a search can be stopped and told of better schedules."""
+"""Rounds of annealing, in slices between which a search can be stopped or learn better schedules."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Annealer:
         )
 
     def start_from(self, x: Decisions, status: Records | None = None) -> Decisions:
-        """Let what `x` comes to be the best that the rounds know; a copy of it."""
+        """Make `x` the best decisions known to the rounds; returns a copy."""
         state = (self.status if status is None else status)[0]
         value, excess = decode(self.view, x, self.scratch)
         state["least_excess"] = excess
@@ -99,7 +99,7 @@ class Annealer:
     def follow(
         self, hint: Decisions, best: Decisions, most: int, view: SearchView | None = None
     ) -> int:
-        """Anneal from `hint`; take over into `best` what is better there."""
+        """Anneal from `hint`; copy improvements into `best`."""
         x, own, status = copied(hint), copied(hint), self.status.copy()
         state, known = status[0], self.status[0]
         state["scale"] = self.scale
@@ -128,7 +128,7 @@ class Annealer:
         return self.follow(x, best, most, self.view._replace(run=run))
 
     def shake(self, x: Decisions, changes: int) -> int:
-        """Change `x` at random whatever comes of it; returns how many decisions were evaluated."""
+        """Change `x` at random, for better or worse; returns the number of decisions evaluated."""
         status = self.status.copy()
         status[0]["value"], status[0]["excess"] = decode(self.view, x, self.scratch)
         status[0]["temperature"] = np.inf

@@ -1,4 +1,4 @@
-"""Finds ops and use intervals that play the same part in repeated blocks, such as the layers of a network."""
+"""Finds ops and use intervals that correspond to each other in repeated blocks, such as layers."""
 
 from __future__ import annotations
 

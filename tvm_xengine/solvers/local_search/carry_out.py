@@ -46,7 +46,7 @@ Proposal = tuple[Schedule, frozenset[int]]
 
 @dataclass(frozen=True)
 class CarriedOut:
-    """What carrying out a solution of a relaxation leads to.
+    """Schedules and decisions from a solution of a relaxation.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class CarriedOut:
 
 
 class RelaxationDecoder:
-    """Carries out solutions of relaxations, to the letter and as decisions of the search.
+    """Carries out solutions of relaxations, literally and as decisions of the search.
 
     Solutions for every order leave open what comes first within a period: they are carried out in
     the order of the best schedule and in that of the graph, in turn.
@@ -119,7 +119,7 @@ class RelaxationDecoder:
         order: Sequence[int],
         near: Schedule | None,
     ) -> tuple[Decisions | None, float]:
-        """Decisions that do what the solution says, decoded last, and by how much they exceed budgets.
+        """Decisions that follow the solution, decoded last, and their excess over the budgets.
 
         None where they cannot be carried out.
         """
@@ -152,7 +152,7 @@ class RelaxationDecoder:
         *,
         is_proposal: bool,
     ) -> CarriedOut:
-        """The schedule that does exactly what the solution says; nothing where there is none."""
+        """The schedule that follows the solution exactly; None where there is none."""
         indexed, problem = model.indexed, self._indexed.problem
         try:
             written = decode_time_points(model, x, order)
@@ -175,7 +175,7 @@ class RelaxationDecoder:
         return CarriedOut(pressure=pressure, proposal=proposal)
 
     def _carried_out(self, x: Decisions) -> tuple[float, float]:
-        """What `x` comes to, after holding all that could not be brought back otherwise."""
+        """The schedule of `x`, after holding all tensors that could not be brought back otherwise."""
         value, excess = decode(self._view, x, self._scratch)
         for _ in range(_MOST_REPAIRS):
             missing = int(self._scratch.stack["tensor"][0])
@@ -188,7 +188,7 @@ class RelaxationDecoder:
 
 
 def _pressure_of_places(indexed: IndexedProblem, scratch: Scratch, places: int) -> Floats:
-    """How much of a budget is asked for while each place of the order is served, in the last decode.
+    """Share of a budget that each place of the order needs in the last decode.
 
     The largest over the devices of live bytes / budget, shape (places,).
     """

@@ -1,4 +1,4 @@
-"""The anytime search: greedy start, annealing in rounds, the validator's word on what it returns."""
+"""The anytime search: greedy start, annealing in rounds, validated results."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class _Search:
         return shaken + done
 
     def _start_anew(self, left: int, length: int) -> int:
-        """Try a needy op elsewhere; where that is of no use, begin a chain from somewhere else."""
+        """Try a memory-hungry op on another device; if that fails, begin a chain from another start."""
         self._accept(self.chain, self.annealer.status)
         if self._reached() < self.record:
             assign(self.champion, self.chain)

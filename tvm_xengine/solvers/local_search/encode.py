@@ -23,7 +23,7 @@ from tvm_xengine.solvers.local_search.compiled.decisions import (
 
 
 class Doubt(NamedTuple):
-    """Another decision for a interval, which may come closer to what a schedule does.
+    """An alternative decision for an interval, which may follow a schedule more closely.
 
     Where it drops a tensor in the middle of a use interval, which decisions express only for one tensor
     behind the first run of an op: `ahead` of `op`, if that is not -1. And where it drops for good
@@ -38,12 +38,12 @@ class Doubt(NamedTuple):
 
 
 def decisions_of(indexed: IndexedProblem, schedule: Schedule) -> Decisions:
-    """Decisions that decode to `schedule` or to something close to it, see `encoded`."""
+    """Decisions that decode to `schedule` or close to it, see `encoded`."""
     return encoded(indexed, schedule)[0]
 
 
 def encoded(indexed: IndexedProblem, schedule: Schedule) -> tuple[Decisions, list[Doubt]]:
-    """Decisions that decode to `schedule` or to something close to it, and where they are in doubt.
+    """Decisions that decode to `schedule` or close to it, with alternatives where they differ.
 
     Not every valid schedule can be expressed: a tensor that is held until another one is
     recomputed and dropped in the same use interval is taken to be held all through or not at all.
@@ -124,7 +124,7 @@ def _touches(indexed: IndexedProblem, first_step: dict[int, int]) -> list[list[t
 
 
 def _sources(indexed: IndexedProblem, j: int) -> tuple[int, ...]:
-    """What tensor j is made from."""
+    """The inputs of tensor j's producer."""
     return () if indexed.producer[j] == NONE else indexed.reads[indexed.producer[j]]
 
 
@@ -229,7 +229,7 @@ def _decide(
     """Set the decision of a use interval from step `begin` until something is done for its end.
 
     An `end` of None means that no op must touch the tensor after the interval. The interval before began
-    at step `since`; what was held in it and is not any more is dropped when this interval begins.
+    at step `since`; what was held in it and is not held in this one is dropped when this interval begins.
     """
     known = [stay for stay in stays.all if stay.start <= begin and stay.end >= since]
     held = [stay for stay in known if stay.end > begin]

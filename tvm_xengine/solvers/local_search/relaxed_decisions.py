@@ -1,4 +1,4 @@
-"""Reads decisions off a solution of a time-point relaxation, which knows what the whole step needs."""
+"""Reads decisions of the search off a solution of a time-point relaxation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decisions_of_time_points(
     order: Sequence[int] | None = None,
     near: tuple[Decisions, NDArray[np.float64]] | None = None,
 ) -> Decisions:
-    """Decisions that follow the solution `x` of a relaxation as far as it says anything.
+    """Decisions that follow the solution `x` of a relaxation as far as it determines them.
 
     Ops run in the order of their periods and, within a period, of `order`, as far as their
     predecessors allow, each where it first runs in the solution; an update waits for the end

@@ -1,4 +1,4 @@
-"""Decisions for a schedule, brought closer to it where they do not express what it does."""
+"""Decisions for a schedule, improved where they do not express it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def repaired_decisions_of(
 ) -> Decisions:
     """Decisions that exceed the budgets less, or cost less, than those read off `schedule`.
 
-    Until they come to no more than `wanted` within the budgets, what `encoded` says is in doubt
-    is decided the other way wherever that brings them closer to the budgets, or is cheaper there.
+    Until their value is at most `wanted` within the budgets, the alternatives of `encoded`
+    are taken wherever that reduces the excess over the budgets, or the value within them.
     """
     x, doubts = encoded(indexed, schedule)
     value, excess = decode(view, x, scratch)

@@ -29,7 +29,7 @@ real networks the next ones need much less."""
 
 
 def plain_starts(indexed: IndexedProblem, *, is_frugal: bool) -> Iterator[Decisions]:
-    """All is kept, on the cheapest or on one device, and, if frugal, much is dropped."""
+    """Keep-all decisions on the cheapest or on one device and, if frugal, ones that drop much."""
     cheapest = indexed.compute_value.argmin(axis=1)
     computing = np.flatnonzero(indexed.can_run.any(axis=0))
     single = [np.where(indexed.can_run[:, d], d, cheapest) for d in computing]

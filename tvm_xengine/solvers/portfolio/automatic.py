@@ -1,4 +1,4 @@
-"""The default solver: cheap answers first, then search and proof side by side."""
+"""The default solver: quick answers first, then search and proofs in parallel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def solve_automatically(
 def _solve_tiny(
     problem: Problem, request: Request, options: PortfolioOptions
 ) -> SolveResult | None:
-    """The proven optimum of a graph of a few ops; None for others, or when it takes too long."""
+    """The proven optimum of a very small graph; None for others, or when it takes too long."""
     if len(problem.graph.ops) > options.tiny_ops or request.objective is Objective.MAKESPAN:
         return None
     from tvm_xengine.solvers.astar.alone import solve_by_astar  # compiled code, seconds to load

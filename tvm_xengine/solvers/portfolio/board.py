@@ -1,4 +1,4 @@
-"""What workers read: the loop writes it, and only the loop."""
+"""The board: written by the loop only, read by workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvm_xengine.solvers.request import Request
 
 @dataclass
 class Board:
-    """What is known, as of the last event that the loop has handled.
+    """The state of the solve after the last event that the loop has handled.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Proven lower bounds on any size of graph, by relaxations with more and more time points."""
+"""Proven lower bounds for graphs of any size, by relaxations with more and more time points."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def bounds(
 
 @dataclass
 class _Series:
-    """Relaxations of one scope, the bound so far, and where to look next.
+    """Relaxations of one scope, their best bound, and the next time points.
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ class _Series:
 
 
 def bound_of_open_order(context: Context, run: RunProgram) -> Proof:
-    """A bound for every schedule by one relaxation that looks at memory at each first run.
+    """A bound for every schedule by one relaxation with a time point at each first run.
 
     It leaves their order open, so it grows with the square of the number of ops.
     """

@@ -1,4 +1,4 @@
-"""What the series of relaxations of one worker know of the search and of each other."""
+"""What the relaxations of one worker share: the best schedule, the decoder, proposals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Context:
     def carry_out(
         self, model: TimePointModel, x: NDArray[np.float64] | None, near: Schedule | None = None
     ) -> Floats | None:
-        """How much of a budget the solution asks for around the first run of each op, shape (n,).
+        """Share of a budget that the solution needs around the first run of each op, shape (n,).
 
         None without a solution, or where it cannot be carried out.
 

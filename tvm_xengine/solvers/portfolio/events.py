@@ -1,4 +1,4 @@
-"""What workers tell the portfolio's loop: four kinds of events."""
+"""The events that workers post to the portfolio's loop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BoundProven:
 
 @dataclass(frozen=True)
 class RelaxationSolved:
-    """A relaxation has a new solution; `decisions` are what the search can make of it."""
+    """A relaxation has a new solution; `decisions` are a start for the search."""
 
     decisions: Decisions
 

@@ -20,7 +20,7 @@ class Incumbent:
     def offer(self, schedule: Schedule | None, source: str, value: float | None = None) -> None:
         """Take `schedule` if the validator accepts it and it is better.
 
-        `value` is what the validator has said already, if it has.
+        `value` is the validated value, if it is known.
         """
         if value is None:
             value = self.request.value_of(self.problem, schedule)

@@ -29,7 +29,7 @@ from tvm_xengine.solvers.request import Proof
 
 
 def run_portfolio(best: Incumbent, floor: float, options: PortfolioOptions) -> tuple[Proof, str]:
-    """Improve `best` until it is good enough for certain, or time is up; the proof and a note.
+    """Improve `best` until its gap is proven or time is up; returns the proof and a note.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def run_portfolio(best: Incumbent, floor: float, options: PortfolioOptions) -> t
 
 
 class _Loop:
-    """Handles one event after the other; what it knows it shows on the board."""
+    """Handles events one by one, and updates the board."""
 
     def __init__(self, best: Incumbent, floor: float, options: PortfolioOptions) -> None:
         self.best, self.request, self.options = best, best.request, options
@@ -59,7 +59,7 @@ class _Loop:
         ]
 
     def run(self) -> None:
-        """Until the gap is closed, nothing fits for certain, nothing is left to try, or time is up."""
+        """Run until the gap is closed, infeasibility is proven, all workers have ended, or time is up."""
         for thread in self.threads:
             thread.start()
         try:
@@ -88,7 +88,7 @@ class _Loop:
 
     @property
     def proof(self) -> Proof:
-        """What is proven of the best schedule."""
+        """The proof for the best schedule."""
         return self.proofs.about(self.best.value, is_final=self._is_final)
 
     @property
@@ -123,7 +123,7 @@ class _Loop:
                     self._note(worker, error)
 
     def _note(self, worker: str, error: Exception) -> None:
-        """The answer stands without a proof, but its user must know why it is missing."""
+        """Note why a proof is missing; the answer stands without it."""
         if worker == SEARCH:
             raise error
         if isinstance(error, SolverUnavailableError):
@@ -133,7 +133,7 @@ class _Loop:
 
 
 def _work(name: str, worker: Worker, task: Task) -> None:
-    """Run a worker; whatever becomes of it, the loop hears that it ended."""
+    """Run a worker; post that it ended, also after an error."""
     error: Exception | None = None
     try:
         worker(task)

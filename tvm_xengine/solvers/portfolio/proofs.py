@@ -1,4 +1,4 @@
-"""What is proven, and what it says of an answer."""
+"""Bounds by scope, and what they prove for an answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Proofs:
         return self._by_scope[Scope.EVERY_SCHEDULE]
 
     def add(self, proof: Proof) -> bool:
-        """Remember a proof; whether it says more than what was known of its scope."""
+        """Record a proof; returns whether it improves on what was known for its scope."""
         known = self._by_scope.get(proof.scope)
         if known is None:
             self._by_scope[proof.scope] = proof
@@ -43,7 +43,7 @@ class Proofs:
         return added != known
 
     def about(self, value: float | None, *, is_final: bool) -> Proof:
-        """What to say about an answer of that value: the most general proof that closes its gap.
+        """The proof to report for an answer of that value: the most general one that closes its gap.
 
         Without one, the bound that holds for every schedule; and also until `is_final`: a schedule
         outside what is proven may be better.

@@ -1,4 +1,4 @@
-"""The best schedule that is known at once: what an interrupted solve still tries."""
+"""A quick schedule for an interrupted solve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_xengine.solvers.result import SolveResult
 
 
 def quick_answer(problem: Problem, request: Request) -> SolveResult:
-    """The better of the start and of keeping all tensors, else the greedy schedule; no bound."""
+    """The better of the start and of keep-all, else the greedy schedule; no bound."""
     best = Incumbent(problem, request)
     best.offer(request.start, "start")
     best.offer(keep_all(problem, request), "keep-all")

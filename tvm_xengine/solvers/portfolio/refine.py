@@ -115,7 +115,7 @@ class _Rounds:
         )
 
     def _judge(self, order: _Order, answer: Answer, asked: Floats | None, best: float) -> None:
-        """Remember time points that sufficed, and leave a proposed order that leads nowhere."""
+        """Record time points that sufficed, and give up a proposed order without a better solution."""
         fits = asked is not None and bool(asked.max() <= 1.0)
         if fits:
             self.context.sufficed = frozenset(order.time_points)

@@ -1,4 +1,4 @@
-"""What the published stage models share: stages, checkpoints and the memory recurrence.
+"""Rows that the published stage models share: stages, checkpoints and the memory recurrence.
 
 Stage t ends with the first run of op t. With ``compute`` (R), ``keep`` (S) and ``free`` (FREE)
 of Checkmate (Jain et al., MLSys 2020), for every device d:

@@ -1,4 +1,4 @@
-"""Products that are added up in a longer type than their result has."""
+"""Products that are accumulated in a longer type than that of their result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of ops that order elements: each goes back to where the element came from."""
+"""Gradients of ops that order elements: each goes to the position that the element came from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks, places and the order of elements."""
+"""Masks, positions and the order of elements."""
 
 from __future__ import annotations
 

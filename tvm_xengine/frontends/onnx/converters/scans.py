@@ -1,4 +1,4 @@
-"""Sums and products of the elements up to each place."""
+"""Cumulative sums and products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maxima over windows with their places, and columns back at their windows."""
+"""Max pooling with positions, and columns put back into images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of another size, smoothed beforehand where they become smaller."""
+"""Image resizing with antialiasing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What turns an ATen operator into operators of Relax."""
+"""The interface of converters from ATen operators to Relax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of numbers that the program holds, and copies."""
+"""Creation of tensors from numbers in the program, and copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids of places in an image, and the image read there (spatial transformers, flows)."""
+"""Sampling grids, and images sampled there (spatial transformers, flows)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants in the type of the tensors that they meet."""
+"""Constants in the type of the tensors that they are combined with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements in order, and those at a place of it."""
+"""Sorting and selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements and slices read or written by their place."""
+"""Elements and slices read or written by position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of another size."""
+"""Image resizing."""
 
 from __future__ import annotations
 

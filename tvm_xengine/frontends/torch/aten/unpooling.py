@@ -1,4 +1,4 @@
-"""Maxima over windows with the places they come from, and back to those places."""
+"""Max pooling with positions, and unpooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows as columns, and columns at windows."""
+"""im2col and col2im."""
 
 from __future__ import annotations
 

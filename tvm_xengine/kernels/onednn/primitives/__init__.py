@@ -1,1 +1,1 @@
-"""How oneDNN's primitives compute training kernels, a file for each kind of them."""
+"""Training kernels in terms of oneDNN's primitives, one file for each kind."""

@@ -1,4 +1,4 @@
-"""Maxima of windows, and the way back.
+"""Max pooling, forward and backward.
 
 Our kernels hand on the position of each maximum in its window as int32, where oneDNN keeps it in
 its workspace, in a type of its own.

@@ -1,4 +1,4 @@
-"""Writing to places known at run time only, which TE cannot say."""
+"""Scatter: writing to positions known at run time only, which TE cannot express."""
 
 # TVMScript annotates buffers with calls and decorates untyped functions.
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, valid-type"

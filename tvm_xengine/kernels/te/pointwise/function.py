@@ -1,4 +1,4 @@
-"""What a pointwise operator computes."""
+"""Definitions of pointwise operators."""
 
 from __future__ import annotations
 

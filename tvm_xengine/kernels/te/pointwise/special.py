@@ -1,4 +1,4 @@
-"""The gamma function's and the error function's relatives."""
+"""Special functions related to the gamma and error functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvm_xengine.kernels.te.pointwise.function import (
 )
 
 _SHIFT = 10
-"""Asymptotic series are used from here on; eight terms are then exact to 1e-16."""
+"""Asymptotic series are used from here on; after the seven terms below the next one is under 1e-16."""
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 """Bernoulli's numbers B2, B4, ..., B14."""

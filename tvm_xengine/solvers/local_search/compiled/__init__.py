@@ -1,1 +1,1 @@
-"""The compiled part of the search: decisions, what they come to, and random changes of them."""
+"""The compiled part of the search: decisions, their decoding, and random changes of them."""

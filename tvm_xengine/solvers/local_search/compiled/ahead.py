@@ -1,4 +1,4 @@
-"""Compiled: random changes of what moves in the middle of a interval."""
+"""Compiled: random changes of moves in the middle of an interval."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ the budgets; and the temperature."""
 
 
 def new_status(scale: float) -> Records:
-    """The status before anything is known."""
+    """The initial status."""
     status = np.zeros(1, dtype=STATUS)
     status["scale"] = scale
     return status

@@ -1,4 +1,4 @@
-"""The points of the search space, and some to begin from."""
+"""The points of the search space, and some starting points."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Decisions(NamedTuple):
     ahead
         For each op a tensor that is brought somewhere or dropped right after its first run, as
         `moved` says, or -1. So a tensor can be made once more before what it is made from is
-        overwritten, and can leave in the middle of a interval, where it was needed until then to make
+        overwritten, and can leave in the middle of an interval, where it was needed until then to make
         something else again, or return before the op that needs it.
     """
 

@@ -2,7 +2,7 @@
 
 The decoder walks the ops in the order of first computations. What an op reads is brought to
 its device on demand: it is there, is copied there, or is recomputed from what is there. After
-every touch of a tensor a *interval* begins, which ends with the next op that must touch it; the
+every touch of a tensor an *interval* begins, which ends with the next op that must touch it; the
 decisions say what is held during each interval, and what moves in the middle of one.
 """
 
@@ -38,7 +38,7 @@ from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
 @entry
 def decode(g: SearchView, x: Decisions, w: Scratch) -> tuple[float, float]:
-    """(objective, excess): what the decisions `x` come to; the steps are left in `w`.
+    """(objective, excess) of the decisions `x`; the decoded steps are left in `w`.
 
     The excess is 0 where every budget holds; otherwise it grows with the largest excess and
     with the number of steps beyond a budget, relative to the budgets. Both are infinite
@@ -160,7 +160,7 @@ def _drop(g: SearchView, w: Scratch, t: int, left: int) -> None:
 
 @inlined
 def _bring(g: SearchView, x: Decisions, w: Scratch, tensor: int, device: int) -> bool:
-    """Have a tensor on a device, by copies or by running its producer (and theirs) again."""
+    """Have a tensor on a device, by copies or by running its producer (and its inputs') again."""
     w.stack[0].tensor, w.stack[0].device, w.stack[0].at = tensor, device, -1
     top = 1
     while top:

@@ -1,4 +1,4 @@
-"""Compiled: drops something, or moves it away, where memory is short."""
+"""Compiled: drops a tensor, or moves it away, where memory is short."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DRAWS = 60
 
 @inner
 def evict(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: RandomSource) -> None:
-    """Drop, or move away, something that is live but idle during a hot step."""
+    """Drop, or move away, a tensor that is live but idle during a hot step."""
     if w.counted[STEPS] == 0:
         return
     if w.counted[HOT] > 0:
@@ -130,7 +130,7 @@ def _drop(
     place: int,
     d: int,
 ) -> None:
-    """Drop tensor t when its use interval begins, and sometimes see to it that it can be made again."""
+    """Drop tensor t when its use interval begins, and sometimes ensure that it can be recomputed."""
     left = 0
     if x.keep[interval] != EVERYWHERE and below(c, 2) == 0:
         left = x.keep[interval] & ~(1 << d)
@@ -144,7 +144,7 @@ def _drop(
 
 @inner
 def can_remake(g: SearchView, t: int) -> bool:
-    """Whether tensor t can be made once more."""
+    """Whether tensor t can be recomputed."""
     i = g.tensor[t].producer
     return bool(i >= 0 and g.op[i].recomputable)
 

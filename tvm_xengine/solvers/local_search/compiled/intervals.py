@@ -32,7 +32,7 @@ def interval_at(g: SearchView, n: Surroundings, x: Decisions, t: int, place: int
 
 @inner
 def begin_of(g: SearchView, x: Decisions, interval: int) -> int:
-    """Place of the first op in a interval, or of the first of all where it is that before any touch."""
+    """Place of the first op in an interval, or of the first of all where it is that before any touch."""
     return int(x.position[g.touch_op[interval]] + 1) if 0 <= interval < len(g.touch) else 0
 
 

@@ -1,4 +1,4 @@
-"""What the compiled search reads of a problem."""
+"""A problem as arrays for the compiled search."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What works in threads of its own for the portfolio: the search, and proofs of several kinds."""
+"""The workers of the portfolio, one thread each: the search, and several kinds of proofs."""

@@ -1,4 +1,4 @@
-"""Which workers a problem gets, by its size and objective."""
+"""The choice of workers by the size and objective of a problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm_xengine.solvers.portfolio.workers.stage_model import solve_stage_model
 from tvm_xengine.solvers.result import Objective
 
 Worker = Callable[[Task], None]
-"""Works until it has nothing left to try or `task.is_over`; tells what it finds by ``task.post``."""
+"""Works until it has nothing left to try or `task.is_over`; posts its results by ``task.post``."""
 
 SEARCH, RELAXATIONS, SHORTEST_PATH, STAGE_MODEL = (
     "search",

@@ -38,7 +38,7 @@ class _Turns:
         self.improved_s = 0.0
 
     def search(self, number: int) -> None:
-        """A turn by the objective that is asked for."""
+        """A turn by the requested objective."""
         self.improved_s = self.request.elapsed_s
         found = search(
             self.task.problem,
@@ -74,7 +74,7 @@ class _Turns:
 
     @property
     def is_pausing(self) -> bool:
-        """Whether nothing better was found for long, and the proof needs the core more."""
+        """Whether the search found nothing better for long, so that the proof gets its core."""
         return (
             self.is_small
             and self.task.best is not None

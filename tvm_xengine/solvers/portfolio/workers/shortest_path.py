@@ -1,4 +1,4 @@
-"""The optimum of a small graph by shortest paths, or by one relaxation that leaves orders open."""
+"""The optimum of a small graph by A*, or by one relaxation with an open order."""
 
 from __future__ import annotations
 

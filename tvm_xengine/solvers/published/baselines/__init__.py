@@ -1,1 +1,1 @@
-"""Published heuristics that every answer is compared with, one file each."""
+"""Published heuristics for comparison, one file each."""

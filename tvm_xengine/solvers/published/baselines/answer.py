@@ -20,7 +20,7 @@ from tvm_xengine.solvers.result import Objective, SolveResult
 
 
 def answer_baseline(problem: Problem, request: Request) -> SolveResult:
-    """What the baseline of the request's name finds; its bound is every op at its cheapest."""
+    """The schedule of the requested baseline; its bound is the sum of every op at its cheapest."""
     schedule = baselines()[request.solver](problem, request)
     is_makespan = request.objective is Objective.MAKESPAN
     bound = 0.0 if is_makespan else index_problem(problem, request.objective).cheapest

@@ -1,4 +1,4 @@
-"""A training graph as a chain of blocks, the form in which chain checkpointing knows it."""
+"""A training graph as a chain of blocks, the form that chain checkpointing needs."""
 
 from __future__ import annotations
 

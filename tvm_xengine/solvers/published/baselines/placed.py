@@ -1,4 +1,4 @@
-"""Keep all: every op runs once, on a device that is given, and nothing is dropped early."""
+"""Keep-all: every op runs once, on a given device, and nothing is dropped early."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _bring(state: ScheduleState, j: int, d: int) -> None:
 
 
 def _placements(indexed: IndexedProblem) -> Iterator[Sequence[int]]:
-    """Everything on one device, for each that can; every op where it is cheapest."""
+    """Placements: all ops on one device, for each that can; every op where it is cheapest."""
     computing = np.flatnonzero(indexed.can_run.any(axis=0)).tolist()
     for d in computing:
         if indexed.can_run[:, d].all():
