@@ -84,7 +84,8 @@ class ModelState:
                 raise InvalidStateError(
                     f"{name} must have shape {expected}, the state has {state[name].shape}"
                 )
-        self._executable.write({self._variables[n]: state[n] for n in self._variables})
+        here = [name for name in self._order if name in self._variables]
+        self._executable.write({self._variables[name]: state[name] for name in here})
         self._unused |= {name: np.array(state[name]) for name in self._unused}
 
     def for_model(self, model: ForwardModel, wanted: Collection[str]) -> dict[str, Array]:
