@@ -110,3 +110,16 @@ class Linearized:
 
 
 Rule = Callable[[Emitter, Site], Linearized]
+
+
+def by_pullback(pull: Callable[[Emitter, Site, relax.Expr], Gradients]) -> Rule:
+    """The rule of an op that is emitted as it stands in the model and has one result.
+
+    `pull` is given the gradient of the result.
+    """
+
+    def rule(emitter: Emitter, site: Site) -> Linearized:
+        (output,) = site.emit(emitter)
+        return Linearized((output,), lambda gradients: pull(emitter, site, gradients[0]))
+
+    return rule

@@ -14,7 +14,7 @@ from tvm_xengine.kernels.te.pointwise.function import Derivative, Formula, Point
 from tvm_xengine.kernels.te.pointwise.table import POINTWISE
 from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
 from tvm_xengine.training.emitter import Emitter, shape_of
-from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 
 
 def elementwise_rule(name: str, *derivatives: Derivative | None) -> Rule:
@@ -203,16 +203,12 @@ _WHERE = (
 )
 
 
-def _clip(emitter: Emitter, site: Site) -> Linearized:
+@by_pullback
+def _clip(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     low, high = (float(bound.value) for bound in site.source.call.args[1:])
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        tensors = [gradients[0], site.operands[0]]
-        name = site.grad_name(0)
-        return (emitter.call(_CLIP, tensors, name, shape=site.shape, low=low, high=high),)
-
-    return Linearized((output,), pullback)
+    tensors = [gradient, site.operands[0]]
+    name = site.grad_name(0)
+    return (emitter.call(_CLIP, tensors, name, shape=site.shape, low=low, high=high),)
 
 
 _CLIP = derivative_kernel(
@@ -221,27 +217,23 @@ _CLIP = derivative_kernel(
 )
 
 
-def _prelu(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _prelu(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     data, slope = site.operands
     axis = int(site.attrs.axis) % len(site.shape)
     column = [1] * len(site.shape)
     column[axis] = -1
     spread = tuple(shape_of(slope)[0] if extent == -1 else 1 for extent in column)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        pulled: list[relax.Expr | None] = [None, None]
-        if site.needs[0]:
-            wide = emitter.bind(relax.op.reshape(slope, spread), f"{site.name}_slope")
-            tensors = [gradients[0], data, wide]
-            pulled[0] = emitter.call(_PRELU_DATA, tensors, site.grad_name(0), shape=site.shape)
-        if site.needs[1]:
-            tensors = [gradients[0], data]
-            summed = emitter.call(_PRELU_SLOPE, tensors, f"{site.name}_backward", shape=spread)
-            pulled[1] = emitter.bind(relax.op.reshape(summed, shape_of(slope)), site.grad_name(1))
-        return tuple(pulled)
-
-    return Linearized((output,), pullback)
+    pulled: list[relax.Expr | None] = [None, None]
+    if site.needs[0]:
+        wide = emitter.bind(relax.op.reshape(slope, spread), f"{site.name}_slope")
+        tensors = [gradient, data, wide]
+        pulled[0] = emitter.call(_PRELU_DATA, tensors, site.grad_name(0), shape=site.shape)
+    if site.needs[1]:
+        tensors = [gradient, data]
+        summed = emitter.call(_PRELU_SLOPE, tensors, f"{site.name}_backward", shape=spread)
+        pulled[1] = emitter.bind(relax.op.reshape(summed, shape_of(slope)), site.grad_name(1))
+    return tuple(pulled)
 
 
 _PRELU_DATA = derivative_kernel(
@@ -333,14 +325,10 @@ def _with_options(formula: Formula) -> Formula:
     return lambda *elements, **options: formula(*elements, *options.values())
 
 
-def _cast(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        dtype = str(site.operands[0].ty.dtype)
-        return (emitter.bind(relax.op.astype(gradients[0], dtype), site.grad_name(0)),)
-
-    return Linearized((output,), pullback)
+@by_pullback
+def _cast(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+    dtype = str(site.operands[0].ty.dtype)
+    return (emitter.bind(relax.op.astype(gradient, dtype), site.grad_name(0)),)
 
 
 RULES: dict[str, Rule] = {

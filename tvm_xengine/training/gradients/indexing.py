@@ -20,7 +20,7 @@ from tvm_xengine.kernels.te.indexing.scatter import gather_backward, take_backwa
 from tvm_xengine.training.emitter import Emitter, Kernel, dtype_of, shape_of
 from tvm_xengine.training.gradients.elementwise import reduce_to
 from tvm_xengine.training.gradients.shape import shaped
-from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 
 Locate = Callable[[Emitter, Site], relax.Expr]
 """Emits the flat positions of the elements that an op reads or writes in its first operand."""
@@ -213,27 +213,20 @@ def _adds(site: Site) -> bool:
     return reduction == "add"
 
 
-def _slice_scatter(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _slice_scatter(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     axis = int(site.attrs.axis) % len(site.shape)
     begin, end, step = (int(argument) for argument in site.source.call.args[2:])
-
-    def pullback(gradients: Gradients) -> Gradients:
-        (gradient,) = gradients
-        inner = site.operands[1]
-        pulled: list[relax.Expr | None] = [None, None]
-        if site.needs[0]:
-            zeros = emitter.bind(
-                relax.op.zeros(shape_of(inner), dtype_of(inner)), f"{site.name}_zeros"
-            )
-            rest = relax.op.slice_scatter(gradient, zeros, begin, end, step, axis)
-            pulled[0] = emitter.bind(rest, site.grad_name(0))
-        if site.needs[1]:
-            part = relax.op.strided_slice(gradient, [axis], [begin], [end], [step])
-            pulled[1] = emitter.bind(part, site.grad_name(1))
-        return tuple(pulled)
-
-    return Linearized((output,), pullback)
+    inner = site.operands[1]
+    pulled: list[relax.Expr | None] = [None, None]
+    if site.needs[0]:
+        zeros = emitter.bind(relax.op.zeros(shape_of(inner), dtype_of(inner)), f"{site.name}_zeros")
+        rest = relax.op.slice_scatter(gradient, zeros, begin, end, step, axis)
+        pulled[0] = emitter.bind(rest, site.grad_name(0))
+    if site.needs[1]:
+        part = relax.op.strided_slice(gradient, [axis], [begin], [end], [step])
+        pulled[1] = emitter.bind(part, site.grad_name(1))
+    return tuple(pulled)
 
 
 RULES: dict[str, Rule] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tvm import relax
+
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.kernels.te.pooling import (
     adaptive_avg_pool_backward,
@@ -10,7 +12,7 @@ from tvm_xengine.kernels.te.pooling import (
     max_pool_forward,
 )
 from tvm_xengine.training.emitter import Emitter, Option, shape_of
-from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 
 _LAYOUTS = ("NCW", "NCHW", "NCDHW")
 
@@ -35,23 +37,19 @@ def _max_pool(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((output,), pullback)
 
 
-def _avg_pool(emitter: Emitter, site: Site) -> Linearized:
+@by_pullback
+def _avg_pool(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     window = _window(site)
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        return (
-            emitter.call(
-                avg_pool_backward,
-                [gradients[0]],
-                site.grad_name(0),
-                data_shape=shape_of(site.operands[0]),
-                count_include_pad=bool(site.attrs.count_include_pad),
-                **window,
-            ),
-        )
-
-    return Linearized((output,), pullback)
+    return (
+        emitter.call(
+            avg_pool_backward,
+            [gradient],
+            site.grad_name(0),
+            data_shape=shape_of(site.operands[0]),
+            count_include_pad=bool(site.attrs.count_include_pad),
+            **window,
+        ),
+    )
 
 
 def _adaptive_avg_pool(emitter: Emitter, site: Site) -> Linearized:

@@ -13,45 +13,31 @@ from tvm_xengine.kernels.te.reduction import (
     variance_backward,
 )
 from tvm_xengine.training.emitter import Emitter, shape_of
-from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 
 
-def _sum(emitter: Emitter, site: Site) -> Linearized:
-    return _spread_rule(emitter, site, 1.0)
+@by_pullback
+def _sum(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+    return _spread(emitter, site, gradient, 1.0)
 
 
-def _mean(emitter: Emitter, site: Site) -> Linearized:
+@by_pullback
+def _mean(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     shape = shape_of(site.operands[0])
-    return _spread_rule(emitter, site, 1 / prod(shape[a] for a in _reduced_axes(site)))
+    return _spread(emitter, site, gradient, 1 / prod(shape[a] for a in _reduced_axes(site)))
 
 
-def _spread_rule(emitter: Emitter, site: Site, factor: float) -> Linearized:
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        return (
-            emitter.call(
-                spread,
-                [_without_axes(emitter, gradients[0], site)],
-                site.grad_name(0),
-                shape=shape_of(site.operands[0]),
-                axes=_reduced_axes(site),
-                factor=factor,
-            ),
-        )
-
-    return Linearized((output,), pullback)
+def _spread(emitter: Emitter, site: Site, gradient: relax.Expr, factor: float) -> Gradients:
+    tensors, shape = [_without_axes(emitter, gradient, site)], shape_of(site.operands[0])
+    axes, name = _reduced_axes(site), site.grad_name(0)
+    return (emitter.call(spread, tensors, name, shape=shape, axes=axes, factor=factor),)
 
 
-def _variance(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        tensors = [_without_axes(emitter, gradients[0], site), site.operands[0]]
-        axes = _reduced_axes(site)
-        return (emitter.call(variance_backward, tensors, site.grad_name(0), axes=axes),)
-
-    return Linearized((output,), pullback)
+@by_pullback
+def _variance(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+    tensors = [_without_axes(emitter, gradient, site), site.operands[0]]
+    axes = _reduced_axes(site)
+    return (emitter.call(variance_backward, tensors, site.grad_name(0), axes=axes),)
 
 
 def _extremum(emitter: Emitter, site: Site) -> Linearized:
@@ -69,15 +55,11 @@ def _extremum(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((output,), pullback)
 
 
-def _product(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        tensors = [_without_axes(emitter, gradients[0], site), site.operands[0]]
-        axes = _reduced_axes(site)
-        return (emitter.call(product_backward, tensors, site.grad_name(0), axes=axes),)
-
-    return Linearized((output,), pullback)
+@by_pullback
+def _product(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+    tensors = [_without_axes(emitter, gradient, site), site.operands[0]]
+    axes = _reduced_axes(site)
+    return (emitter.call(product_backward, tensors, site.grad_name(0), axes=axes),)
 
 
 def _reduced_axes(site: Site) -> tuple[int, ...]:

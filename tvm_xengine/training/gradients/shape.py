@@ -16,58 +16,42 @@ from tvm_xengine.kernels.te.indexing.movement import (
 )
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.elementwise import reduce_to
-from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
+from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 
 
-def _reshape(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        shape = shape_of(site.operands[0])
-        return (emitter.bind(relax.op.reshape(gradients[0], shape), site.grad_name(0)),)
-
-    return Linearized((output,), pullback)
+@by_pullback
+def _reshape(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+    shape = shape_of(site.operands[0])
+    return (emitter.bind(relax.op.reshape(gradient, shape), site.grad_name(0)),)
 
 
-def _permute_dims(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _permute_dims(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     rank = len(site.shape)
     axes = site.attrs.axes
     order = [int(axis) % rank for axis in axes] if axes is not None else [*reversed(range(rank))]
-
-    def pullback(gradients: Gradients) -> Gradients:
-        inverse = [order.index(axis) for axis in range(rank)]
-        return (emitter.bind(relax.op.permute_dims(gradients[0], inverse), site.grad_name(0)),)
-
-    return Linearized((output,), pullback)
+    inverse = [order.index(axis) for axis in range(rank)]
+    return (emitter.bind(relax.op.permute_dims(gradient, inverse), site.grad_name(0)),)
 
 
-def _broadcast_to(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        shape = shape_of(site.operands[0])
-        return (reduce_to(emitter, gradients[0], shape, site.grad_name(0)),)
-
-    return Linearized((output,), pullback)
+@by_pullback
+def _broadcast_to(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+    shape = shape_of(site.operands[0])
+    return (reduce_to(emitter, gradient, shape, site.grad_name(0)),)
 
 
-def _concat(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _concat(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     axis = int(site.attrs.axis) % len(site.shape)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        pulled: list[relax.Expr | None] = []
-        begin = 0
-        for position, operand in enumerate(site.operands):
-            end = begin + shape_of(operand)[axis]
-            part = relax.op.strided_slice(gradients[0], [axis], [begin], [end])
-            needed = site.needs[position]
-            pulled.append(emitter.bind(part, site.grad_name(position)) if needed else None)
-            begin = end
-        return tuple(pulled)
-
-    return Linearized((output,), pullback)
+    pulled: list[relax.Expr | None] = []
+    begin = 0
+    for position, operand in enumerate(site.operands):
+        end = begin + shape_of(operand)[axis]
+        part = relax.op.strided_slice(gradient, [axis], [begin], [end])
+        needed = site.needs[position]
+        pulled.append(emitter.bind(part, site.grad_name(position)) if needed else None)
+        begin = end
+    return tuple(pulled)
 
 
 def _split(emitter: Emitter, site: Site) -> Linearized:
@@ -84,8 +68,8 @@ def _split(emitter: Emitter, site: Site) -> Linearized:
     return Linearized(outputs, pullback)
 
 
-def _strided_slice(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _strided_slice(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     shape = shape_of(site.operands[0])
     rank = len(shape)
     axes, begin, _end, *strides = (_ints(argument) for argument in site.source.call.args[1:])
@@ -96,20 +80,16 @@ def _strided_slice(emitter: Emitter, site: Site) -> Linearized:
         start = start + extent if start < 0 else start
         first[axis] = min(max(start, 0), extent if stride > 0 else extent - 1)
         step[axis] = stride
-
-    def pullback(gradients: Gradients) -> Gradients:
-        return (
-            emitter.call(
-                slice_backward,
-                [gradients[0]],
-                site.grad_name(0),
-                shape=shape,
-                begin=tuple(first),
-                strides=tuple(step),
-            ),
-        )
-
-    return Linearized((output,), pullback)
+    return (
+        emitter.call(
+            slice_backward,
+            [gradient],
+            site.grad_name(0),
+            shape=shape,
+            begin=tuple(first),
+            strides=tuple(step),
+        ),
+    )
 
 
 def _pad(emitter: Emitter, site: Site) -> Linearized:
@@ -142,45 +122,31 @@ def _pad(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((output,), pullback)
 
 
-def _tile(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _tile(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     shape = shape_of(site.operands[0])
-
-    def pullback(gradients: Gradients) -> Gradients:
-        rank = max(len(shape), len(site.shape))
-        padded = (1,) * (rank - len(shape)) + shape
-        gradient = emitter.call(tile_backward, [gradients[0]], site.grad_name(0), shape=padded)
-        return (shaped(emitter, gradient, shape, site.grad_name(0)),)
-
-    return Linearized((output,), pullback)
+    rank = max(len(shape), len(site.shape))
+    padded = (1,) * (rank - len(shape)) + shape
+    made = emitter.call(tile_backward, [gradient], site.grad_name(0), shape=padded)
+    return (shaped(emitter, made, shape, site.grad_name(0)),)
 
 
-def _repeat(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
+@by_pullback
+def _repeat(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     shape = shape_of(site.operands[0])
     repeats = int(site.attrs.repeats)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        axis = 0 if site.attrs.axis is None else int(site.attrs.axis) % len(shape)
-        gradient = emitter.call(
-            repeat_backward, [gradients[0]], site.grad_name(0), axis=axis, repeats=repeats
-        )
-        return (shaped(emitter, gradient, shape, site.grad_name(0)),)
-
-    return Linearized((output,), pullback)
+    axis = 0 if site.attrs.axis is None else int(site.attrs.axis) % len(shape)
+    made = emitter.call(repeat_backward, [gradient], site.grad_name(0), axis=axis, repeats=repeats)
+    return (shaped(emitter, made, shape, site.grad_name(0)),)
 
 
-def _reverse_sequence(emitter: Emitter, site: Site) -> Linearized:
+@by_pullback
+def _reverse_sequence(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     """Its own inverse."""
-    (output,) = site.emit(emitter)
     _, lengths = site.operands
     axes = int(site.attrs.seq_axis), int(site.attrs.batch_axis)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        reversed_again = relax.op.reverse_sequence(gradients[0], lengths, *axes)
-        return (emitter.bind(reversed_again, site.grad_name(0)), None)
-
-    return Linearized((output,), pullback)
+    reversed_again = relax.op.reverse_sequence(gradient, lengths, *axes)
+    return (emitter.bind(reversed_again, site.grad_name(0)), None)
 
 
 def _collapse_sum(emitter: Emitter, site: Site) -> Linearized:
@@ -194,14 +160,10 @@ def _collapse_sum(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((output,), pullback)
 
 
-def _flip(emitter: Emitter, site: Site) -> Linearized:
-    (output,) = site.emit(emitter)
-
-    def pullback(gradients: Gradients) -> Gradients:
-        flipped = relax.op.flip(gradients[0], int(site.attrs.axis))
-        return (emitter.bind(flipped, site.grad_name(0)),)
-
-    return Linearized((output,), pullback)
+@by_pullback
+def _flip(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+    flipped = relax.op.flip(gradient, int(site.attrs.axis))
+    return (emitter.bind(flipped, site.grad_name(0)),)
 
 
 def _stack(emitter: Emitter, site: Site) -> Linearized:
