@@ -124,7 +124,7 @@ def kernel_function(
         func = func.without_attr("global_symbol")
     func = func.with_attrs(name_attributes(kernel.__name__, **options))
     if pairs := overwritten_pairs(kernel):
-        flat = [position for pair in pairs for position in pair]
+        flat = [position for pair in pairs if pair[0] < len(outputs) for position in pair]
         func = func.with_attr(INPLACE_ATTR, flat).without_attr("tirx.noalias")
     return func, [relax.TensorType(output.shape, output.dtype) for output in outputs]
 

@@ -289,12 +289,6 @@ class RMSprop:
         return ()
 
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        kernels: dict[tuple[bool, bool], Kernel] = {
-            (False, False): adaptive.rmsprop_update,
-            (False, True): adaptive.rmsprop_momentum_update,
-            (True, False): adaptive.centered_rmsprop_update,
-            (True, True): adaptive.centered_rmsprop_momentum_update,
-        }
         options: dict[str, Option] = {
             "alpha": self.alpha,
             "epsilon": self.eps,
@@ -303,8 +297,9 @@ class RMSprop:
         }
         if self.momentum:
             options["momentum"] = self.momentum
-        kernel = kernels[self.centered, bool(self.momentum)]
-        return _emit(emitter, kernel, update, self.slots, options)
+        if self.centered:
+            options["centered"] = True
+        return _emit(emitter, adaptive.rmsprop_update, update, self.slots, options)
 
 
 @dataclass(frozen=True)

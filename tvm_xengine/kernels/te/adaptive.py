@@ -83,12 +83,7 @@ def adam_update(
     direction = decayed(parameter, gradient, scale, 0.0 if decoupled else weight_decay, maximize)
     new_first, new_second = _moments(first_moment, second_moment, direction, beta1, beta2)
     kept = _kept(parameter, lr, weight_decay if decoupled else 0.0)
-
-    def new_parameter(*i: Var) -> Expr:
-        denominator = te.sqrt(new_second(*i)) / root() + epsilon
-        return kept(*i) - rate() * (new_first(*i) / denominator)
-
-    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
+    updated = _adam_step(kept, new_first, new_second, rate, root, epsilon)
     return [updated, new_first, new_second]
 
 
@@ -119,125 +114,65 @@ def amsgrad_update(
         name="new_largest_moment",
     )
     kept = _kept(parameter, lr, weight_decay if decoupled else 0.0)
-
-    def new_parameter(*i: Var) -> Expr:
-        denominator = te.sqrt(new_largest(*i)) / root() + epsilon
-        return kept(*i) - rate() * (new_first(*i) / denominator)
-
-    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
+    updated = _adam_step(kept, new_first, new_largest, rate, root, epsilon)
     return [updated, new_first, new_second, new_largest]
 
 
-@writes_over((0, 0), (1, 1))
-def rmsprop_update(
-    parameter: te.Tensor,
-    square_average: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
-    alpha: float,
+def _adam_step(
+    kept: Element,
+    first: te.Tensor,
+    second: te.Tensor,
+    rate: te.Tensor,
+    root: te.Tensor,
     epsilon: float,
-    weight_decay: float,
-    maximize: bool,
-) -> list[te.Tensor]:
-    """s = alpha * s + (1 - alpha) * g^2; p = p - lr * g / (sqrt(s) + epsilon)."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
-    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
-
+) -> te.Tensor:
     def new_parameter(*i: Var) -> Expr:
-        scaled = step(*i) / (te.sqrt(new_square(*i)) + epsilon)
-        return parameter(*i) - rate_of(lr, parameter) * scaled
+        return kept(*i) - rate() * (first(*i) / (te.sqrt(second(*i)) / root() + epsilon))
 
-    return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_square]
-
-
-@writes_over((0, 0), (1, 1), (2, 2))
-def rmsprop_momentum_update(
-    parameter: te.Tensor,
-    square_average: te.Tensor,
-    velocity: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
-    alpha: float,
-    epsilon: float,
-    momentum: float,
-    weight_decay: float,
-    maximize: bool,
-) -> list[te.Tensor]:
-    """RMSprop whose scaled gradient goes through a momentum."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
-    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
-    new_velocity = te.compute(
-        parameter.shape,
-        lambda *i: velocity(*i) * momentum + step(*i) / (te.sqrt(new_square(*i)) + epsilon),
-        name="new_velocity",
-    )
-    updated = te.compute(
-        parameter.shape,
-        lambda *i: parameter(*i) - rate_of(lr, parameter) * new_velocity(*i),
-        name="new_parameter",
-    )
-    return [updated, new_square, new_velocity]
-
-
-@writes_over((0, 0), (1, 1), (2, 2))
-def centered_rmsprop_update(
-    parameter: te.Tensor,
-    square_average: te.Tensor,
-    gradient_average: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
-    alpha: float,
-    epsilon: float,
-    weight_decay: float,
-    maximize: bool,
-) -> list[te.Tensor]:
-    """RMSprop that divides by the estimated standard deviation."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
-    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
-    new_mean = _average(gradient_average, step, alpha, "new_mean")
-
-    def new_parameter(*i: Var) -> Expr:
-        deviation = te.sqrt(new_square(*i) - new_mean(*i) * new_mean(*i)) + epsilon
-        return parameter(*i) - rate_of(lr, parameter) * (step(*i) / deviation)
-
-    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
-    return [updated, new_square, new_mean]
+    return te.compute(first.shape, new_parameter, name="new_parameter")
 
 
 @writes_over((0, 0), (1, 1), (2, 2), (3, 3))
-def centered_rmsprop_momentum_update(
+def rmsprop_update(
     parameter: te.Tensor,
     square_average: te.Tensor,
-    gradient_average: te.Tensor,
-    velocity: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
+    *others: te.Tensor,
     alpha: float,
     epsilon: float,
-    momentum: float,
     weight_decay: float,
     maximize: bool,
+    momentum: float = 0.0,
+    centered: bool = False,
 ) -> list[te.Tensor]:
-    """Centered RMSprop with a momentum."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
+    """s = alpha * s + (1 - alpha) * g^2; p = p - lr * g / (sqrt(s) + epsilon).
+
+    `others` are the average of the gradient when `centered`, which divides by the estimated
+    standard deviation instead; the velocity when there is a `momentum` of the scaled gradient; the
+    gradient, the learning rate and factors of the gradient.
+    """
+    *slots, gradient, lr = others[: 2 + centered + bool(momentum)]
+    step = decayed(parameter, gradient, others[len(slots) + 2 :], weight_decay, maximize)
     new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
-    new_mean = _average(gradient_average, step, alpha, "new_mean")
+    made = [new_square]
+    if centered:
+        made.append(_average(slots[0], step, alpha, "new_mean"))
 
-    def new_speed(*i: Var) -> Expr:
-        deviation = te.sqrt(new_square(*i) - new_mean(*i) * new_mean(*i)) + epsilon
-        return velocity(*i) * momentum + step(*i) / deviation
+    def scaled(*i: Var) -> Expr:
+        square = new_square(*i) - made[1](*i) * made[1](*i) if centered else new_square(*i)
+        return step(*i) / (te.sqrt(square) + epsilon)
 
-    new_velocity = te.compute(parameter.shape, new_speed, name="new_velocity")
+    change: Element = scaled
+    if momentum:
+        speed = te.compute(
+            parameter.shape, lambda *i: slots[-1](*i) * momentum + scaled(*i), name="new_velocity"
+        )
+        made, change = [*made, speed], speed
     updated = te.compute(
         parameter.shape,
-        lambda *i: parameter(*i) - rate_of(lr, parameter) * new_velocity(*i),
+        lambda *i: parameter(*i) - rate_of(lr, parameter) * change(*i),
         name="new_parameter",
     )
-    return [updated, new_square, new_mean, new_velocity]
+    return [updated, *made]
 
 
 def decayed_rate(lr: te.Tensor, step: te.Tensor, *, lr_decay: float, dtype: str) -> te.Tensor:

@@ -13,7 +13,8 @@ def writes_over(*pairs: tuple[int, int]) -> Callable[[_Kernel], _Kernel]:
     """Mark a kernel: for each pair (output, input), the output may share the input's bytes.
 
     Allowed only where every element is read before it is written, and no later stage of the
-    kernel reads the old value of an element that an earlier stage replaced.
+    kernel reads the old value of an element that an earlier stage replaced. Pairs of outputs that
+    the kernel does not make for its options are without effect.
     """
 
     def mark(kernel: _Kernel) -> _Kernel:
