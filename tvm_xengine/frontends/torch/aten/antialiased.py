@@ -8,18 +8,18 @@ from functools import partial
 import torch
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def upsample_antialiased(
     resize: torch._ops.OpOverload,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int] | None,
     align_corners: bool,
     scales: Sequence[float] | None,
-) -> relax.Expr:
+) -> Expr:
     """Products with a matrix for the rows and one for the columns, as weights are PyTorch's."""
     extents = static_shape(x.ty)[-2:]
     sizes = size or (None, None)

@@ -9,12 +9,12 @@ from typing import TypeAlias
 from tvm import ir, relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import filled, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
-Operand: TypeAlias = "relax.Expr | float"
-Operator = Callable[[relax.Expr, relax.Expr], relax.Expr]
+Operand: TypeAlias = "Expr | float"
+Operator = Callable[[Expr, Expr], Expr]
 
 _OF_BOOLEANS: dict[Operator, Operator] = {
     relax.op.add: relax.op.logical_or,
@@ -25,7 +25,7 @@ _OF_BOOLEANS: dict[Operator, Operator] = {
 """What arithmetic is on truth values, of which TVM has none."""
 
 
-def pair(x: Operand, y: Operand) -> tuple[relax.Expr, relax.Expr]:
+def pair(x: Operand, y: Operand) -> tuple[Expr, Expr]:
     """Both operands as tensors of one type; a number takes that of the tensor."""
     if isinstance(x, ir.Expr) and isinstance(y, ir.Expr):
         return x, y
@@ -36,7 +36,7 @@ def pair(x: Operand, y: Operand) -> tuple[relax.Expr, relax.Expr]:
     raise UnsupportedModelError("an operator of two numbers, which only the run knows")
 
 
-def binary(operator: Operator, builder: relax.BlockBuilder, x: Operand, y: Operand) -> relax.Expr:
+def binary(operator: Operator, builder: Builder, x: Operand, y: Operand) -> Expr:
     """An operator of Relax on both operands."""
     left, right = pair(x, y)
     if operator is relax.op.multiply and "float" in str(left.ty.dtype):
@@ -51,22 +51,22 @@ def binary(operator: Operator, builder: relax.BlockBuilder, x: Operand, y: Opera
     return builder.emit(operator(left, right))
 
 
-def own(name: str, builder: relax.BlockBuilder, x: Operand, y: Operand) -> relax.Expr:
+def own(name: str, builder: Builder, x: Operand, y: Operand) -> Expr:
     """A pointwise operator of ours on both operands."""
     return builder.emit(pointwise(name, *pair(x, y)))
 
 
-def add(builder: relax.BlockBuilder, x: Operand, other: Operand, alpha: float) -> relax.Expr:
+def add(builder: Builder, x: Operand, other: Operand, alpha: float) -> Expr:
     """x + alpha * other."""
     return binary(relax.op.add, builder, x, _times(other, alpha))
 
 
-def subtract(builder: relax.BlockBuilder, x: Operand, other: Operand, alpha: float) -> relax.Expr:
+def subtract(builder: Builder, x: Operand, other: Operand, alpha: float) -> Expr:
     """x - alpha * other."""
     return binary(relax.op.subtract, builder, x, _times(other, alpha))
 
 
-def rsub(builder: relax.BlockBuilder, x: Operand, other: Operand, alpha: float) -> relax.Expr:
+def rsub(builder: Builder, x: Operand, other: Operand, alpha: float) -> Expr:
     """other - alpha * x."""
     return binary(relax.op.subtract, builder, other, _times(x, alpha))
 
@@ -80,14 +80,12 @@ def _times(x: Operand, factor: float) -> Operand:
 class _Nested:
     """Stands for a builder where the outer call binds what is inside it."""
 
-    def emit(self, value: relax.Expr) -> relax.Expr:
+    def emit(self, value: Expr) -> Expr:
         """The value as it is."""
         return value
 
 
-def divide(
-    builder: relax.BlockBuilder, x: Operand, other: Operand, rounding_mode: str | None = None
-) -> relax.Expr:
+def divide(builder: Builder, x: Operand, other: Operand, rounding_mode: str | None = None) -> Expr:
     """x / other, as it is, rounded down or towards zero."""
     if rounding_mode is None:
         return binary(relax.op.divide, builder, x, other)
@@ -95,7 +93,7 @@ def divide(
     return own(name, builder, x, other)
 
 
-def power(builder: relax.BlockBuilder, x: Operand, exponent: Operand) -> relax.Expr:
+def power(builder: Builder, x: Operand, exponent: Operand) -> Expr:
     """x to the power of the exponent; of whole numbers by way of float64."""
     left, right = pair(x, exponent)
     dtype = str(left.ty.dtype)
@@ -105,7 +103,7 @@ def power(builder: relax.BlockBuilder, x: Operand, exponent: Operand) -> relax.E
     return builder.emit(relax.op.astype(relax.op.round(wide), dtype))
 
 
-def power_of_number(builder: relax.BlockBuilder, x: relax.Expr, exponent: float) -> relax.Expr:
+def power_of_number(builder: Builder, x: Expr, exponent: float) -> Expr:
     """x to the power of a number: powers of 2, 3 and 4 are products."""
     if "float" not in str(x.ty.dtype) or exponent in (2, 3, 4):
         return power(builder, x, exponent)
@@ -116,33 +114,31 @@ def power_of_number(builder: relax.BlockBuilder, x: relax.Expr, exponent: float)
     return builder.emit(pointwise("scalar_power", x, exponent))
 
 
-def logical(
-    operator: Operator, builder: relax.BlockBuilder, x: relax.Expr, y: relax.Expr
-) -> relax.Expr:
+def logical(operator: Operator, builder: Builder, x: Expr, y: Expr) -> Expr:
     """An operator on what is not zero."""
     return builder.emit(operator(truth(x), truth(y)))
 
 
-def truth(x: relax.Expr) -> relax.Expr:
+def truth(x: Expr) -> Expr:
     """Whether elements differ from zero; NaN does."""
     return x if str(x.ty.dtype) == "bool" else relax.op.not_equal(x, scalar(0, x))
 
 
-def logical_not(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def logical_not(builder: Builder, x: Expr) -> Expr:
     """Whether elements are zero."""
     return builder.emit(relax.op.logical_not(truth(x)))
 
 
 def bitwise(
-    operator: Operator, of_booleans: Operator, builder: relax.BlockBuilder, x: Operand, y: Operand
-) -> relax.Expr:
+    operator: Operator, of_booleans: Operator, builder: Builder, x: Operand, y: Operand
+) -> Expr:
     """An operator on bits, on truth values the logical one."""
     left, right = pair(x, y)
     chosen = of_booleans if str(left.ty.dtype) == "bool" else operator
     return builder.emit(chosen(left, right))
 
 
-def shift(operator: Operator, builder: relax.BlockBuilder, x: Operand, y: Operand) -> relax.Expr:
+def shift(operator: Operator, builder: Builder, x: Operand, y: Operand) -> Expr:
     """Bits moved to the left or to the right; all of them moved out where y is the width or more."""
     left, right = pair(x, y)
     width = int("".join(c for c in str(left.ty.dtype) if c.isdigit()))
@@ -157,11 +153,8 @@ def shift(operator: Operator, builder: relax.BlockBuilder, x: Operand, y: Operan
 
 
 def clamp(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    low: Operand | None = None,
-    high: Operand | None = None,
-) -> relax.Expr:
+    builder: Builder, x: Expr, low: Operand | None = None, high: Operand | None = None
+) -> Expr:
     """min(max(x, low), high); either bound may be missing."""
     numbers = not any(isinstance(one, ir.Expr) for one in (low, high))
     if "float" in str(x.ty.dtype):
@@ -180,26 +173,24 @@ def clamp(
     return x
 
 
-def _max_only(builder: relax.BlockBuilder, x: relax.Expr, high: Operand) -> relax.Expr:
+def _max_only(builder: Builder, x: Expr, high: Operand) -> Expr:
     return clamp(builder, x, None, high)
 
 
-def heaviside(builder: relax.BlockBuilder, x: relax.Expr, values: relax.Expr) -> relax.Expr:
+def heaviside(builder: Builder, x: Expr, values: Expr) -> Expr:
     """0 below zero, 1 above it, the given values at it."""
     step = relax.op.astype(relax.op.greater(x, scalar(0, x)), str(x.ty.dtype))
     step = relax.op.where(relax.op.equal(x, scalar(0, x)), values, step)
     return builder.emit(relax.op.grad.no_grad(builder.emit(step)))
 
 
-def where(builder: relax.BlockBuilder, condition: relax.Expr, x: Operand, y: Operand) -> relax.Expr:
+def where(builder: Builder, condition: Expr, x: Operand, y: Operand) -> Expr:
     """x where the condition holds, else y."""
     left, right = pair(x, y)
     return builder.emit(relax.op.where(truth(condition), left, right))
 
 
-def masked_fill(
-    builder: relax.BlockBuilder, x: relax.Expr, mask: relax.Expr, value: Operand
-) -> relax.Expr:
+def masked_fill(builder: Builder, x: Expr, mask: Expr, value: Operand) -> Expr:
     """x with a number where the mask holds."""
     return where(builder, mask, value, x)
 

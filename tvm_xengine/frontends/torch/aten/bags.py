@@ -6,7 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.embeddings import refuse_scaling
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.types import static_shape
@@ -16,17 +16,17 @@ _MEAN, _MAX = 1, 2
 
 
 def embedding_bag(
-    builder: relax.BlockBuilder,
-    weight: relax.Expr,
-    indices: relax.Expr,
-    offsets: relax.Expr,
+    builder: Builder,
+    weight: Expr,
+    indices: Expr,
+    offsets: Expr,
     scale_by_frequency: bool,
     mode: int,
     _sparse: bool,
-    per_sample_weights: relax.Expr | None,
+    per_sample_weights: Expr | None,
     include_last_offset: bool,
     padding_index: int,
-) -> list[relax.Expr]:
+) -> list[Expr]:
     """The bags; the other results of the operator are for PyTorch's own backward pass.
 
     Bags that are all equally long, which known offsets may say, are an axis of their own; else
@@ -56,7 +56,7 @@ def embedding_bag(
     return [builder.emit(relax.op.divide(total, size))]
 
 
-def _common_length(offsets: relax.Expr, count: int, include_last_offset: bool) -> int | None:
+def _common_length(offsets: Expr, count: int, include_last_offset: bool) -> int | None:
     """How long each bag is, None where that differs or is not known."""
     if not isinstance(offsets, tvm.ir.GenericConst):
         return None
@@ -68,12 +68,8 @@ def _common_length(offsets: relax.Expr, count: int, include_last_offset: bool) -
 
 
 def _members(
-    builder: relax.BlockBuilder,
-    indices: relax.Expr,
-    offsets: relax.Expr,
-    include_last_offset: bool,
-    padding_index: int,
-) -> relax.Expr:
+    builder: Builder, indices: Expr, offsets: Expr, include_last_offset: bool, padding_index: int
+) -> Expr:
     """Bool (bags, elements): which element is in which bag."""
     count, dtype = static_shape(indices.ty)[0], str(offsets.ty.dtype)
     starts, ends = offsets, builder.emit(relax.op.strided_slice(offsets, [0], [1], [2**31]))
@@ -95,7 +91,7 @@ def _members(
     return builder.emit(relax.op.logical_and(members, counts))
 
 
-def _maxima(builder: relax.BlockBuilder, rows: relax.Expr, members: relax.Expr) -> relax.Expr:
+def _maxima(builder: Builder, rows: Expr, members: Expr) -> Expr:
     """Maxima over the elements of each bag; an empty one has zeros."""
     bags, count = static_shape(members.ty)
     least = scalar(float(np.finfo(str(rows.ty.dtype)).min), rows)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from tvm import relax
 
-Converter = Callable[..., "relax.Expr | list[relax.Expr]"]
+Builder: TypeAlias = relax.BlockBuilder
+Expr: TypeAlias = relax.Expr
+
+Converter = Callable[..., Expr | list[Expr]]
 """Takes a block builder and the arguments in the order of the operator's schema, defaults filled in,
 and returns what the operator returns."""

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import per_axis
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def conv(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    weight: relax.Expr,
-    bias: relax.Expr | None,
+    builder: Builder,
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None,
     stride: Sequence[int],
     padding: Sequence[int] | str,
     dilation: Sequence[int],
     groups: int,
-) -> relax.Expr:
+) -> Expr:
     """Convolution of any rank; `padding` may be "same" or "valid"."""
     kernel = static_shape(weight.ty)[2:]
     rank = len(kernel)
@@ -49,16 +49,16 @@ def conv(
 
 
 def conv_transpose(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    weight: relax.Expr,
-    bias: relax.Expr | None,
+    builder: Builder,
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None,
     stride: Sequence[int],
     padding: Sequence[int],
     output_padding: Sequence[int],
     groups: int,
     dilation: Sequence[int],
-) -> relax.Expr:
+) -> Expr:
     """Transposed convolution of any rank."""
     rank = len(static_shape(weight.ty)) - 2
     if len(static_shape(x.ty)) == rank + 1:
@@ -96,17 +96,17 @@ def conv_transpose(
 
 
 def convolution(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    weight: relax.Expr,
-    bias: relax.Expr | None,
+    builder: Builder,
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-) -> relax.Expr:
+) -> Expr:
     """Either kind of convolution."""
     if transposed:
         return conv_transpose(
@@ -115,9 +115,7 @@ def convolution(
     return conv(builder, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _with_channel_bias(
-    builder: relax.BlockBuilder, y: relax.Expr, bias: relax.Expr | None
-) -> relax.Expr:
+def _with_channel_bias(builder: Builder, y: Expr, bias: Expr | None) -> Expr:
     if bias is None:
         return y
     column = (1, static_shape(bias.ty)[0], *(1,) * (len(static_shape(y.ty)) - 2))

@@ -11,20 +11,20 @@ from tvm import ir, relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.arithmetic import truth
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import dtype_name
 from tvm_xengine.relax_ir.types import static_shape
 
-Number: TypeAlias = "float | bool | relax.Expr"
+Number: TypeAlias = "float | bool | Expr"
 
 
 def full(
-    builder: relax.BlockBuilder,
+    builder: Builder,
     size: Sequence[int],
     value: Number,
     dtype: torch.dtype | None,
     *_placement: object,
-) -> relax.Expr:
+) -> Expr:
     """One number everywhere."""
     if dtype is None:
         dtype = _usual_type(value)
@@ -38,34 +38,27 @@ def _usual_type(value: Number) -> torch.dtype:
 
 
 def full_like(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    value: Number,
-    dtype: torch.dtype | None = None,
-    *_placement: object,
-) -> relax.Expr:
+    builder: Builder, x: Expr, value: Number, dtype: torch.dtype | None = None, *_placement: object
+) -> Expr:
     """One number everywhere, in the shape of x."""
     return _filled(builder, static_shape(x.ty), value, _type_of(x, dtype))
 
 
 def new_full(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int],
     value: Number,
     dtype: torch.dtype | None,
     *_placement: object,
-) -> relax.Expr:
+) -> Expr:
     """One number everywhere, in the type of x."""
     return _filled(builder, size, value, _type_of(x, dtype))
 
 
 def empty(
-    builder: relax.BlockBuilder,
-    size: Sequence[int],
-    dtype: torch.dtype | None,
-    *_placement: object,
-) -> relax.Expr:
+    builder: Builder, size: Sequence[int], dtype: torch.dtype | None, *_placement: object
+) -> Expr:
     """Zeros, as whoever reads the values must write them first."""
     return _filled(builder, size, 0, dtype_name(dtype or torch.get_default_dtype()))
 
@@ -80,9 +73,7 @@ def constant_beside(value: float) -> Converter:
     return lambda builder, x, size, dtype, *_placement: new_full(builder, x, size, value, dtype)
 
 
-def _filled(
-    builder: relax.BlockBuilder, size: Sequence[int], value: Number, dtype: str
-) -> relax.Expr:
+def _filled(builder: Builder, size: Sequence[int], value: Number, dtype: str) -> Expr:
     shape = tuple(int(extent) for extent in size)
     if isinstance(value, ir.Expr):
         one = relax.op.reshape(relax.op.astype(value, dtype), (1,) * len(shape))
@@ -92,76 +83,70 @@ def _filled(
     return builder.emit(relax.op.broadcast_to(relax.const(value, dtype), shape))
 
 
-def _type_of(x: relax.Expr, dtype: torch.dtype | None) -> str:
+def _type_of(x: Expr, dtype: torch.dtype | None) -> str:
     return str(x.ty.dtype) if dtype is None else dtype_name(dtype)
 
 
 def scalar_tensor(
-    builder: relax.BlockBuilder, value: Number, dtype: torch.dtype | None, *_placement: object
-) -> relax.Expr:
+    builder: Builder, value: Number, dtype: torch.dtype | None, *_placement: object
+) -> Expr:
     """A number as a tensor."""
     return _filled(builder, (), value, dtype_name(dtype or torch.get_default_dtype()))
 
 
 def empty_strided(
-    builder: relax.BlockBuilder,
+    builder: Builder,
     size: Sequence[int],
     _stride: Sequence[int],
     dtype: torch.dtype | None,
     *_placement: object,
-) -> relax.Expr:
+) -> Expr:
     """The same."""
     return empty(builder, size, dtype)
 
 
 def new_empty_strided(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int],
     _stride: Sequence[int],
     dtype: torch.dtype | None,
     *_placement: object,
-) -> relax.Expr:
+) -> Expr:
     """The same in the type of x."""
     return _filled(builder, size, 0, _type_of(x, dtype))
 
 
-def to_dtype(
-    builder: relax.BlockBuilder, x: relax.Expr, dtype: torch.dtype | None, *_placement: object
-) -> relax.Expr:
+def to_dtype(builder: Builder, x: Expr, dtype: torch.dtype | None, *_placement: object) -> Expr:
     """x in another element type."""
     return as_type(builder, x, _type_of(x, dtype))
 
 
 def to_device(
-    builder: relax.BlockBuilder, x: relax.Expr, _device: object, dtype: torch.dtype, *_rest: object
-) -> relax.Expr:
+    builder: Builder, x: Expr, _device: object, dtype: torch.dtype, *_rest: object
+) -> Expr:
     """The same."""
     return as_type(builder, x, dtype_name(dtype))
 
 
-def to_other(
-    builder: relax.BlockBuilder, x: relax.Expr, other: relax.Expr, *_rest: object
-) -> relax.Expr:
+def to_other(builder: Builder, x: Expr, other: Expr, *_rest: object) -> Expr:
     """x in the type of another tensor."""
     return as_type(builder, x, str(other.ty.dtype))
 
 
-def as_type(builder: relax.BlockBuilder, x: relax.Expr, dtype: str) -> relax.Expr:
+def as_type(builder: Builder, x: Expr, dtype: str) -> Expr:
     """x in another element type; what is not zero is true."""
     if str(x.ty.dtype) == dtype:
         return x
     return builder.emit(truth(x) if dtype == "bool" else relax.op.astype(x, dtype))
 
 
-def same(_builder: relax.BlockBuilder, x: relax.Expr, _memory_format: object = None) -> relax.Expr:
+def same(_builder: Builder, x: Expr, _memory_format: object = None) -> Expr:
     """x: what differs is where it lies."""
     return x
 
 
-def copy(
-    builder: relax.BlockBuilder, x: relax.Expr, source: relax.Expr, _non_blocking: bool
-) -> relax.Expr:
+def copy(builder: Builder, x: Expr, source: Expr, _non_blocking: bool) -> Expr:
     """The source in the shape and type of x."""
     made = as_type(builder, source, str(x.ty.dtype))
     shape = static_shape(x.ty)
@@ -170,12 +155,12 @@ def copy(
     )
 
 
-def of_known_numbers(*_arguments: object) -> relax.Expr:
+def of_known_numbers(*_arguments: object) -> Expr:
     """Such tensors PyTorch makes itself during the import, unless a size is computed."""
     raise UnsupportedModelError("its arguments depend on the values of tensors")
 
 
-def one_hot(builder: relax.BlockBuilder, x: relax.Expr, classes: int) -> relax.Expr:
+def one_hot(builder: Builder, x: Expr, classes: int) -> Expr:
     """1 at the place that x names, else 0."""
     if classes < 0:
         raise UnsupportedModelError("one_hot needs num_classes, which else depends on the values")

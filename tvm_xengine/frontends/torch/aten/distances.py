@@ -8,14 +8,12 @@ from math import inf, prod
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 
-def cdist(
-    builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr, p: float, _mode: int | None
-) -> relax.Expr:
+def cdist(builder: Builder, left: Expr, right: Expr, p: float, _mode: int | None) -> Expr:
     """The p-norm of every row of `left` less every row of `right`; its gradient is 0 at distance 0."""
     rank = len(static_shape(left.ty))
     wide = builder.emit(relax.op.expand_dims(left, rank - 1))
@@ -35,9 +33,7 @@ def cdist(
     return _where_positive(builder, total, lambda s: relax.op.power(s, scalar(1 / p, s)))
 
 
-def _where_positive(
-    builder: relax.BlockBuilder, x: relax.Expr, function: Callable[[relax.Expr], relax.Expr]
-) -> relax.Expr:
+def _where_positive(builder: Builder, x: Expr, function: Callable[[Expr], Expr]) -> Expr:
     """The function where x > 0, and 0 elsewhere, where its slope would not be finite."""
     zero, one = scalar(0.0, x), scalar(1.0, x)
     is_positive = builder.emit(relax.op.greater(x, zero))
@@ -45,13 +41,7 @@ def _where_positive(
     return builder.emit(relax.op.where(is_positive, builder.emit(function(safe)), zero))
 
 
-def bilinear(
-    builder: relax.BlockBuilder,
-    left: relax.Expr,
-    right: relax.Expr,
-    weight: relax.Expr,
-    bias: relax.Expr | None,
-) -> relax.Expr:
+def bilinear(builder: Builder, left: Expr, right: Expr, weight: Expr, bias: Expr | None) -> Expr:
     """left^T W_k right for each output k, plus its bias."""
     *lead, inner = static_shape(left.ty)
     outputs, _, other = static_shape(weight.ty)

@@ -7,7 +7,7 @@ from functools import partial
 
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
@@ -16,26 +16,22 @@ SELU_SCALE = 1.0507009873554804934193349852946
 """Constants of Klambauer et al., Self-Normalizing Neural Networks (2017)."""
 
 
-def unary(
-    operator: Callable[[relax.Expr], relax.Expr], builder: relax.BlockBuilder, x: relax.Expr
-) -> relax.Expr:
+def unary(operator: Callable[[Expr], Expr], builder: Builder, x: Expr) -> Expr:
     """An operator of Relax."""
     return builder.emit(operator(x))
 
 
-def own(name: str, builder: relax.BlockBuilder, x: relax.Expr, *options: float) -> relax.Expr:
+def own(name: str, builder: Builder, x: Expr, *options: float) -> Expr:
     """A pointwise operator of ours."""
     return builder.emit(pointwise(name, x, *options))
 
 
-def of_floats(
-    operator: Callable[[relax.Expr], relax.Expr], builder: relax.BlockBuilder, x: relax.Expr
-) -> relax.Expr:
+def of_floats(operator: Callable[[Expr], Expr], builder: Builder, x: Expr) -> Expr:
     """An operator that leaves whole numbers as they are."""
     return builder.emit(operator(x)) if "float" in str(x.ty.dtype) else x
 
 
-def rounded(builder: relax.BlockBuilder, x: relax.Expr, decimals: int = 0) -> relax.Expr:
+def rounded(builder: Builder, x: Expr, decimals: int = 0) -> Expr:
     """Rounded to decimals, halves to even; before the point where `decimals` is negative."""
     if "float" not in str(x.ty.dtype):
         return x
@@ -48,9 +44,7 @@ def rounded(builder: relax.BlockBuilder, x: relax.Expr, decimals: int = 0) -> re
     return builder.emit(back(relax.op.round(there(x, factor)), factor))
 
 
-def finite(
-    test: Callable[[relax.Expr], relax.Expr], builder: relax.BlockBuilder, x: relax.Expr
-) -> relax.Expr:
+def finite(test: Callable[[Expr], Expr], builder: Builder, x: Expr) -> Expr:
     """A test of infinity or NaN; whole numbers are finite."""
     if "float" in str(x.ty.dtype):
         return builder.emit(test(x))
@@ -60,14 +54,14 @@ def finite(
     )
 
 
-def infinite_of_sign(sign: float, builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def infinite_of_sign(sign: float, builder: Builder, x: Expr) -> Expr:
     """Whether elements are infinity of one sign."""
     if "float" not in str(x.ty.dtype):
         return builder.emit(relax.op.zeros_like(x, "bool"))
     return builder.emit(relax.op.equal(x, scalar(sign * float("inf"), x)))
 
 
-def signbit(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def signbit(builder: Builder, x: Expr) -> Expr:
     """Whether elements are below zero, minus zero included."""
     if "float" not in str(x.ty.dtype):
         return builder.emit(relax.op.less(x, scalar(0, x)))
@@ -75,60 +69,56 @@ def signbit(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
     return builder.emit(relax.op.less(sign, scalar(0, x)))
 
 
-def elu(
-    builder: relax.BlockBuilder, x: relax.Expr, alpha: float, scale: float, input_scale: float
-) -> relax.Expr:
+def elu(builder: Builder, x: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
     """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
     return own("elu", builder, x, alpha, scale, input_scale)
 
 
-def celu(builder: relax.BlockBuilder, x: relax.Expr, alpha: float = 1.0) -> relax.Expr:
+def celu(builder: Builder, x: Expr, alpha: float = 1.0) -> Expr:
     """x above zero, alpha * (exp(x / alpha) - 1) below."""
     return elu(builder, x, alpha, 1.0, 1 / alpha)
 
 
-def selu(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def selu(builder: Builder, x: Expr) -> Expr:
     """The self-normalising elu."""
     return elu(builder, x, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
-def hardtanh(
-    builder: relax.BlockBuilder, x: relax.Expr, low: float = -1.0, high: float = 1.0
-) -> relax.Expr:
+def hardtanh(builder: Builder, x: Expr, low: float = -1.0, high: float = 1.0) -> Expr:
     """Clipped to [low, high]; without gradient at the bounds, unlike clamp."""
     return own("hardtanh", builder, x, low, high)
 
 
-def relu6(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def relu6(builder: Builder, x: Expr) -> Expr:
     """Clipped to [0, 6]."""
     return hardtanh(builder, x, 0.0, 6.0)
 
 
-def leaky_relu(builder: relax.BlockBuilder, x: relax.Expr, slope: float) -> relax.Expr:
+def leaky_relu(builder: Builder, x: Expr, slope: float) -> Expr:
     """x above zero, slope * x below."""
     return builder.emit(relax.op.nn.leakyrelu(x, slope))
 
 
-def gelu(builder: relax.BlockBuilder, x: relax.Expr, approximate: str) -> relax.Expr:
+def gelu(builder: Builder, x: Expr, approximate: str) -> Expr:
     """x times the normal distribution's function of x, or an approximation by tanh."""
     operator = relax.op.nn.gelu if approximate == "none" else relax.op.nn.gelu_tanh
     return builder.emit(operator(x))
 
 
-def prelu(builder: relax.BlockBuilder, x: relax.Expr, weight: relax.Expr) -> relax.Expr:
+def prelu(builder: Builder, x: Expr, weight: Expr) -> Expr:
     """x above zero, weight * x below; one weight, or one for each channel (axis 1)."""
     rank, (count,) = len(x.ty.shape), weight.ty.shape or (1,)
     column = (int(count), *(1,) * (rank - 2)) if rank >= 2 else ((int(count),) * min(rank, 1))
     return builder.emit(pointwise("prelu", x, relax.op.reshape(weight, column)))
 
 
-def log_sigmoid(builder: relax.BlockBuilder, x: relax.Expr) -> list[relax.Expr]:
+def log_sigmoid(builder: Builder, x: Expr) -> list[Expr]:
     """(log of sigmoid, a buffer for PyTorch's backward pass, which has no readers)."""
     y = own("logsigmoid", builder, x)
     return [y, y]
 
 
-def logit(builder: relax.BlockBuilder, x: relax.Expr, eps: float | None) -> relax.Expr:
+def logit(builder: Builder, x: Expr, eps: float | None) -> Expr:
     """log(x / (1 - x)), x kept eps away from 0 and 1."""
     return own("logit", builder, x, -1.0 if eps is None else eps)
 
@@ -138,12 +128,8 @@ _LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38, "float64": 1.7
 
 
 def nan_to_num(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    nan: float | None,
-    positive: float | None,
-    negative: float | None,
-) -> relax.Expr:
+    builder: Builder, x: Expr, nan: float | None, positive: float | None, negative: float | None
+) -> Expr:
     """Numbers for NaN and the infinities: 0 and the greatest ones where none are given."""
     dtype = str(x.ty.dtype)
     if "float" not in dtype:
@@ -154,23 +140,19 @@ def nan_to_num(
     return own("nan_to_num", builder, x, 0.0 if nan is None else nan, high, low)
 
 
-def detach(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def detach(builder: Builder, x: Expr) -> Expr:
     """x, through which no gradient flows."""
     return builder.emit(relax.op.grad.no_grad(x))
 
 
-def polygamma(builder: relax.BlockBuilder, order: int, x: relax.Expr) -> relax.Expr:
+def polygamma(builder: Builder, order: int, x: Expr) -> Expr:
     """A derivative of the logarithm of the gamma function."""
     return own("polygamma", builder, x, order)
 
 
 def binary_cross_entropy(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    target: relax.Expr,
-    weight: relax.Expr | None,
-    reduction: int,
-) -> relax.Expr:
+    builder: Builder, x: Expr, target: Expr, weight: Expr | None, reduction: int
+) -> Expr:
     """-(t log x + (1 - t) log(1 - x)), the logarithms at least -100."""
     losses = pointwise("binary_cross_entropy", x, target)
     if weight is not None:

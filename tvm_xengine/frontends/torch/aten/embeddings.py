@@ -5,18 +5,18 @@ from __future__ import annotations
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def embedding(
-    builder: relax.BlockBuilder,
-    weight: relax.Expr,
-    indices: relax.Expr,
+    builder: Builder,
+    weight: Expr,
+    indices: Expr,
     padding_index: int,
     scale_by_frequency: bool,
     _sparse: bool,
-) -> relax.Expr:
+) -> Expr:
     """The row of each index; no gradient reaches that of the padding (below 0: there is none)."""
     if scale_by_frequency:
         refuse_scaling()

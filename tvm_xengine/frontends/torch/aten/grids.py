@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -20,9 +20,7 @@ _ZEROS, _BORDER = 0, 1
 """Values of `interpolation_mode` and `padding_mode` of ``aten::grid_sampler``."""
 
 
-def meshgrid(
-    builder: relax.BlockBuilder, lines: Sequence[relax.Expr], indexing: str = "ij"
-) -> list[relax.Expr]:
+def meshgrid(builder: Builder, lines: Sequence[Expr], indexing: str = "ij") -> list[Expr]:
     """Each line of coordinates along an axis of its own; with "xy" the first two change places."""
     axes = list(range(len(lines)))
     if indexing == "xy":
@@ -37,9 +35,7 @@ def meshgrid(
     return made
 
 
-def affine_grid(
-    builder: relax.BlockBuilder, theta: relax.Expr, size: Sequence[int], align_corners: bool
-) -> relax.Expr:
+def affine_grid(builder: Builder, theta: Expr, size: Sequence[int], align_corners: bool) -> Expr:
     """theta applied to every place of an image of `size`, with coordinates from -1 to 1, x first."""
     batch, _, *space = (int(extent) for extent in size)
     rank = len(space)
@@ -57,13 +53,8 @@ def _from_minus_one(extent: int, *, align_corners: bool) -> np.ndarray:
 
 
 def grid_sample(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    grid: relax.Expr,
-    interpolation: int,
-    padding: int,
-    align_corners: bool,
-) -> relax.Expr:
+    builder: Builder, x: Expr, grid: Expr, interpolation: int, padding: int, align_corners: bool
+) -> Expr:
     """The image at the grid's places: the nearest pixel, or the (bi-, tri-) linear mean of those around.
 
     Pixels are rows of a table, of which `take` reads one for every place and corner.
@@ -104,7 +95,7 @@ def grid_sample(
     return builder.emit(relax.op.reshape(y, (batch, channels, *places)))
 
 
-def _pixels(place: relax.Expr, extent: int, align_corners: bool) -> relax.Expr:
+def _pixels(place: Expr, extent: int, align_corners: bool) -> Expr:
     """From -1 to 1 into numbers of pixels."""
     scale, shift = (extent - 1) / 2, (extent - 1) / 2
     if not align_corners:
@@ -112,13 +103,7 @@ def _pixels(place: relax.Expr, extent: int, align_corners: bool) -> relax.Expr:
     return relax.op.add(relax.op.multiply(place, scalar(scale, place)), scalar(shift, place))
 
 
-def _inside(
-    builder: relax.BlockBuilder,
-    place: relax.Expr,
-    extent: int,
-    padding: int,
-    align_corners: bool,
-) -> relax.Expr:
+def _inside(builder: Builder, place: Expr, extent: int, padding: int, align_corners: bool) -> Expr:
     """What lies outside, at the border or reflected there; nothing changes with zeros outside."""
     place = builder.emit(place)
     if padding == _ZEROS:
@@ -132,9 +117,7 @@ def _inside(
     return builder.emit(relax.op.clip(place, 0.0, extent - 1.0))
 
 
-def _reflected(
-    builder: relax.BlockBuilder, place: relax.Expr, low: float, span: float
-) -> relax.Expr:
+def _reflected(builder: Builder, place: Expr, low: float, span: float) -> Expr:
     """A zigzag between `low` and `low + span`."""
     there = builder.emit(relax.op.abs(builder.emit(relax.op.subtract(place, scalar(low, place)))))
     turns = builder.emit(relax.op.floor(relax.op.multiply(there, scalar(1 / (2 * span), there))))
@@ -144,13 +127,8 @@ def _reflected(
 
 
 def _corners(
-    builder: relax.BlockBuilder,
-    place: relax.Expr,
-    interpolation: int,
-    extent: int,
-    *,
-    counts_outside: bool,
-) -> list[tuple[relax.Expr, relax.Expr]]:
+    builder: Builder, place: Expr, interpolation: int, extent: int, *, counts_outside: bool
+) -> list[tuple[Expr, Expr]]:
     """The pixels along one axis that a place is made of, and the weight of each."""
     below = builder.emit(relax.op.floor(place))
     rest = builder.emit(relax.op.subtract(place, below))

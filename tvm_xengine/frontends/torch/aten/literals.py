@@ -9,6 +9,7 @@ import torch
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.torch.aten.converter import Expr
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -19,12 +20,12 @@ def dtype_name(dtype: torch.dtype) -> str:
     return name
 
 
-def scalar(value: float, like: relax.Expr) -> relax.Expr:
+def scalar(value: float, like: Expr) -> Expr:
     """A number of the type of another tensor."""
     return relax.const(value, str(like.ty.dtype))
 
 
-def filled(shape: Sequence[int], value: float, like: relax.Expr) -> relax.Expr:
+def filled(shape: Sequence[int], value: float, like: Expr) -> Expr:
     """A tensor of one number, of the type of another tensor."""
     dtype = str(like.ty.dtype)
     return relax.const(np.full(tuple(shape), value, dtype), dtype)

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import filled, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def batch_norm(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
-    mean: relax.Expr,
-    var: relax.Expr,
+    builder: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr,
+    var: Expr,
     training: bool,
     momentum: float,
     epsilon: float,
-) -> list[relax.Expr]:
+) -> list[Expr]:
     """(y, mean, inverse deviation, running mean, running variance)."""
     channels = (static_shape(x.ty)[1],)
     made = builder.emit(
@@ -42,15 +42,13 @@ def batch_norm(
     return [y, new_mean, new_var, new_mean, new_var]
 
 
-def native_dropout(
-    builder: relax.BlockBuilder, x: relax.Expr, rate: float, training: bool | None
-) -> list[relax.Expr]:
+def native_dropout(builder: Builder, x: Expr, rate: float, training: bool | None) -> list[Expr]:
     """(y, mask); the mask is for PyTorch's backward pass."""
     y = dropout(builder, x, rate, training is None or training)
     return [y, y]
 
 
-def dropout(builder: relax.BlockBuilder, x: relax.Expr, rate: float, training: bool) -> relax.Expr:
+def dropout(builder: Builder, x: Expr, rate: float, training: bool) -> Expr:
     """Zero with probability `rate`."""
     if not training or not rate:
         return x
@@ -58,12 +56,12 @@ def dropout(builder: relax.BlockBuilder, x: relax.Expr, rate: float, training: b
 
 
 def rms_norm(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     normalized_shape: Sequence[int],
-    weight: relax.Expr | None,
+    weight: Expr | None,
     epsilon: float | None,
-) -> relax.Expr:
+) -> Expr:
     """x / sqrt(mean(x^2) + epsilon) * weight over the trailing axes."""
     tail = tuple(int(extent) for extent in normalized_shape)
     axes = list(range(-len(tail), 0))
@@ -73,14 +71,14 @@ def rms_norm(
 
 
 def layer_norm(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     normalized_shape: Sequence[int],
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
+    weight: Expr | None,
+    bias: Expr | None,
     epsilon: float,
     _: bool,
-) -> relax.Expr:
+) -> Expr:
     """Normalised over the trailing axes, with or without weight and bias."""
     tail = tuple(int(extent) for extent in normalized_shape)
     scale = filled(tail, 1, x) if weight is None else weight
@@ -90,14 +88,14 @@ def layer_norm(
 
 
 def group_norm(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     groups: int,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
+    weight: Expr | None,
+    bias: Expr | None,
     epsilon: float,
     _cudnn: bool,
-) -> relax.Expr:
+) -> Expr:
     """Every image's groups of channels, less their mean, over their deviation."""
     shape = static_shape(x.ty)
     return builder.emit(
@@ -114,28 +112,28 @@ def group_norm(
 
 
 def batch_norm_of_statistics(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
-    mean: relax.Expr,
-    var: relax.Expr,
+    builder: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr,
+    var: Expr,
     momentum: float,
     epsilon: float,
-) -> list[relax.Expr]:
+) -> list[Expr]:
     """(y, mean, inverse deviation) of the running statistics; the last two have no readers."""
     return batch_norm(builder, x, weight, bias, mean, var, False, momentum, epsilon)[:3]
 
 
 def batch_norm_of_batch(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
+    builder: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
     _training: bool,
     _momentum: float,
     epsilon: float,
-) -> list[relax.Expr]:
+) -> list[Expr]:
     """(y, mean, inverse deviation) of the batch; there are no running statistics."""
     shape = static_shape(x.ty)
     axes = [axis for axis in range(len(shape)) if axis != 1]
@@ -152,13 +150,13 @@ def batch_norm_of_batch(
 
 
 def native_layer_norm(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     normalized_shape: Sequence[int],
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
+    weight: Expr | None,
+    bias: Expr | None,
     epsilon: float,
-) -> list[relax.Expr]:
+) -> list[Expr]:
     """(y, mean, inverse deviation)."""
     axes = list(range(-len(normalized_shape), 0))
     y = layer_norm(builder, x, normalized_shape, weight, bias, epsilon, False)
@@ -168,16 +166,16 @@ def native_layer_norm(
 
 
 def native_group_norm(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
+    builder: Builder,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
     batch: int,
     _channels: int,
     _places: int,
     groups: int,
     epsilon: float,
-) -> list[relax.Expr]:
+) -> list[Expr]:
     """(y, mean, inverse deviation)."""
     y = group_norm(builder, x, groups, weight, bias, epsilon, False)
     rows = builder.emit(relax.op.reshape(x, (batch, groups, -1)))

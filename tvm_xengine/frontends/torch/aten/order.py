@@ -7,19 +7,15 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.frontends.torch.aten.reductions import picked, squeezed
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def sort(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    _stable: bool | None,
-    dim: int = -1,
-    descending: bool = False,
-) -> list[relax.Expr]:
+    builder: Builder, x: Expr, _stable: bool | None, dim: int = -1, descending: bool = False
+) -> list[Expr]:
     """(elements in order, their positions); equal ones stay in the order they had."""
     if not static_shape(x.ty):
         return [x, relax.const(0, "int64")]
@@ -28,12 +24,8 @@ def sort(
 
 
 def argsort(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    _stable: bool | None,
-    dim: int = -1,
-    descending: bool = False,
-) -> relax.Expr:
+    builder: Builder, x: Expr, _stable: bool | None, dim: int = -1, descending: bool = False
+) -> Expr:
     """The positions of the elements in order."""
     if not static_shape(x.ty):
         return relax.const(0, "int64")
@@ -42,28 +34,17 @@ def argsort(
     return builder.emit(relax.op.argsort(x, dim, descending, dtype="int64"))
 
 
-def sort_default(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, descending: bool
-) -> list[relax.Expr]:
+def sort_default(builder: Builder, x: Expr, dim: int, descending: bool) -> list[Expr]:
     """Sorted without a promise about equal ones, which stay in their order as well."""
     return sort(builder, x, True, dim, descending)
 
 
-def argsort_default(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, descending: bool
-) -> relax.Expr:
+def argsort_default(builder: Builder, x: Expr, dim: int, descending: bool) -> Expr:
     """The positions alone."""
     return argsort(builder, x, True, dim, descending)
 
 
-def top(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    k: int,
-    dim: int,
-    largest: bool,
-    _sorted: bool,
-) -> list[relax.Expr]:
+def top(builder: Builder, x: Expr, k: int, dim: int, largest: bool, _sorted: bool) -> list[Expr]:
     """(the k greatest or least elements, their positions), always in order."""
     if not static_shape(x.ty):
         return [x, relax.const(0, "int64")]
@@ -73,9 +54,7 @@ def top(
     return [builder.emit(relax.op.gather_elements(x, places, axis=axis)), places]
 
 
-def kthvalue(
-    builder: relax.BlockBuilder, x: relax.Expr, k: int, dim: int = -1, keepdim: bool = False
-) -> list[relax.Expr]:
+def kthvalue(builder: Builder, x: Expr, k: int, dim: int = -1, keepdim: bool = False) -> list[Expr]:
     """(the k-th smallest element along an axis, its position)."""
     if not static_shape(x.ty):
         return [x, relax.const(0, "int64")]
@@ -85,7 +64,7 @@ def kthvalue(
     return [picked(builder, x, place, axis, keepdim), squeezed(builder, place, axis, keepdim)]
 
 
-def median(builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool) -> list[relax.Expr]:
+def median(builder: Builder, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
     """(the lower of the middle elements, its position); the first NaN where there is one."""
     shape = static_shape(x.ty)
     if not shape:
@@ -104,9 +83,7 @@ def median(builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool) 
     return [picked(builder, x, place, axis, keepdim), squeezed(builder, place, axis, keepdim)]
 
 
-def nanmedian(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool
-) -> list[relax.Expr]:
+def nanmedian(builder: Builder, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
     """(the lower of the middle elements that are no NaN, its position)."""
     shape = static_shape(x.ty)
     if not shape:
@@ -126,15 +103,15 @@ def nanmedian(
 
 
 def _of_all(along: Converter) -> Converter:
-    def converted(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    def converted(builder: Builder, x: Expr) -> Expr:
         flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
-        made: relax.Expr = along(builder, flat, 0, False)[0]
+        made: Expr = along(builder, flat, 0, False)[0]
         return made
 
     return converted
 
 
-def mode(builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool) -> list[relax.Expr]:
+def mode(builder: Builder, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
     """(the least of the most frequent elements, the last position of it)."""
     shape = static_shape(x.ty)
     if not shape:

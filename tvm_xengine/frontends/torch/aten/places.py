@@ -10,31 +10,26 @@ import numpy as np
 from tvm import ir, relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 from tvm_xengine.relax_ir.types import static_shape
 
 
-def at_least_1d(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def at_least_1d(builder: Builder, x: Expr) -> Expr:
     """A scalar as one element."""
     return x if static_shape(x.ty) else builder.emit(relax.op.reshape(x, (1,)))
 
 
-def like(builder: relax.BlockBuilder, made: relax.Expr, x: relax.Expr) -> relax.Expr:
+def like(builder: Builder, made: Expr, x: Expr) -> Expr:
     """A result in the shape of x, which may be a scalar."""
     shape = static_shape(x.ty)
     return made if static_shape(made.ty) == shape else builder.emit(relax.op.reshape(made, shape))
 
 
 def scatter(
-    reduction: str,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: int,
-    index: relax.Expr,
-    source: relax.Expr | float,
-) -> relax.Expr:
+    reduction: str, builder: Builder, x: Expr, dim: int, index: Expr, source: Expr | float
+) -> Expr:
     """x with the leading part of `source`, shaped like `index`, written or added at its places."""
     data, places = at_least_1d(builder, x), at_least_1d(builder, index)
     values = _leading_part(builder, source, places, x)
@@ -43,9 +38,7 @@ def scatter(
     return like(builder, made, x)
 
 
-def _leading_part(
-    builder: relax.BlockBuilder, source: relax.Expr | float, index: relax.Expr, x: relax.Expr
-) -> relax.Expr:
+def _leading_part(builder: Builder, source: Expr | float, index: Expr, x: Expr) -> Expr:
     shape = static_shape(index.ty)
     if not isinstance(source, ir.Expr):
         return builder.emit(relax.op.broadcast_to(scalar(source, x), shape))
@@ -56,18 +49,14 @@ def _leading_part(
     return builder.emit(relax.op.strided_slice(source, axes, [0] * len(axes), list(shape)))
 
 
-def gather(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: relax.Expr, _sparse: bool
-) -> relax.Expr:
+def gather(builder: Builder, x: Expr, dim: int, index: Expr, _sparse: bool) -> Expr:
     """The elements at places along an axis."""
     data, places = at_least_1d(builder, x), at_least_1d(builder, index)
     axis = dim % len(static_shape(data.ty))
     return like(builder, builder.emit(relax.op.gather_elements(data, places, axis=axis)), index)
 
 
-def index_select(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: relax.Expr
-) -> relax.Expr:
+def index_select(builder: Builder, x: Expr, dim: int, index: Expr) -> Expr:
     """Slices by number."""
     data, places = at_least_1d(builder, x), at_least_1d(builder, index)
     axis = dim % len(static_shape(data.ty))
@@ -76,14 +65,14 @@ def index_select(
 
 
 def scatter_with(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     dim: int,
-    index: relax.Expr,
-    source: relax.Expr | float,
+    index: Expr,
+    source: Expr | float,
     reduction: str,
     include_self: bool = True,
-) -> relax.Expr:
+) -> Expr:
     """x with values added, multiplied, averaged or compared at places; equal ones share gradients."""
     data, places = at_least_1d(builder, x), at_least_1d(builder, index)
     values = _leading_part(builder, source, places, x)
@@ -93,32 +82,19 @@ def scatter_with(
 
 
 def _added(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    index: relax.Expr,
-    values: relax.Expr,
-    axis: int,
-    include_self: bool,
-) -> relax.Expr:
+    builder: Builder, x: Expr, index: Expr, values: Expr, axis: int, include_self: bool
+) -> Expr:
     start = x if include_self else _emptied(builder, x, index, axis, 0.0)
     return builder.emit(relax.op.scatter_elements(start, index, values, axis, "add"))
 
 
-def _emptied(
-    builder: relax.BlockBuilder, x: relax.Expr, index: relax.Expr, axis: int, value: float
-) -> relax.Expr:
+def _emptied(builder: Builder, x: Expr, index: Expr, axis: int, value: float) -> Expr:
     """x with a number wherever something is written."""
     numbers = builder.emit(relax.op.broadcast_to(scalar(value, x), static_shape(index.ty)))
     return builder.emit(relax.op.scatter_elements(x, index, numbers, axis, "update"))
 
 
-def _counted(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    index: relax.Expr,
-    axis: int,
-    include_self: bool,
-) -> relax.Expr:
+def _counted(builder: Builder, x: Expr, index: Expr, axis: int, include_self: bool) -> Expr:
     """How many elements go to each place, at least one."""
     ones = builder.emit(relax.op.broadcast_to(scalar(1, x), static_shape(index.ty)))
     first = scalar(1 if include_self else 0, x)
@@ -128,13 +104,8 @@ def _counted(
 
 
 def _averaged(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    index: relax.Expr,
-    values: relax.Expr,
-    axis: int,
-    include_self: bool,
-) -> relax.Expr:
+    builder: Builder, x: Expr, index: Expr, values: Expr, axis: int, include_self: bool
+) -> Expr:
     summed = _added(builder, x, index, values, axis, include_self)
     count = _counted(builder, x, index, axis, include_self)
     if "float" in str(x.ty.dtype):
@@ -144,13 +115,13 @@ def _averaged(
 
 def _compared(
     largest: bool,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    index: relax.Expr,
-    values: relax.Expr,
+    builder: Builder,
+    x: Expr,
+    index: Expr,
+    values: Expr,
     axis: int,
     include_self: bool,
-) -> relax.Expr:
+) -> Expr:
     """The value as a mean of the elements that equal it, so that these share the gradient."""
     fixed, given = (builder.emit(relax.op.grad.no_grad(one)) for one in (x, values))
     is_float = "float" in str(x.ty.dtype)
@@ -177,13 +148,8 @@ def _worst(dtype: str, largest: bool) -> int:
 
 
 def _multiplied(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    index: relax.Expr,
-    values: relax.Expr,
-    axis: int,
-    include_self: bool,
-) -> relax.Expr:
+    builder: Builder, x: Expr, index: Expr, values: Expr, axis: int, include_self: bool
+) -> Expr:
     """The product over all sources of those that go to a place: quadratic, but zeros are no exception."""
     shape = static_shape(x.ty)
     start = x if include_self else _emptied(builder, x, index, axis, 1.0)
@@ -204,7 +170,7 @@ def _multiplied(
     return builder.emit(relax.op.multiply(start, product))
 
 
-_REDUCTIONS: dict[str, Callable[..., relax.Expr]] = {
+_REDUCTIONS: dict[str, Callable[..., Expr]] = {
     "add": _added,
     "amax": partial(_compared, True),
     "amin": partial(_compared, False),
@@ -215,9 +181,7 @@ _REDUCTIONS: dict[str, Callable[..., relax.Expr]] = {
 }
 
 
-def _along_axis(
-    builder: relax.BlockBuilder, x: relax.Expr, index: relax.Expr, source: relax.Expr, axis: int
-) -> relax.Expr:
+def _along_axis(builder: Builder, x: Expr, index: Expr, source: Expr, axis: int) -> Expr:
     """An index of slices as an index of elements, shaped like the source."""
     shape = static_shape(source.ty)
     column = [-1 if a == axis else 1 for a in range(len(shape))]
@@ -225,14 +189,7 @@ def _along_axis(
     return builder.emit(relax.op.broadcast_to(builder.emit(wide), shape))
 
 
-def index_add(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: int,
-    index: relax.Expr,
-    source: relax.Expr,
-    alpha: float,
-) -> relax.Expr:
+def index_add(builder: Builder, x: Expr, dim: int, index: Expr, source: Expr, alpha: float) -> Expr:
     """x with slices times alpha added at places."""
     data, values = at_least_1d(builder, x), at_least_1d(builder, source)
     axis = dim % len(static_shape(data.ty))
@@ -243,9 +200,7 @@ def index_add(
     return like(builder, made, x)
 
 
-def index_copy(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: relax.Expr, source: relax.Expr
-) -> relax.Expr:
+def index_copy(builder: Builder, x: Expr, dim: int, index: Expr, source: Expr) -> Expr:
     """x with slices written at places."""
     data, values = at_least_1d(builder, x), at_least_1d(builder, source)
     axis = dim % len(static_shape(data.ty))
@@ -254,13 +209,7 @@ def index_copy(
     return like(builder, made, x)
 
 
-def index_fill(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: int,
-    index: relax.Expr,
-    value: relax.Expr | float,
-) -> relax.Expr:
+def index_fill(builder: Builder, x: Expr, dim: int, index: Expr, value: Expr | float) -> Expr:
     """x with one number in the slices at places; its gradient counts every element once."""
     data = at_least_1d(builder, x)
     shape = static_shape(data.ty)
@@ -281,14 +230,14 @@ def index_fill(
 
 
 def index_reduce(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     dim: int,
-    index: relax.Expr,
-    source: relax.Expr,
+    index: Expr,
+    source: Expr,
     reduction: str,
     include_self: bool = True,
-) -> relax.Expr:
+) -> Expr:
     """x with slices multiplied, averaged or compared at places."""
     data, values = at_least_1d(builder, x), at_least_1d(builder, source)
     axis = dim % len(static_shape(data.ty))
@@ -297,13 +246,7 @@ def index_reduce(
     return like(builder, made, x)
 
 
-def put(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    index: relax.Expr,
-    source: relax.Expr,
-    accumulate: bool,
-) -> relax.Expr:
+def put(builder: Builder, x: Expr, index: Expr, source: Expr, accumulate: bool) -> Expr:
     """x with elements written or added at places of the flat tensor."""
     flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
     count = (prod(static_shape(index.ty)),)
@@ -312,9 +255,7 @@ def put(
     return like(builder, builder.emit(relax.op.scatter_elements(flat, places, values, 0, how)), x)
 
 
-def masked_scatter(
-    builder: relax.BlockBuilder, x: relax.Expr, mask: relax.Expr, source: relax.Expr
-) -> relax.Expr:
+def masked_scatter(builder: Builder, x: Expr, mask: Expr, source: Expr) -> Expr:
     """x with the first elements of the source, one after the other, where the mask holds."""
     shape = np.broadcast_shapes(static_shape(x.ty), static_shape(mask.ty))
     whole = builder.emit(relax.op.broadcast_to(x, shape))
@@ -328,14 +269,14 @@ def masked_scatter(
 
 
 def searchsorted(
-    builder: relax.BlockBuilder,
-    boundaries: relax.Expr,
-    values: relax.Expr | float,
+    builder: Builder,
+    boundaries: Expr,
+    values: Expr | float,
     out_int32: bool,
     right: bool,
     side: str | None = None,
-    sorter: relax.Expr | None = None,
-) -> relax.Expr:
+    sorter: Expr | None = None,
+) -> Expr:
     """How many boundaries lie before each value (or at it, on the right side)."""
     if sorter is not None:
         boundaries = builder.emit(relax.op.gather_elements(boundaries, sorter, axis=-1))
@@ -359,23 +300,15 @@ def searchsorted(
 
 
 def bucketize(
-    builder: relax.BlockBuilder,
-    values: relax.Expr | float,
-    boundaries: relax.Expr,
-    out_int32: bool,
-    right: bool,
-) -> relax.Expr:
+    builder: Builder, values: Expr | float, boundaries: Expr, out_int32: bool, right: bool
+) -> Expr:
     """The same with the operands exchanged."""
     return searchsorted(builder, boundaries, values, out_int32, right)
 
 
 def isin(
-    builder: relax.BlockBuilder,
-    elements: relax.Expr,
-    tests: relax.Expr | float,
-    _assume_unique: bool,
-    invert: bool,
-) -> relax.Expr:
+    builder: Builder, elements: Expr, tests: Expr | float, _assume_unique: bool, invert: bool
+) -> Expr:
     """Whether elements are among others."""
     if not isinstance(tests, ir.Expr):
         tests = scalar(tests, elements)
@@ -386,22 +319,20 @@ def isin(
     return builder.emit(compare(found, relax.const(0, "int32")))
 
 
-def refuse_shapes(*arguments: object) -> relax.Expr:
+def refuse_shapes(*arguments: object) -> Expr:
     """Refuse results whose shape is known only from the values."""
     raise UnsupportedModelError(
         "the shape of the result depends on the values; use torch.where, whose shapes are known"
     )
 
 
-def take(builder: relax.BlockBuilder, x: relax.Expr, index: relax.Expr) -> relax.Expr:
+def take(builder: Builder, x: Expr, index: Expr) -> Expr:
     """Elements by their place in the flat tensor."""
     flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
     return builder.emit(relax.op.take(flat, index, axis=0))
 
 
-def index(
-    builder: relax.BlockBuilder, x: relax.Expr, indices: Sequence[relax.Expr | None]
-) -> relax.Expr:
+def index(builder: Builder, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     """The elements at indices that broadcast to each other; None stands for all of an axis."""
     shape = static_shape(x.ty)
     chosen = [one for one in indices if one is not None]
@@ -426,12 +357,12 @@ def index(
 
 
 def index_put(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    indices: Sequence[relax.Expr | None],
-    values: relax.Expr,
+    builder: Builder,
+    x: Expr,
+    indices: Sequence[Expr | None],
+    values: Expr,
     accumulate: bool = False,
-) -> relax.Expr:
+) -> Expr:
     """x with values written (or added) at indices; None stands for all of an axis."""
     shape = static_shape(x.ty)
     masks = [index for index in indices if index is not None and str(index.ty.dtype) == "bool"]
@@ -459,7 +390,7 @@ def index_put(
 
 
 def _axes_of(
-    rank: int, indices: Sequence[relax.Expr | None]
+    rank: int, indices: Sequence[Expr | None]
 ) -> tuple[list[int], list[int], int, tuple[int, ...]]:
     """The axes with indices, those without, where among these what is indexed comes to stand, and
     the shape that the indices broadcast to.
@@ -473,9 +404,7 @@ def _axes_of(
     return given, others, at, common
 
 
-def _counted_from_zero(
-    builder: relax.BlockBuilder, index: relax.Expr, extent: int, shape: Sequence[int]
-) -> relax.Expr:
+def _counted_from_zero(builder: Builder, index: Expr, extent: int, shape: Sequence[int]) -> Expr:
     """The index as int64 in another shape; below 0 it counts from the end."""
     index = builder.emit(relax.op.astype(index, "int64"))
     from_end = relax.op.less(index, relax.const(0, "int64"))
@@ -485,13 +414,8 @@ def _counted_from_zero(
 
 
 def _put_where(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    indices: Sequence[relax.Expr | None],
-    values: relax.Expr,
-    *,
-    accumulate: bool,
-) -> relax.Expr:
+    builder: Builder, x: Expr, indices: Sequence[Expr | None], values: Expr, *, accumulate: bool
+) -> Expr:
     """One number at all places of one mask; how many values it takes else is not known beforehand."""
     (mask, *more) = indices
     if more or mask is None or prod(static_shape(values.ty)) != 1:

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import per_axis, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -23,15 +23,15 @@ MAX_POOL = {
 
 def avg_pool(
     rank: int,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
     divisor: int | None = None,
-) -> relax.Expr:
+) -> Expr:
     """Averages over windows, or their sums over `divisor`."""
     shape = static_shape(x.ty)
     sizes, widths = per_axis(size, rank), per_axis(padding, rank)
@@ -75,9 +75,7 @@ def _padding_behind(
     return behind
 
 
-def adaptive_avg_pool(
-    rank: int, builder: relax.BlockBuilder, x: relax.Expr, output_size: Sequence[int]
-) -> relax.Expr:
+def adaptive_avg_pool(rank: int, builder: Builder, x: Expr, output_size: Sequence[int]) -> Expr:
     """The averages of m windows over n elements, window k from floor(k n / m) to ceil((k + 1) n / m)."""
     shape = static_shape(x.ty)
     sizes = [int(m) for m in output_size]
@@ -93,8 +91,8 @@ def adaptive_avg_pool(
 
 
 def adaptive_max_pool(
-    rank: int, builder: relax.BlockBuilder, x: relax.Expr, output_size: Sequence[int]
-) -> list[relax.Expr]:
+    rank: int, builder: Builder, x: Expr, output_size: Sequence[int]
+) -> list[Expr]:
     """(the maxima of such windows, their flat places in the image).
 
     The elements of every window are laid out along an axis, short windows with -inf behind them.

@@ -10,14 +10,14 @@ import torch
 from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.arithmetic import binary
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.frontends.torch.aten.literals import dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.norms import dropout
 from tvm_xengine.relax_ir.types import static_shape
 
 
-def matmul(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+def matmul(builder: Builder, left: Expr, right: Expr) -> Expr:
     """Matrix product in the type of its factors; sums of no products are zero."""
     if prod(static_shape(left.ty)) == 0 or prod(static_shape(right.ty)) == 0:
         a, b = (np.zeros(static_shape(one.ty), str(left.ty.dtype)) for one in (left, right))
@@ -25,28 +25,26 @@ def matmul(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> 
     return builder.emit(relax.op.matmul(left, right))
 
 
-def linear(
-    builder: relax.BlockBuilder, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None
-) -> relax.Expr:
+def linear(builder: Builder, x: Expr, weight: Expr, bias: Expr | None) -> Expr:
     """x w^T + b."""
     transposed = builder.emit(relax.op.permute_dims(weight))
     y = matmul(builder, x, transposed)
     return y if bias is None else builder.emit(relax.op.add(y, bias))
 
 
-def _times(builder: relax.BlockBuilder, factor: float, x: relax.Expr) -> relax.Expr:
+def _times(builder: Builder, factor: float, x: Expr) -> Expr:
     return x if factor == 1 else binary(relax.op.multiply, builder, x, factor)
 
 
 def product_and_sum(
     contract: Converter,
-    builder: relax.BlockBuilder,
-    shift: relax.Expr,
-    left: relax.Expr,
-    right: relax.Expr,
+    builder: Builder,
+    shift: Expr,
+    left: Expr,
+    right: Expr,
     beta: float,
     alpha: float,
-) -> relax.Expr:
+) -> Expr:
     """beta * shift + alpha * a product; what is not added at all may be NaN."""
     y = _times(builder, alpha, contract(builder, left, right))
     if beta == 0:
@@ -54,40 +52,40 @@ def product_and_sum(
     return builder.emit(relax.op.add(_times(builder, beta, shift), y))
 
 
-def outer(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+def outer(builder: Builder, left: Expr, right: Expr) -> Expr:
     """Every element times every other."""
     return builder.emit(
         relax.op.multiply(relax.op.expand_dims(left, -1), relax.op.expand_dims(right, 0))
     )
 
 
-def matrix_vector(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+def matrix_vector(builder: Builder, left: Expr, right: Expr) -> Expr:
     """A matrix times a vector."""
     column = matmul(builder, left, builder.emit(relax.op.expand_dims(right, 1)))
     return builder.emit(relax.op.squeeze(column, [1]))
 
 
-def dot(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+def dot(builder: Builder, left: Expr, right: Expr) -> Expr:
     """The sum of products of elements."""
     return builder.emit(relax.op.sum(relax.op.multiply(left, right)))
 
 
-def summed_products(builder: relax.BlockBuilder, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+def summed_products(builder: Builder, left: Expr, right: Expr) -> Expr:
     """The sum over a stack of matrix products."""
     return builder.emit(relax.op.sum(matmul(builder, left, right), [0]))
 
 
 def attention(
-    builder: relax.BlockBuilder,
-    query: relax.Expr,
-    key: relax.Expr,
-    value: relax.Expr,
-    mask: relax.Expr | None,
+    builder: Builder,
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    mask: Expr | None,
     rate: float,
     is_causal: bool,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> relax.Expr:
+) -> Expr:
     """softmax(q k^T * scale + mask) v over the last two axes."""
     if enable_gqa:
         copies = static_shape(query.ty)[-3] // static_shape(key.ty)[-3]
@@ -116,9 +114,7 @@ def attention(
     return builder.emit(relax.op.matmul(dropout(builder, shares, rate, True), value))
 
 
-def safe_softmax(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int, dtype: torch.dtype | None
-) -> relax.Expr:
+def safe_softmax(builder: Builder, x: Expr, dim: int, dtype: torch.dtype | None) -> Expr:
     """Softmax with zeros where a whole row is -inf."""
     if dtype is not None:
         x = as_type(builder, x, dtype_name(dtype))
@@ -133,11 +129,11 @@ def safe_softmax(
 
 def softmax(
     operator: Converter,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     dim: int,
     dtype: torch.dtype | bool | None = None,
-) -> relax.Expr:
+) -> Expr:
     """Shares along an axis, or their logarithms; a scalar is all there is."""
     if isinstance(dtype, torch.dtype):
         x = as_type(builder, x, dtype_name(dtype))

@@ -10,17 +10,17 @@ import torch
 from tvm import ir, relax
 
 from tvm_xengine.frontends.torch.aten.arithmetic import truth
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.frontends.torch.aten.literals import dtype_name, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise, running_extreme_position
 from tvm_xengine.relax_ir.types import static_shape
 
-Reduction = Callable[..., relax.Expr]
+Reduction = Callable[..., Expr]
 Dims = int | Sequence[int] | None
 
 
-def axes_of(x: relax.Expr, dim: Dims) -> list[int]:
+def axes_of(x: Expr, dim: Dims) -> list[int]:
     """The axes that are named, counted from the front; all where none is."""
     rank = len(static_shape(x.ty))
     if dim is None or (not isinstance(dim, int) and not len(dim)):
@@ -28,9 +28,7 @@ def axes_of(x: relax.Expr, dim: Dims) -> list[int]:
     return sorted({axis % max(rank, 1) for axis in ([dim] if isinstance(dim, int) else dim)})
 
 
-def reduced(
-    reduction: Reduction, builder: relax.BlockBuilder, x: relax.Expr, dim: Dims, keepdim: bool
-) -> relax.Expr:
+def reduced(reduction: Reduction, builder: Builder, x: Expr, dim: Dims, keepdim: bool) -> Expr:
     """A reduction of Relax; of a scalar it is the scalar."""
     if not isinstance(x, relax.Var | ir.GenericConst):
         x = builder.emit(x)
@@ -41,12 +39,12 @@ def reduced(
 
 def total(
     reduction: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     dim: Dims = None,
     keepdim: bool = False,
     dtype: torch.dtype | None = None,
-) -> relax.Expr:
+) -> Expr:
     """A sum, mean or product, in a given type; whole numbers are added up in int64."""
     if dtype is not None:
         x = as_type(builder, x, dtype_name(dtype))
@@ -55,22 +53,11 @@ def total(
     return reduced(reduction, builder, x, dim, keepdim)
 
 
-def _of_all(
-    reduction: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dtype: torch.dtype | None,
-) -> relax.Expr:
+def _of_all(reduction: Reduction, builder: Builder, x: Expr, dtype: torch.dtype | None) -> Expr:
     return total(reduction, builder, x, None, False, dtype)
 
 
-def variance(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: Dims,
-    correction: float | None,
-    keepdim: bool,
-) -> relax.Expr:
+def variance(builder: Builder, x: Expr, dim: Dims, correction: float | None, keepdim: bool) -> Expr:
     """Variance; `correction` is subtracted from the number of elements (None means 1).
 
     Of no more elements than that it is what PyTorch divides by zero.
@@ -93,36 +80,23 @@ def variance(
 
 
 def deviation(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: Dims,
-    correction: float | None,
-    keepdim: bool,
-) -> relax.Expr:
+    builder: Builder, x: Expr, dim: Dims, correction: float | None, keepdim: bool
+) -> Expr:
     """The square root of the variance; without gradient where that is zero."""
     return builder.emit(pointwise("safe_sqrt", variance(builder, x, dim, correction, keepdim)))
 
 
 def spread_and_mean(
-    spread: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: Dims,
-    correction: float | None,
-    keepdim: bool,
-) -> list[relax.Expr]:
+    spread: Reduction, builder: Builder, x: Expr, dim: Dims, correction: float | None, keepdim: bool
+) -> list[Expr]:
     """(variance or its square root, mean)."""
     mean = reduced(relax.op.mean, builder, x, dim, keepdim)
     return [spread(builder, x, dim, correction, keepdim), mean]
 
 
 def extreme(
-    reduction: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: Dims = None,
-    keepdim: bool = False,
-) -> relax.Expr:
+    reduction: Reduction, builder: Builder, x: Expr, dim: Dims = None, keepdim: bool = False
+) -> Expr:
     """Maximum or minimum over axes; equal ones share the gradient."""
     if str(x.ty.dtype) == "bool":
         small = relax.op.astype(x, "int8")
@@ -131,20 +105,14 @@ def extreme(
     return reduced(reduction, builder, x, dim, keepdim)
 
 
-def both_extremes(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int | None, keepdim: bool
-) -> list[relax.Expr]:
+def both_extremes(builder: Builder, x: Expr, dim: int | None, keepdim: bool) -> list[Expr]:
     """(minimum, maximum)."""
     return [extreme(one, builder, x, dim, keepdim) for one in (relax.op.min, relax.op.max)]
 
 
 def holds(
-    reduction: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: Dims = None,
-    keepdim: bool = False,
-) -> relax.Expr:
+    reduction: Reduction, builder: Builder, x: Expr, dim: Dims = None, keepdim: bool = False
+) -> Expr:
     """Whether any element differs from zero, or all of them do."""
     tested = truth(x)
     return extreme(
@@ -152,13 +120,7 @@ def holds(
     )
 
 
-def place(
-    reduction: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: int | None,
-    keepdim: bool,
-) -> relax.Expr:
+def place(reduction: Reduction, builder: Builder, x: Expr, dim: int | None, keepdim: bool) -> Expr:
     """Where along an axis, or in the flat tensor, the first of the extremes lies."""
     shape = static_shape(x.ty)
     if not shape:
@@ -173,12 +135,8 @@ def place(
 
 
 def extreme_with_place(
-    reduction: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: int,
-    keepdim: bool,
-) -> list[relax.Expr]:
+    reduction: Reduction, builder: Builder, x: Expr, dim: int, keepdim: bool
+) -> list[Expr]:
     """(maximum or minimum, its position) along an axis; the gradient goes to that position."""
     shape = static_shape(x.ty)
     if not shape:
@@ -187,15 +145,13 @@ def extreme_with_place(
     return [picked(builder, x, found, dim, keepdim), squeezed(builder, found, dim, keepdim)]
 
 
-def picked(
-    builder: relax.BlockBuilder, x: relax.Expr, at: relax.Expr, dim: int, keepdim: bool
-) -> relax.Expr:
+def picked(builder: Builder, x: Expr, at: Expr, dim: int, keepdim: bool) -> Expr:
     """The elements at positions of length 1 along an axis."""
     axis = dim % len(static_shape(x.ty))
     return squeezed(builder, builder.emit(relax.op.gather_elements(x, at, axis=axis)), dim, keepdim)
 
 
-def squeezed(builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool) -> relax.Expr:
+def squeezed(builder: Builder, x: Expr, dim: int, keepdim: bool) -> Expr:
     """x without an axis of length 1, unless that is kept."""
     shape = list(static_shape(x.ty))
     if keepdim or not shape:
@@ -205,12 +161,8 @@ def squeezed(builder: relax.BlockBuilder, x: relax.Expr, dim: int, keepdim: bool
 
 
 def running(
-    reduction: Reduction,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: int,
-    dtype: torch.dtype | None,
-) -> relax.Expr:
+    reduction: Reduction, builder: Builder, x: Expr, dim: int, dtype: torch.dtype | None
+) -> Expr:
     """Running sums or products along an axis."""
     if dtype is not None:
         x = as_type(builder, x, dtype_name(dtype))
@@ -220,9 +172,7 @@ def running(
     return builder.emit(reduction(x, axis=dim % rank)) if rank else x
 
 
-def running_extreme(
-    largest: bool, builder: relax.BlockBuilder, x: relax.Expr, dim: int
-) -> list[relax.Expr]:
+def running_extreme(largest: bool, builder: Builder, x: Expr, dim: int) -> list[Expr]:
     """(the greatest or least elements so far, the positions of the last of them)."""
     rank = len(static_shape(x.ty))
     if not rank:
@@ -234,7 +184,7 @@ def running_extreme(
     return [builder.emit(relax.op.gather_elements(x, at, axis=dim % rank)), at]
 
 
-def logcumsumexp(builder: relax.BlockBuilder, x: relax.Expr, dim: int) -> relax.Expr:
+def logcumsumexp(builder: Builder, x: Expr, dim: int) -> Expr:
     """log of the running sums of exp(x) along an axis, by adding what lies 1, 2, 4, ... before."""
     shape = static_shape(x.ty)
     if not shape:
@@ -251,7 +201,7 @@ def logcumsumexp(builder: relax.BlockBuilder, x: relax.Expr, dim: int) -> relax.
     return x
 
 
-def logsumexp(builder: relax.BlockBuilder, x: relax.Expr, dim: Dims, keepdim: bool) -> relax.Expr:
+def logsumexp(builder: Builder, x: Expr, dim: Dims, keepdim: bool) -> Expr:
     """log of the sum of exp(x) over axes, which neither overflows nor loses infinities."""
     if "float" not in str(x.ty.dtype):
         x = as_type(builder, x, dtype_name(torch.get_default_dtype()))
@@ -267,13 +217,8 @@ def logsumexp(builder: relax.BlockBuilder, x: relax.Expr, dim: Dims, keepdim: bo
 
 
 def vector_norm(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    order: float,
-    dim: Dims,
-    keepdim: bool,
-    dtype: torch.dtype | None,
-) -> relax.Expr:
+    builder: Builder, x: Expr, order: float, dim: Dims, keepdim: bool, dtype: torch.dtype | None
+) -> Expr:
     """(sum of |x|^order)^(1 / order), its limits at the infinities, the count of nonzeros at 0.
 
     Where the norm is zero it has the gradient zero.
@@ -300,8 +245,8 @@ def vector_norm(
 
 
 def nan_counted_out(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: Dims, keepdim: bool, dtype: torch.dtype | None
-) -> relax.Expr:
+    builder: Builder, x: Expr, dim: Dims, keepdim: bool, dtype: torch.dtype | None
+) -> Expr:
     """The mean of what is no NaN."""
     if dtype is not None:
         x = as_type(builder, x, dtype_name(dtype))
@@ -312,16 +257,14 @@ def nan_counted_out(
     return builder.emit(relax.op.divide(reduced(relax.op.sum, builder, known, dim, keepdim), count))
 
 
-def nan_sum(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: Dims, keepdim: bool, dtype: torch.dtype | None
-) -> relax.Expr:
+def nan_sum(builder: Builder, x: Expr, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Expr:
     """The sum of what is no NaN."""
     if "float" in str(x.ty.dtype):
         x = builder.emit(relax.op.where(relax.op.isnan(x), scalar(0, x), x))
     return total(relax.op.sum, builder, x, dim, keepdim, dtype)
 
 
-def count_nonzero(builder: relax.BlockBuilder, x: relax.Expr, dim: Dims = None) -> relax.Expr:
+def count_nonzero(builder: Builder, x: Expr, dim: Dims = None) -> Expr:
     """How many elements are not zero."""
     ones = builder.emit(relax.op.astype(truth(x), "int64"))
     return reduced(relax.op.sum, builder, ones, dim, False)

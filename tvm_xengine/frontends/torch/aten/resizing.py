@@ -8,42 +8,42 @@ from functools import partial
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def upsample_nearest(
     coordinates: str,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int] | None,
     scales: Sequence[float] | None,
-) -> relax.Expr:
+) -> Expr:
     """The pixel at floor(q * in / out), or at floor((q + 0.5) * in / out), as `coordinates` say."""
     return _resize(builder, x, size, scales, "nearest_neighbor", coordinates)
 
 
 def upsample_smooth(
     method: str,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int] | None,
     align_corners: bool,
     scales: Sequence[float] | None,
-) -> relax.Expr:
+) -> Expr:
     """(Bi-, tri-) linear interpolation, or bicubic with the spline coefficient -0.75."""
     coordinates = "align_corners" if align_corners else "half_pixel"
     return _resize(builder, x, size, scales, method, coordinates)
 
 
 def _resize(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int] | None,
     scales: Sequence[float] | None,
     method: str,
     coordinates: str,
-) -> relax.Expr:
+) -> Expr:
     batch, channels, *space = static_shape(x.ty)
     if size is None:
         size = [int(extent * scale) for extent, scale in zip(space, scales or (), strict=True)]

@@ -10,17 +10,17 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 
-def rank_of(x: relax.Expr) -> int:
+def rank_of(x: Expr) -> int:
     """The number of axes."""
     return len(static_shape(x.ty))
 
 
-def reshape(builder: relax.BlockBuilder, x: relax.Expr, size: Sequence[int]) -> relax.Expr:
+def reshape(builder: Builder, x: Expr, size: Sequence[int]) -> Expr:
     """x in another shape; -1 stands for what is left."""
     shape = static_shape(x.ty)
     wanted = [int(extent) for extent in size]
@@ -30,9 +30,7 @@ def reshape(builder: relax.BlockBuilder, x: relax.Expr, size: Sequence[int]) -> 
     return x if tuple(wanted) == shape else builder.emit(relax.op.reshape(x, wanted))
 
 
-def expand(
-    builder: relax.BlockBuilder, x: relax.Expr, size: Sequence[int], _implicit: bool = False
-) -> relax.Expr:
+def expand(builder: Builder, x: Expr, size: Sequence[int], _implicit: bool = False) -> Expr:
     """x repeated along axes of length 1, and along new ones in front; -1 keeps an axis."""
     shape = static_shape(x.ty)
     new = len(size) - len(shape)
@@ -40,14 +38,14 @@ def expand(
     return x if tuple(wanted) == shape else builder.emit(relax.op.broadcast_to(x, wanted))
 
 
-def permute(builder: relax.BlockBuilder, x: relax.Expr, dims: Sequence[int]) -> relax.Expr:
+def permute(builder: Builder, x: Expr, dims: Sequence[int]) -> Expr:
     """x with its axes in another order."""
     rank = rank_of(x)
     order = [axis % rank for axis in dims]
     return x if order == list(range(rank)) else builder.emit(relax.op.permute_dims(x, order))
 
 
-def transpose(builder: relax.BlockBuilder, x: relax.Expr, first: int, second: int) -> relax.Expr:
+def transpose(builder: Builder, x: Expr, first: int, second: int) -> Expr:
     """x with two axes exchanged."""
     rank = rank_of(x)
     order = list(range(rank))
@@ -57,14 +55,12 @@ def transpose(builder: relax.BlockBuilder, x: relax.Expr, first: int, second: in
     return permute(builder, x, order)
 
 
-def matrix_transposed(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+def matrix_transposed(builder: Builder, x: Expr) -> Expr:
     """A matrix with rows and columns exchanged; less than a matrix as it is."""
     return transpose(builder, x, 0, 1) if rank_of(x) == 2 else x
 
 
-def squeeze(
-    builder: relax.BlockBuilder, x: relax.Expr, dim: int | Sequence[int] | None = None
-) -> relax.Expr:
+def squeeze(builder: Builder, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
     """x without (some of) the axes of length 1."""
     shape = static_shape(x.ty)
     if dim is None:
@@ -75,14 +71,14 @@ def squeeze(
     return reshape(builder, x, kept)
 
 
-def unsqueeze(builder: relax.BlockBuilder, x: relax.Expr, dim: int) -> relax.Expr:
+def unsqueeze(builder: Builder, x: Expr, dim: int) -> Expr:
     """x with a new axis of length 1."""
     shape = list(static_shape(x.ty))
     shape.insert(dim % (len(shape) + 1), 1)
     return reshape(builder, x, shape)
 
 
-def concat(builder: relax.BlockBuilder, tensors: Sequence[relax.Expr], dim: int) -> relax.Expr:
+def concat(builder: Builder, tensors: Sequence[Expr], dim: int) -> Expr:
     """Tensors one behind the other; vectors without elements fit everywhere."""
     full = [one for one in tensors if static_shape(one.ty) != (0,)]
     if len(full) == 1:
@@ -90,7 +86,7 @@ def concat(builder: relax.BlockBuilder, tensors: Sequence[relax.Expr], dim: int)
     return builder.emit(relax.op.concat(full, axis=dim % rank_of(full[0])))
 
 
-def stack(builder: relax.BlockBuilder, tensors: Sequence[relax.Expr], dim: int) -> relax.Expr:
+def stack(builder: Builder, tensors: Sequence[Expr], dim: int) -> Expr:
     """Tensors along a new axis."""
     return concat(
         builder, [unsqueeze(builder, one, dim) for one in tensors], dim % (rank_of(tensors[0]) + 1)
@@ -98,13 +94,8 @@ def stack(builder: relax.BlockBuilder, tensors: Sequence[relax.Expr], dim: int) 
 
 
 def sliced(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    dim: int,
-    start: int | None,
-    end: int | None,
-    step: int,
-) -> relax.Expr:
+    builder: Builder, x: Expr, dim: int, start: int | None, end: int | None, step: int
+) -> Expr:
     """Every step-th element from start to before end of an axis."""
     shape = static_shape(x.ty)
     axis = dim % len(shape)
@@ -115,14 +106,8 @@ def sliced(
 
 
 def slice_scatter(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    source: relax.Expr,
-    dim: int,
-    start: int | None,
-    end: int | None,
-    step: int,
-) -> relax.Expr:
+    builder: Builder, x: Expr, source: Expr, dim: int, start: int | None, end: int | None, step: int
+) -> Expr:
     """x with the source in the place of a slice."""
     shape = static_shape(x.ty)
     axis = dim % len(shape)
@@ -133,7 +118,7 @@ def slice_scatter(
     return builder.emit(relax.op.slice_scatter(x, source, *numbers, axis=axis))
 
 
-def select(builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: int) -> relax.Expr:
+def select(builder: Builder, x: Expr, dim: int, index: int) -> Expr:
     """The slice at a position, without the axis."""
     shape = static_shape(x.ty)
     axis = dim % len(shape)
@@ -142,9 +127,7 @@ def select(builder: relax.BlockBuilder, x: relax.Expr, dim: int, index: int) -> 
     return builder.emit(relax.op.reshape(part, shape[:axis] + shape[axis + 1 :]))
 
 
-def split(
-    builder: relax.BlockBuilder, x: relax.Expr, sizes: int | Sequence[int], dim: int
-) -> list[relax.Expr]:
+def split(builder: Builder, x: Expr, sizes: int | Sequence[int], dim: int) -> list[Expr]:
     """Parts of given lengths along an axis, or of one length and a rest."""
     axis = dim % rank_of(x)
     length = static_shape(x.ty)[axis]
@@ -158,12 +141,12 @@ def split(
     return parts
 
 
-def unbind(builder: relax.BlockBuilder, x: relax.Expr, dim: int) -> list[relax.Expr]:
+def unbind(builder: Builder, x: Expr, dim: int) -> list[Expr]:
     """All slices along an axis."""
     return [select(builder, x, dim, k) for k in range(static_shape(x.ty)[dim % rank_of(x)])]
 
 
-def flip(builder: relax.BlockBuilder, x: relax.Expr, dims: Sequence[int]) -> relax.Expr:
+def flip(builder: Builder, x: Expr, dims: Sequence[int]) -> Expr:
     """x from behind along axes."""
     for axis in dims:
         if rank_of(x):
@@ -171,9 +154,7 @@ def flip(builder: relax.BlockBuilder, x: relax.Expr, dims: Sequence[int]) -> rel
     return x
 
 
-def roll(
-    builder: relax.BlockBuilder, x: relax.Expr, shifts: Sequence[int], dims: Sequence[int]
-) -> relax.Expr:
+def roll(builder: Builder, x: Expr, shifts: Sequence[int], dims: Sequence[int]) -> Expr:
     """x moved along axes, what leaves at the end comes in at the start; flat without axes."""
     shape = static_shape(x.ty)
     if not dims:
@@ -190,7 +171,7 @@ def roll(
     return x
 
 
-def repeat(builder: relax.BlockBuilder, x: relax.Expr, repeats: Sequence[int]) -> relax.Expr:
+def repeat(builder: Builder, x: Expr, repeats: Sequence[int]) -> Expr:
     """Copies of x along each axis, new axes in front."""
     if all(count == 1 for count in repeats) and len(repeats) == rank_of(x):
         return x
@@ -198,21 +179,19 @@ def repeat(builder: relax.BlockBuilder, x: relax.Expr, repeats: Sequence[int]) -
     return builder.emit(relax.op.tile(reshape(builder, x, shape), [int(one) for one in repeats]))
 
 
-def taken(builder: relax.BlockBuilder, x: relax.Expr, places: np.ndarray, axis: int) -> relax.Expr:
+def taken(builder: Builder, x: Expr, places: np.ndarray, axis: int) -> Expr:
     """Slices at places that are known."""
     return builder.emit(relax.op.take(x, relax.const(places, "int64"), axis=axis))
 
 
-def at_places(builder: relax.BlockBuilder, x: relax.Expr, places: np.ndarray) -> relax.Expr:
+def at_places(builder: Builder, x: Expr, places: np.ndarray) -> Expr:
     """Elements at known places of the flat tensor."""
     flat = reshape(builder, x, [prod(static_shape(x.ty))])
     made = taken(builder, flat, places.reshape(-1), 0)
     return reshape(builder, made, places.shape)
 
 
-def diagonal(
-    builder: relax.BlockBuilder, x: relax.Expr, offset: int, first: int, second: int
-) -> relax.Expr:
+def diagonal(builder: Builder, x: Expr, offset: int, first: int, second: int) -> Expr:
     """The diagonal of two axes as the last axis."""
     shape = static_shape(x.ty)
     places = np.arange(prod(shape)).reshape(shape)
@@ -220,22 +199,15 @@ def diagonal(
 
 
 def diagonal_scatter(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    source: relax.Expr,
-    offset: int,
-    first: int,
-    second: int,
-) -> relax.Expr:
+    builder: Builder, x: Expr, source: Expr, offset: int, first: int, second: int
+) -> Expr:
     """x with another diagonal."""
     shape = static_shape(x.ty)
     places = np.diagonal(np.arange(prod(shape)).reshape(shape), offset, first, second)
     return _written(builder, x, source, places)
 
 
-def select_scatter(
-    builder: relax.BlockBuilder, x: relax.Expr, source: relax.Expr, dim: int, index: int
-) -> relax.Expr:
+def select_scatter(builder: Builder, x: Expr, source: Expr, dim: int, index: int) -> Expr:
     """x with another slice at a position."""
     position = index % static_shape(x.ty)[dim % rank_of(x)]
     part = unsqueeze(builder, source, dim % rank_of(x))
@@ -243,17 +215,13 @@ def select_scatter(
 
 
 def as_strided(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    size: Sequence[int],
-    stride: Sequence[int],
-    offset: int | None,
-) -> relax.Expr:
+    builder: Builder, x: Expr, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> Expr:
     """Elements of the flat tensor at equal distances along each new axis."""
     return at_places(builder, x, _strided_places(size, stride, offset))
 
 
-def as_strided_scatter(*arguments: object) -> relax.Expr:
+def as_strided_scatter(*arguments: object) -> Expr:
     """Refused: PyTorch's gradient of it is not that of what it computes."""
     raise UnsupportedModelError(
         "PyTorch's gradient of as_strided_scatter is not that of its values; use slice_scatter or"
@@ -269,9 +237,7 @@ def _strided_places(size: Sequence[int], stride: Sequence[int], offset: int | No
     return places
 
 
-def _written(
-    builder: relax.BlockBuilder, x: relax.Expr, source: relax.Expr, places: np.ndarray
-) -> relax.Expr:
+def _written(builder: Builder, x: Expr, source: Expr, places: np.ndarray) -> Expr:
     shape = static_shape(x.ty)
     flat = reshape(builder, x, [prod(shape)])
     values = reshape(builder, expand(builder, source, places.shape), [places.size])
@@ -280,9 +246,7 @@ def _written(
     return reshape(builder, made, shape)
 
 
-def constant_pad(
-    builder: relax.BlockBuilder, x: relax.Expr, pad: Sequence[int], value: float
-) -> relax.Expr:
+def constant_pad(builder: Builder, x: Expr, pad: Sequence[int], value: float) -> Expr:
     """x with a number around it, the last axis first; negative widths cut off."""
     rank = rank_of(x)
     widths = [0] * (2 * rank)
@@ -300,9 +264,7 @@ def constant_pad(
     return builder.emit(relax.op.nn.pad(x, widths, "constant", value))
 
 
-def edge_pad(
-    mode: str, builder: relax.BlockBuilder, x: relax.Expr, pad: Sequence[int]
-) -> relax.Expr:
+def edge_pad(mode: str, builder: Builder, x: Expr, pad: Sequence[int]) -> Expr:
     """x with its own elements around it, reflected or the outermost ones repeated."""
     rank = rank_of(x)
     for k in range(len(pad) // 2):
@@ -319,7 +281,7 @@ def edge_pad(
     return x
 
 
-def triangle(upper: bool, builder: relax.BlockBuilder, x: relax.Expr, offset: int) -> relax.Expr:
+def triangle(upper: bool, builder: Builder, x: Expr, offset: int) -> Expr:
     """x on one side of a diagonal, zero on the other."""
     rows, columns = static_shape(x.ty)[-2:]
     mask = (
@@ -328,7 +290,7 @@ def triangle(upper: bool, builder: relax.BlockBuilder, x: relax.Expr, offset: in
     return builder.emit(relax.op.where(relax.const(mask, "bool"), x, scalar(0, x)))
 
 
-def channel_shuffle(builder: relax.BlockBuilder, x: relax.Expr, groups: int) -> relax.Expr:
+def channel_shuffle(builder: Builder, x: Expr, groups: int) -> Expr:
     """Channels of groups, dealt out in turn."""
     batch, channels, *space = static_shape(x.ty)
     split_up = reshape(builder, x, [batch, groups, channels // groups, *space])

@@ -10,43 +10,35 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import per_axis
 from tvm_xengine.frontends.torch.aten.pooling import MAX_POOL
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def max_pool(
-    rank: int,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    size: Sequence[int],
-    *window: Sequence[int] | bool,
-) -> relax.Expr:
+    rank: int, builder: Builder, x: Expr, size: Sequence[int], *window: Sequence[int] | bool
+) -> Expr:
     """The maxima alone."""
     return of_rank(rank, builder, x, size, *window)[0]
 
 
 def of_rank(
-    rank: int,
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    size: Sequence[int],
-    *window: Sequence[int] | bool,
-) -> list[relax.Expr]:
+    rank: int, builder: Builder, x: Expr, size: Sequence[int], *window: Sequence[int] | bool
+) -> list[Expr]:
     """Maxima and places in windows of a number of axes; one length holds for all of them."""
     return max_pool_with_places(builder, x, per_axis(size, rank), *window)  # type: ignore[arg-type]
 
 
 def max_pool_with_places(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-) -> list[relax.Expr]:
+) -> list[Expr]:
     """(maxima, their flat places in the image); who does not read the places does not pay for them."""
     rank = len(size)
     shape = static_shape(x.ty)
@@ -63,14 +55,14 @@ def max_pool_with_places(
 
 
 def _places(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    y: relax.Expr,
+    builder: Builder,
+    x: Expr,
+    y: Expr,
     sizes: Sequence[int],
     steps: Sequence[int],
     widths: Sequence[int],
     spread: Sequence[int],
-) -> relax.Expr:
+) -> Expr:
     """The first place of each maximum: which of the window's elements it is, then where that lies."""
     rank = len(sizes)
     space, counts = static_shape(x.ty)[2:], static_shape(y.ty)[2:]
@@ -100,12 +92,8 @@ def _places(
 
 
 def max_unpool(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
-    places: relax.Expr,
-    output_size: Sequence[int],
-    *_windows: Sequence[int],
-) -> relax.Expr:
+    builder: Builder, x: Expr, places: Expr, output_size: Sequence[int], *_windows: Sequence[int]
+) -> Expr:
     """Zeros with x at its places of the image."""
     space = [int(extent) for extent in output_size]
     shape = static_shape(x.ty)

@@ -8,19 +8,19 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Converter
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.convolutions import conv, conv_transpose
 from tvm_xengine.relax_ir.types import static_shape
 
 
 def im2col(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     kernel: Sequence[int],
     dilation: Sequence[int],
     padding: Sequence[int],
     stride: Sequence[int],
-) -> relax.Expr:
+) -> Expr:
     """Windows as columns: a convolution whose filters each read one place of the window."""
     *lead, channels, height, width = static_shape(x.ty)
     images = builder.emit(relax.op.reshape(x, (prod(lead), channels, height, width)))
@@ -39,14 +39,14 @@ def im2col(
 
 
 def col2im(
-    builder: relax.BlockBuilder,
-    x: relax.Expr,
+    builder: Builder,
+    x: Expr,
     output_size: Sequence[int],
     kernel: Sequence[int],
     dilation: Sequence[int],
     padding: Sequence[int],
     stride: Sequence[int],
-) -> relax.Expr:
+) -> Expr:
     """The sum of columns at their windows' places, the transpose of `im2col`."""
     *lead, columns, _ = static_shape(x.ty)
     channels = columns // prod(kernel)
@@ -59,16 +59,14 @@ def col2im(
     return builder.emit(relax.op.reshape(made, (*lead, channels, *output_size)))
 
 
-def _one_place_each(channels: int, kernel: Sequence[int], like: relax.Expr) -> relax.Expr:
+def _one_place_each(channels: int, kernel: Sequence[int], like: Expr) -> Expr:
     count = prod(kernel)
     dtype = str(like.ty.dtype)
     one = np.eye(count, dtype=dtype).reshape(count, 1, *kernel)
     return relax.const(np.tile(one, (channels, 1, 1, 1)), dtype)
 
 
-def unfold(
-    builder: relax.BlockBuilder, x: relax.Expr, dimension: int, size: int, step: int
-) -> relax.Expr:
+def unfold(builder: Builder, x: Expr, dimension: int, size: int, step: int) -> Expr:
     """Windows along an axis; the places of a window become the last axis."""
     shape = static_shape(x.ty)
     if not shape:
