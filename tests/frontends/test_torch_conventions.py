@@ -44,6 +44,7 @@ def _rows(*rows: tuple[float, ...]) -> torch.Tensor:
 
 ATTENTION = _rows((0.3, -0.2), (0.1, 0.7), (-0.5, 0.4))
 HIDDEN_ROW = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
+PLACES = torch.tensor([[0, 0, 1], [0, 1, 1], [1, 0, 1]])
 OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
     "greatest with ties": (lambda x: x.max(1)[0], _rows((1, 2, 2), (3, 3, 3))),
     "amax with ties": (lambda x: x.amax(1), _rows((1, 2, 2), (3, 3, 3))),
@@ -78,6 +79,19 @@ OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
         lambda x: x.add(x.cos(), alpha=2) - x.sub(x.sin(), alpha=3),
         ATTENTION,
     ),
+    **{
+        f"{reduction} of what goes to a place, with ties": (
+            lambda x, reduction=reduction: (
+                torch.zeros(2, 3).double().scatter_reduce(0, PLACES, x, reduction)
+                + torch.ones(2, 3)
+                .double()
+                .scatter_reduce(0, PLACES, x, reduction, include_self=False)
+                + torch.ones(2, 3).double().index_reduce(0, PLACES[:, 0], x, reduction)
+            ),
+            _rows((1, 0, -2), (1, -3, -2), (0, 0, 4)),
+        )
+        for reduction in ("amax", "amin", "mean")
+    },
     "negative padding": (
         lambda x: F.pad(x, (-1, 1, -1, 2)) + F.pad(x[None], (-1, 1, 1, 0), "reflect")[0, :1],
         ATTENTION,

@@ -34,6 +34,9 @@ CONTINUOUS: dict[str, tuple[Draw, object]] = {
     "randn_like": (torch.randn_like, stats.norm()),
     "normal": (lambda _: torch.normal(2.0, 0.5, SHAPE), stats.norm(2, 0.5)),
     "normal_": (lambda x: torch.empty_like(x).normal_(-1, 3), stats.norm(-1, 3)),
+    "normal of tensors": (lambda x: torch.normal(3 * x, 0.25 * x), stats.norm(3, 0.25)),
+    "normal of a mean": (lambda x: torch.normal(-x, 2.0), stats.norm(-1, 2)),
+    "rrelu": (lambda x: F.rrelu(-x, 0.25, 0.75, training=True), stats.uniform(-0.75, 0.5)),
     "exponential_": (lambda x: torch.empty_like(x).exponential_(0.25), stats.expon(scale=4)),
 }
 
@@ -116,6 +119,41 @@ def test_masks_keep_their_share(name: str) -> None:
         deviation = np.sqrt(share * (1 - share) / count)
         assert (values != 0).mean() == pytest.approx(share, abs=4 * deviation)
     assert share in (0, 1) or not np.array_equal(*steps)
+
+
+WEIGHTS = torch.tensor([1.0, 4.0, 0.0, 2.0, 3.0])
+
+INTEGERS: dict[str, tuple[Draw, list[float]]] = {
+    "randint": (lambda _: torch.randint(5, SHAPE).float(), [0.2] * 5),
+    "randint, low": (lambda _: torch.randint(-2, 3, SHAPE).float() + 2, [0.2] * 5),
+    "randint_like": (lambda x: torch.randint_like(x, 4), [0.25] * 4 + [0.0]),
+    "multinomial": (
+        lambda _: torch.multinomial(WEIGHTS.expand(40, 5), 25, replacement=True).float(),
+        [0.1, 0.4, 0.0, 0.2, 0.3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_are_as_likely_as_they_should_be(name: str) -> None:
+    draw, shares = INTEGERS[name]
+    steps = drawn(draw)
+    for values in steps:
+        counts = np.bincount(np.rint(values).astype(int).ravel(), minlength=5)
+        wanted = np.array(shares) * values.size
+        assert (counts[wanted == 0] == 0).all()
+        found = stats.chisquare(counts[wanted > 0], wanted[wanted > 0])
+        assert found.pvalue > LEAST_PROBABILITY
+    assert not np.array_equal(*steps)
+
+
+def test_a_draw_without_replacement_repeats_nothing() -> None:
+    def draw(_: torch.Tensor) -> torch.Tensor:
+        return torch.multinomial(torch.arange(1.0, 26.0).expand(40, 25), 25).float()
+
+    values, _ = drawn(draw)
+    np.testing.assert_array_equal(np.sort(np.rint(values), 1), np.tile(np.arange(25), (40, 1)))
+    assert values[:, :5].mean() > values[:, -5:].mean() + 2  # likely ones come first
 
 
 def test_evaluation_draws_what_lies_in_the_middle() -> None:

@@ -109,6 +109,8 @@ def _writing(locate: Locate, accumulates: Callable[[Site], bool]) -> Rule:
 
     def rule(emitter: Emitter, site: Site) -> Linearized:
         data, *_, values = site.operands
+        if _reduction(site) not in ("update", "add"):
+            return _compared(emitter, site)
         accumulate = accumulates(site)
         where = locate(emitter, site)
         count, size = prod(shape_of(where)), prod(shape_of(data))
@@ -201,16 +203,26 @@ def _located(
     return emitter.call(kernel, indices, f"{site.name}_positions", **options)  # type: ignore[arg-type]
 
 
-def _adds(site: Site) -> bool:
+def _reduction(site: Site) -> str:
     if site.source.op == "relax.index_put":
-        return bool(site.attrs.accumulate)
-    reduction = str(site.attrs.reduction)
-    if reduction not in ("update", "add"):
+        return "add" if site.attrs.accumulate else "update"
+    return str(site.attrs.reduction)
+
+
+def _adds(site: Site) -> bool:
+    return _reduction(site) == "add"
+
+
+def _compared(emitter: Emitter, site: Site) -> Linearized:
+    """Of products and extremes, which may be computed where no gradient arrives."""
+
+    def pullback(_gradients: Gradients) -> Gradients:
         raise UnsupportedModelError(
-            f"{site.name}: {site.source.op} with the reduction {reduction!r} has no gradient, "
+            f"{site.name}: {site.source.op} with the reduction {_reduction(site)!r} has no gradient, "
             "only 'update' and 'add' have one"
         )
-    return reduction == "add"
+
+    return Linearized(site.emit(emitter), pullback)
 
 
 @by_pullback

@@ -1,4 +1,4 @@
-"""Image resizing with antialiasing."""
+"""Images of another size, smoothed beforehand where they become smaller."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
+from tvm_xengine.frontends.torch.aten.resampling import resampled
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -20,34 +20,16 @@ def upsample_antialiased(
     align_corners: bool,
     scales: Sequence[float] | None,
 ) -> Expr:
-    """Products with a matrix for the rows and one for the columns, as weights are PyTorch's."""
-    extents = static_shape(x.ty)[-2:]
-    sizes = size or (None, None)
-    factors = scales or (None, None)
-    left, right = (
-        _weights(resize, extent, sizes[k], align_corners, factors[k])
-        for k, extent in enumerate(extents)
-    )
-    dtype = str(x.ty.dtype)
-    rows = builder.emit(relax.op.matmul(relax.const(left.numpy(), dtype), x))
-    return builder.emit(relax.op.matmul(rows, relax.const(right.T.contiguous().numpy(), dtype)))
+    """The weights of an axis are what becomes of a unit matrix of which only the rows are resized."""
+    space = static_shape(x.ty)[2:]
 
+    def weights_of(axis: int, dtype: torch.dtype) -> torch.Tensor:
+        new = None if size is None else [size[axis], space[axis]]
+        factors = None if scales is None else [scales[axis], 1.0]
+        unit = torch.eye(space[axis], dtype=dtype)[None, None]
+        return resize(unit, new, align_corners, factors)[0, 0].T
 
-def _weights(
-    resize: torch._ops.OpOverload,
-    extent: int,
-    new_extent: int | None,
-    align_corners: bool,
-    scale: float | None,
-) -> torch.Tensor:
-    """What each element along an axis adds to each new one, shape (new, old).
-
-    That is what becomes of the unit matrix when only its rows are resized.
-    """
-    unit = torch.eye(extent, dtype=torch.float64)[None, None]
-    size = None if new_extent is None else [new_extent, extent]
-    scales = None if scale is None else [scale, 1.0]
-    return resize(unit, size, align_corners, scales)[0, 0]
+    return resampled(builder, x, weights_of)
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -138,8 +138,18 @@ def _compared(
     count = builder.emit(relax.op.scatter_elements(own, index, others, axis, "add"))
     mine = relax.op.where(relax.op.equal(start, best), x, zero)
     theirs = builder.emit(relax.op.where(relax.op.equal(given, seen), values, zero))
-    summed = relax.op.scatter_elements(builder.emit(mine), index, theirs, axis, "add")
-    return builder.emit(relax.op.divide(summed, count))
+    summed = builder.emit(relax.op.scatter_elements(builder.emit(mine), index, theirs, axis, "add"))
+    mean = builder.emit(relax.op.divide(summed, count))
+    if include_self:
+        return mean
+    # PyTorch counts an element of x that is equal, though it is not included, and gets no share.
+    is_counted = relax.op.logical_and(
+        relax.op.equal(fixed, best), relax.op.logical_not(relax.op.equal(start, best))
+    )
+    shared = builder.emit(relax.op.divide(summed, relax.op.add(count, one)))
+    rest = relax.op.subtract(mean, shared)
+    whole = builder.emit(relax.op.add(shared, relax.op.grad.no_grad(builder.emit(rest))))
+    return builder.emit(relax.op.where(is_counted, whole, mean))
 
 
 def _worst(dtype: str, largest: bool) -> int:

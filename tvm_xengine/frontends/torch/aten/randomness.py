@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import pi
+from typing import Any
 
 import numpy as np
 import torch
-from tvm import relax
+from tvm import ir, relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
 from tvm_xengine.frontends.torch.aten.literals import scalar
@@ -93,6 +94,106 @@ def exponential_like(builder: Builder, x: Expr, rate: float, _generator: object)
     return _scaled(builder, drawn, 1 / rate, 0.0)
 
 
+def normal_of(
+    builder: Builder,
+    mean: Expr | float,
+    deviation: Expr | float,
+    _generator: object,
+) -> Expr:
+    """Normal numbers, each of the mean and the deviation that stand at its place."""
+    tensors = [one for one in (mean, deviation) if isinstance(one, ir.Expr)]
+    shape = np.broadcast_shapes(*(static_shape(one.ty) for one in tensors))
+    drawn = normal(builder, shape, str(tensors[0].ty.dtype))
+    factor, shift = (
+        one if isinstance(one, ir.Expr) else scalar(one, drawn) for one in (deviation, mean)
+    )
+    return builder.emit(relax.op.add(builder.emit(relax.op.multiply(drawn, factor)), shift))
+
+
+def integers(builder: Builder, low: int, high: int, shape: Sequence[int], dtype: str) -> Expr:
+    """Integers in [low, high), all as likely as the bits of a float32 allow."""
+    drawn = uniform(builder, shape, "float32")
+    scaled = relax.op.floor(relax.op.multiply(drawn, scalar(high - low, drawn)))
+    whole = builder.emit(relax.op.astype(scaled, dtype))
+    return builder.emit(relax.op.add(whole, scalar(low, whole)))
+
+
+def randint(
+    builder: Builder,
+    low: int,
+    high: int,
+    shape: Sequence[int],
+    dtype: torch.dtype | None,
+    *_: object,
+) -> Expr:
+    """Integers of a shape."""
+    return integers(
+        builder, low, high, shape, _name(dtype if isinstance(dtype, torch.dtype) else torch.int64)
+    )
+
+
+def randint_like(
+    builder: Builder,
+    x: Expr,
+    low: int,
+    high: int,
+    dtype: torch.dtype | None,
+    *_: object,
+) -> Expr:
+    """Integers in the shape of x."""
+    name = str(x.ty.dtype) if dtype is None else _name(dtype)
+    return integers(builder, low, high, static_shape(x.ty), name)
+
+
+def _from_zero(draw: Converter, position: int) -> Converter:
+    """The form of `draw` without a lower limit, which stands at a position."""
+
+    def converted(builder: Builder, *given: Any) -> Expr | list[Expr]:
+        return draw(builder, *given[:position], 0, *given[position:])
+
+    return converted
+
+
+def rrelu(
+    builder: Builder,
+    x: Expr,
+    low: float,
+    high: float,
+    training: bool,
+    _generator: object,
+) -> Expr:
+    """x, times a factor drawn between limits where it is not positive; else their mean."""
+    factor: Expr = scalar((low + high) / 2, x)
+    if training:
+        factor = uniform_like(builder, x, low, high, None)
+    leaked = builder.emit(relax.op.multiply(x, factor))
+    return builder.emit(relax.op.where(relax.op.greater(x, scalar(0, x)), x, leaked))
+
+
+def multinomial(
+    builder: Builder,
+    weights: Expr,
+    count: int,
+    replacement: bool,
+    _generator: object,
+) -> Expr:
+    """Positions as likely as their weights: where log(weight) plus Gumbel's noise is largest.
+
+    The `count` largest are a draw without replacement (Kool, van Hoof and Welling, 2019).
+    """
+    *rows, classes = static_shape(weights.ty)
+    shape = (*rows, count, classes) if replacement else (*rows, classes)
+    dtype = str(weights.ty.dtype)
+    logs = builder.emit(relax.op.log(weights))
+    if replacement:
+        logs = builder.emit(relax.op.expand_dims(logs, -2))
+    noise = builder.emit(relax.op.log(exponential(builder, shape, dtype)))
+    score = builder.emit(relax.op.subtract(logs, noise))
+    if replacement:
+        return builder.emit(relax.op.argmax(score, -1))
+    return builder.emit(relax.op.topk(score, count, -1, "indices", True, "int64"))
+
+
 def _of_shape(draw: Converter) -> Converter:
     def converted(
         builder: Builder, shape: Sequence[int], dtype: torch.dtype | None, *_: object
@@ -128,11 +229,20 @@ def _as_type(builder: Builder, x: Expr, dtype: str) -> Expr:
 CONVERTERS: dict[str, Converter] = {
     "bernoulli.p": bernoulli,
     "exponential.default": exponential_like,
+    "multinomial.default": multinomial,
+    "normal.Tensor_Tensor": normal_of,
+    "normal.Tensor_float": normal_of,
+    "normal.float_Tensor": normal_of,
     "normal.float_float": normal_about,
     "normal_functional.default": normal_like,
     "rand.default": _of_shape(uniform),
     "rand_like.default": _like(uniform),
     "randn.default": _of_shape(normal),
     "randn_like.default": _like(normal),
+    "randint.default": _from_zero(randint, 0),
+    "randint.low": randint,
+    "randint_like.default": _from_zero(randint_like, 1),
+    "randint_like.low_dtype": randint_like,
+    "rrelu.default": rrelu,
     "uniform.default": uniform_like,
 }

@@ -1,14 +1,16 @@
-"""Image resizing."""
+"""Images of another size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 
+import torch
+from torch.nn import functional
 from tvm import relax
 
-from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
+from tvm_xengine.frontends.torch.aten.resampling import is_whole, resampled
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -45,10 +47,12 @@ def _resize(
     coordinates: str,
 ) -> Expr:
     batch, channels, *space = static_shape(x.ty)
+    if scales and coordinates != "align_corners" and not is_whole(space, scales):
+        # PyTorch takes coordinates from the factors; Relax only knows the sizes.
+        mode = _MODES[method, coordinates][len(space) - 1]
+        return resampled(builder, x, partial(_weights, mode, space, scales))
     if size is None:
         size = [int(extent * scale) for extent, scale in zip(space, scales or (), strict=True)]
-    if scales and coordinates != "align_corners":
-        _check_scales(space, size, scales)
     if len(space) == 1:
         flat = relax.op.reshape(x, (batch, channels, 1, *space))
         made = _resize(builder, builder.emit(flat), [1, *size], None, method, coordinates)
@@ -66,14 +70,23 @@ def _resize(
     )
 
 
-def _check_scales(space: Sequence[int], size: Sequence[int], scales: Sequence[float]) -> None:
-    """PyTorch takes coordinates from the factors; Relax only knows the sizes."""
-    for extent, new_extent, scale in zip(space, size, scales, strict=True):
-        if abs(extent * scale - new_extent) > 1e-6 * new_extent:
-            raise UnsupportedModelError(
-                f"{extent} elements times {scale} are not a whole number; resize to a size, or "
-                "with recompute_scale_factor=True"
-            )
+_MODES = {
+    ("nearest_neighbor", "asymmetric"): ("nearest",) * 3,
+    ("nearest_neighbor", "tf_half_pixel_for_nn"): ("nearest-exact",) * 3,
+    ("linear", "half_pixel"): ("linear", "bilinear", "trilinear"),
+    ("cubic", "half_pixel"): ("", "bicubic", ""),
+}
+"""What PyTorch calls them for one, two and three axes."""
+
+
+def _weights(
+    mode: str, space: Sequence[int], scales: Sequence[float], axis: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """What becomes of unit vectors, the channels of an image whose other axes have one element."""
+    column = [extent if a == axis else 1 for a, extent in enumerate(space)]
+    unit = torch.eye(space[axis], dtype=dtype).reshape(1, space[axis], *column)
+    factors = tuple(scale if a == axis else 1.0 for a, scale in enumerate(scales))
+    return functional.interpolate(unit, scale_factor=factors, mode=mode).reshape(space[axis], -1)
 
 
 _FLOOR = partial(upsample_nearest, "asymmetric")
