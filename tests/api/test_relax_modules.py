@@ -122,7 +122,7 @@ def test_what_a_step_of_ones_own_cannot_do_is_said(compile_step: Compile) -> Non
         ({"batch": ["x"], "updates": {"w": "gone"}}, "returns no 'gone'"),
         ({"batch": ["x"], "updates": {"w": 9}}, "returns no 9"),
         ({"batch": ["x"], "updates": {"w": "guess"}}, "what replaces it"),
-        ({"batch": ["x"], "updates": {"x": "guess"}}, "given anew"),
+        ({"batch": ["x"], "updates": {"x": "guess"}}, "given for each step"),
     ],
 )
 def test_a_signature_that_does_not_fit_is_refused(options: dict, message: str) -> None:
