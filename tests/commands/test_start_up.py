@@ -172,9 +172,10 @@ def test_the_environment_has_the_last_word() -> None:
     names = ("TVM_NUM_THREADS", "OMP_WAIT_POLICY", "TVM_THREAD_POOL_SPIN_COUNT")
     program = f"""
         import os
-        from tvm_xengine.kernels.threads import share_cores
-        share_cores()
-        print(*(os.environ[name] for name in {names}))
+        from tvm_xengine.kernels.threads import sharing_cores
+        with sharing_cores():
+            print(*(os.environ[name] for name in {names}))
+        print(*(os.environ.get(name) for name in {names}))
     """
     given = {"TVM_NUM_THREADS": "7", "OMP_WAIT_POLICY": "active"}
-    assert run(program, **given).split() == ["7", "active", "0"]
+    assert run(program, **given).split() == ["7", "active", "0", "7", "active", "None"]

@@ -8,7 +8,7 @@ from cyclopts import CycloptsError, UnusedCliTokensError
 
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.usage import UsageError
-from tvm_xengine.kernels.threads import share_cores
+from tvm_xengine.kernels.threads import sharing_cores
 
 
 def run_command(arguments: Sequence[str]) -> None:
@@ -27,8 +27,8 @@ def run_command(arguments: Sequence[str]) -> None:
         )
     except CycloptsError as error:
         raise UsageError(_sentence(error)) from error
-    share_cores()
-    command(*bound.args, **bound.kwargs)
+    with sharing_cores():
+        command(*bound.args, **bound.kwargs)
 
 
 def _sentence(error: CycloptsError) -> str:

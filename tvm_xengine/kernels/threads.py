@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 
-_ENVIRONMENT_LOCK = Lock()
-
 
 def thread_settings() -> Mapping[str, str]:
     """Variables that let TVM's threads and a library's take turns on all cores.
@@ -28,25 +26,47 @@ def thread_settings() -> Mapping[str, str]:
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
 
-def share_cores() -> None:
-    """Set `thread_settings` for the rest of this process, which must be a program of our own."""
-    os.environ.update(thread_settings())
+class _Sharing:
+    """The settings of the environment while anyone shares cores."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._settings: Mapping[str, str] = {}
+
+    def begin(self) -> None:
+        """Set what is not set; the first of several users does."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._settings = thread_settings()
+                os.environ.update(self._settings)
+
+    def end(self) -> None:
+        """Remove it; the last of several users does."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                for name in self._settings:
+                    os.environ.pop(name, None)
+
+
+_SHARING = _Sharing()
+"""One per process, as the environment is."""
 
 
 @contextmanager
 def sharing_cores() -> Iterator[None]:
     """Set `thread_settings` for the pools that start and the libraries that load inside.
 
-    The environment is as before afterwards; other threads see the settings meanwhile.
+    The environment is as before afterwards; other threads see the settings meanwhile, and may share
+    cores, too.
     """
-    with _ENVIRONMENT_LOCK:
-        settings = thread_settings()
-        os.environ.update(settings)
-        try:
-            yield
-        finally:
-            for name in settings:
-                os.environ.pop(name, None)
+    _SHARING.begin()
+    try:
+        yield
+    finally:
+        _SHARING.end()
 
 
 def usable_cores() -> int:
