@@ -2,7 +2,7 @@
 
 import pytest
 
-from tvm_xengine.aot.check.emulation import _reason
+from tvm_xengine.aot.package.compiler_messages import reason
 
 OVERFLOW = """\
 /usr/lib/gcc/arm-none-eabi/ld: selftest section `.bss' will not fit in region `RAM'
@@ -23,5 +23,5 @@ collect2: error: ld returned 1 exit status
     ],
 )
 def test_one_sentence(errors: str, said: str) -> None:
-    assert said in _reason(errors)
-    assert "\n" not in _reason(errors)
+    assert said in reason(errors)
+    assert "\n" not in reason(errors)

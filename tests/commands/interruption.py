@@ -24,7 +24,8 @@ class Outcome:
     Attributes
     ----------
     code
-        Exit code; None when it had ended before the signal.
+        Exit code; None when it had ended before the signal. A process that the signal itself ends
+        has the negative number, of which a shell makes the same code.
     seconds
         From the signal to the end.
     processes, files
@@ -45,7 +46,7 @@ class Outcome:
         """What is wrong with it, but for the time."""
         found = [f"left {each}" for each in (*self.processes, *self.files)]
         found += [f"lost rows of {each}" for each in self.lost]
-        if self.code not in (None, 128 + sent):
+        if self.code not in (None, 128 + sent, -sent):
             found.append(f"exit code {self.code}")
         if "Traceback" in self.errors or "Error" in self.errors:
             found.append(self.errors[-2000:])

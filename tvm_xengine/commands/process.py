@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # What takes long to import is imported once interrupts are taken.
-from tvm_xengine.commands.interrupts import Interrupts, interruptible
+from tvm_xengine.commands.interrupts import Interrupts, end_by_signals, interruptible
 
 _REFUSED = 2  # as shells and argparse report wrong usage
 _UNEXPECTED = 70
@@ -34,6 +34,7 @@ def run_process() -> int:
             raise
         _interrupted()
         _end_interrupted(interrupts)
+    end_by_signals()
     return code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,3 +18,14 @@ def naming(path: Path) -> Iterator[None]:
         if error.errno is None:
             raise
         raise type(error)(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+@contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Let a RuntimeError that compilers or linkers make of a full disk become an OSError with `path`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 
 from tvm_xengine.aot.emit_c.project_files import library_sources
 from tvm_xengine.aot.package.code_size import compile_flags
+from tvm_xengine.aot.package.compiler_messages import reason
 from tvm_xengine.aot.package.contents import Package
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.errors import CompilationError, InvalidPlatformError
@@ -141,21 +141,7 @@ def compile_program(
     command = [compiler, *options, *files, "-o", str(program), *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CompilationError(f"{compiler} refuses the program: {_reason(done.stderr)}")
-
-
-def _reason(errors: str) -> str:
-    """The message of a compiler or linker, as one sentence."""
-    overflow = re.search(r"region [`'](\w+)'? overflowed by (\d+) bytes", errors)
-    if overflow is not None:
-        region, size_bytes = overflow.groups()
-        return (
-            f"it needs {size_bytes} bytes more {region} than the emulated board has; export it with a"
-            " smaller arena or a smaller model, or check it on another target"
-        )
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    said = [line for line in lines if "error" in line] or lines or ["it gave no reason"]
-    return said[0]
+        raise CompilationError(f"{compiler} refuses the program: {reason(done.stderr)}")
 
 
 def run_program(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvm_xengine.aot.package.compiler_messages import reason
 from tvm_xengine.aot.plan.kernels import Optimize
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.errors import CompilationError
@@ -68,7 +69,8 @@ def measure_code(
                     check=False,
                 )
                 if done.returncode:
-                    raise CompilationError(f"{target.compiler} refuses {source}: {done.stderr}")
+                    said = reason(done.stderr)
+                    raise CompilationError(f"{target.compiler} refuses {source}: {said}")
                 frames.append(_largest_frame(object_path.with_suffix(".su")))
             else:
                 object_path = path

@@ -27,6 +27,7 @@ from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.compiler.short_storage import short_evaluation
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
+from tvm_xengine.files.named_errors import naming_full_disk
 from tvm_xengine.files.write_directory import check_free, write_directory, write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import distinct_kernels
@@ -263,4 +264,5 @@ def _link(
     compiled = [compile_kernels(group, target) for group in module_groups(kernels)]
     both = tvm.IRModule(functions).with_attr("external_mods", compiled)
     executable = relax.build(both, target, relax_pipeline=relax.transform.AttachGlobalSymbol())
-    executable.export_library(str(path), fcompile=cc.cross_compiler(linker))
+    with naming_full_disk(path):
+        executable.export_library(str(path), fcompile=cc.cross_compiler(linker))

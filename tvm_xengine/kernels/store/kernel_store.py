@@ -17,6 +17,7 @@ from loky import ProcessPoolExecutor
 from tvm.support import cc
 
 from tvm_xengine.errors import CompilationError
+from tvm_xengine.files.say_once import say_once
 from tvm_xengine.files.temporary import unfinished
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.device_kinds import device_of
@@ -39,6 +40,9 @@ _FEW_KERNELS = 6
 
 _UNUSED_DAYS = 30
 """Folders of other versions are deleted after a month without use."""
+
+_ROOM_BYTES = 1 << 25
+"""The object files and libraries of all kernels that compile at once take a few megabytes."""
 
 _IDLE_S = 60
 """Workers without work for so long end, also when the process that started them was killed."""
@@ -79,8 +83,8 @@ class KernelStore:
     ) -> dict[str, tvm.runtime.Module]:
         """For each kernel's symbol a module that holds it; what is missing is compiled first.
 
-        Without a linker on this machine (``c++`` or ``$CXX``), or where the folder cannot be written,
-        kernels are compiled in this process and nothing is kept on disk.
+        Without a linker on this machine (``c++`` or ``$CXX``), or where the folder cannot be written
+        or its disk is full, kernels are compiled in this process and nothing is kept on disk.
 
         Parameters
         ----------
@@ -104,10 +108,16 @@ class KernelStore:
         missing = [kernel for symbol, kernel in distinct.items() if modules[symbol] is None]
         if missing and not self.is_kept:
             return load_kernels(distinct.values(), None)
-        for done, kernel in enumerate(self._compiled(missing), start=1):
-            modules[kernel.symbol] = tvm.runtime.load_module(str(self.path(kernel.symbol)))
-            if on_progress is not None:
-                on_progress(done, len(missing), kernel.name)
+        try:
+            for done, kernel in enumerate(self._compiled(missing), start=1):
+                modules[kernel.symbol] = tvm.runtime.load_module(str(self.path(kernel.symbol)))
+                if on_progress is not None:
+                    on_progress(done, len(missing), kernel.name)
+        except (OSError, RuntimeError, CompilationError):
+            # Compilers report a full disk in many ways, and LLVM ends its process.
+            if self._has_room():
+                raise
+            return load_kernels(distinct.values(), None)
         return {symbol: module for symbol, module in modules.items() if module is not None}
 
     def _compiled(self, kernels: Sequence[DeviceKernel]) -> Iterator[DeviceKernel]:
@@ -180,7 +190,20 @@ class KernelStore:
     @property
     def is_kept(self) -> bool:
         """Whether compiled kernels can be kept: a linker is installed, and the folder can be written."""
-        return cc.get_cc() is not None and _can_be_made(self._directory)
+        if cc.get_cc() is None:
+            return False
+        if not _can_be_made(self._directory):
+            say_once(_logger, f"compiled kernels are not kept: cannot write {self._directory}")
+            return False
+        return self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether the disks of the folder and of temporary files have room for a library."""
+        for folder in (self._directory, Path(tempfile.gettempdir())):
+            if shutil.disk_usage(_existing(folder)).free < _ROOM_BYTES:
+                say_once(_logger, f"compiled kernels are not kept: no space left in {folder}")
+                return False
+        return True
 
     def path(self, symbol: str) -> Path:
         """Where the library of a kernel lies once :meth:`load` has compiled it."""
@@ -189,8 +212,13 @@ class KernelStore:
 
 def _can_be_made(folder: Path) -> bool:
     """Whether a folder can be written to, or be made."""
-    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    there = _existing(folder)
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the first above it that is there."""
+    return next((each for each in (folder, *folder.parents) if each.exists()), folder)
 
 
 def load_kernels(

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tvm_xengine.scheduling.compiled import compiled
 
 Ints = NDArray[np.int64]
 
@@ -104,7 +105,7 @@ def _layout(items: Items, order: Ints) -> tuple[Ints, int]:
     return layout, int(top)
 
 
-@njit(cache=True)
+@compiled
 def _first_fit(
     size: Ints, first: Ints, start: Ints, end: Ints, order: Ints, layout: Ints, placed: Ints
 ) -> int:  # pragma: no cover - compiled
@@ -141,7 +142,7 @@ def _first_fit(
     return top
 
 
-@njit(cache=True)
+@compiled
 def _improve_order(
     size: Ints,
     first: Ints,
@@ -196,7 +197,7 @@ def _improve_order(
     return best
 
 
-@njit(cache=True)
+@compiled
 def _next_random(state: np.uint64) -> np.uint64:  # pragma: no cover - compiled
     """The next state of a 64-bit xorshift generator (Marsaglia 2003)."""
     state ^= state << np.uint64(13)

@@ -1,0 +1,174 @@
+"""A full disk: the file is named and nothing is left. No cache: the command works, and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.commands.disks import full_disk, read_only_disk
+from tests.commands.long_commands import write_dataset
+from tvm_xengine.__main__ import main
+
+PLAN = ("plan", "mlp", "--costs", "roofline", "--solver", "greedy")
+TRAIN = ("train", "lenet", "--steps", "2", "--costs", "roofline", "--solver", "greedy")
+EXPORT = ("export", "mlp", "--target", "host", "--arena-bytes", "8MiB")
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    with full_disk(tmp_path / "disk") as disk:
+        yield disk
+
+
+def is_refused(arguments: tuple[str, ...], file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(list(arguments)) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert f"tvm-xengine: error: {file}: No space left on device" in errors
+    assert [path.name for path in file.parent.iterdir() if path.name != "fill"] in ([], [file.name])
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "name"),
+    [
+        (PLAN, "--save-problem", "problem.json"),
+        (PLAN, "--json", "report.json"),
+        (TRAIN, "--save", "state.npz"),
+        (TRAIN, "--checkpoint", "run.ckpt"),
+    ],
+)
+def test_an_output_on_a_full_disk_is_named_and_left_out(
+    command: tuple[str, ...],
+    option: str,
+    name: str,
+    full: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    is_refused((*command, option, str(full / name)), full / name, capsys)
+    assert not (full / name).exists()
+
+
+@pytest.mark.parametrize(("kind", "inside"), [("c", "mlp.c"), ("tvm", "mlp.so")])
+def test_an_export_to_a_full_disk_names_its_file(
+    kind: str, inside: str, full: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = full / "package"
+    assert main([*EXPORT, "--format", kind, "-o", str(package)]) == 2
+    errors = capsys.readouterr().err
+    assert f"error: {package / inside}: No space left on device" in errors
+    assert [path.name for path in full.iterdir()] == ["fill"]
+
+
+def test_a_cost_model_is_not_left_in_part(
+    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_dataset(tmp_path / "kernels", kernels=40)
+    train = ("costs", "train", "--dataset", str(tmp_path / "kernels"), "-o")
+    is_refused((*train, str(full / "a.costmodel")), full / "a.costmodel", capsys)
+    assert not (full / "a.costmodel").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "mlp", "--costs", "measured", "--cache", "measurements.jsonl"),
+        ("costs", "collect", "--kernels", "20", "--rounds", "1", "--dataset", "."),
+        ("tune", "mlp", "--trials", "8", "--database", "."),
+    ],
+)
+def test_rows_on_a_full_disk_are_whole(
+    command: tuple[str, ...],
+    full: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paths = [str(full / each) if each in (".", "measurements.jsonl") else each for each in command]
+    assert main(paths) == 2
+    errors = capsys.readouterr().err
+    assert f"error: {full}" in errors
+    assert "No space left on device" in errors
+    for path in full.rglob("*.jsonl"):
+        assert all(json.loads(line) for line in path.read_text().splitlines())
+    assert list(full.rglob("*.part")) == []
+
+
+def run(arguments: tuple[str, ...], variables: Mapping[str, str | None]) -> tuple[int, str]:
+    """Exit code and errors of a command in a process with other variables of its environment."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for name, value in variables.items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    done = subprocess.run(
+        [sys.executable, "-m", "tvm_xengine", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_full_disk_for_caches_stops_nothing(full: Path) -> None:
+    where = {"XDG_CACHE_HOME": str(full), "NUMBA_CACHE_DIR": str(full / "numba")}
+    code, errors = run((*TRAIN, "--budget-ratio", "0.9"), where)
+    assert code == 0, errors
+    assert f"compiled kernels are not kept: no space left in {full}" in errors
+    assert f"compiled solvers are not kept: {full}" in errors
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    with read_only_disk(tmp_path / "disk") as disk:
+        home = {"HOME": str(disk), "XDG_CACHE_HOME": None}
+        code, errors = run(("plan", "mlp", "--costs", "measured"), home)
+        assert code == 0, errors
+        assert f"compiled kernels are not kept: cannot write {disk}" in errors
+        assert f"what is measured is not kept: {disk}" in errors
+
+
+def test_without_a_home_nothing_is_made_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    nowhere = {"HOME": str(tmp_path / "missing"), "XDG_CACHE_HOME": None}
+    with read_only_disk(tmp_path / "disk") as disk:
+        nowhere["HOME"] = str(disk / "missing")
+        code, errors = run(PLAN, nowhere)
+    assert code == 0, errors
+    assert [path.name for path in tmp_path.iterdir()] == ["disk"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "mlp", "--costs", "measured", "--cache", "{}/measurements.jsonl"),
+        ("costs", "collect", "--kernels", "20", "--rounds", "1", "--dataset", "{}"),
+        ("tune", "mlp", "--trials", "8", "--database", "{}", "--cache", "{}/measurements.jsonl"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_two_processes_share_a_file_of_rows(command: tuple[str, ...], tmp_path: Path) -> None:
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tvm_xengine", *(each.format(tmp_path) for each in command)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for _ in range(2)
+    ]
+    ends = [(process.communicate(timeout=600)[1], process.returncode) for process in both]
+    assert [code for _, code in ends] == [0, 0], ends
+    files = list(tmp_path.rglob("*.jsonl"))
+    assert files
+    for path in files:
+        assert all(json.loads(line) for line in path.read_text().splitlines())
+    assert list(tmp_path.rglob("*.part")) == []
