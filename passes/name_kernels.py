@@ -11,7 +11,7 @@ from tvm_xengine.kernels.library.parts import name_attributes
 from tvm_xengine.kernels.te.convolution import conv_data_gradient
 from tvm_xengine.kernels.te.elementwise import broadcast_shape, read
 from tvm_xengine.kernels.te.linear import batch_matmul
-from tvm_xengine.kernels.te.pointwise.function import const, greater, lesser, select, zero
+from tvm_xengine.kernels.te.pointwise.function import clipped, const, greater, lesser
 from tvm_xengine.kernels.te.reduction import extreme, extreme_position
 
 Legalization = Callable[[relax.BlockBuilder, ir.Call], relax.Expr]
@@ -32,12 +32,7 @@ def _gelu_tanh(x: te.Tensor) -> te.Tensor:
 
 
 _ELEMENTWISE: dict[str, tuple[Compute, str, tuple[str, ...]]] = {
-    # Of topi's, max(NaN, 0) is 0.
-    "nn.relu": (
-        lambda x: te.compute(x.shape, lambda *i: select(x(*i) < zero(x(*i)), zero(x(*i)), x(*i))),
-        "relu",
-        (),
-    ),
+    "nn.relu": (lambda x: te.compute(x.shape, lambda *i: clipped(x(*i))), "relu", ()),
     "nn.leakyrelu": (topi.nn.leaky_relu, "leaky_relu", ("alpha",)),
     "nn.softplus": (topi.nn.softplus, "softplus", ("beta", "threshold")),
     "nn.gelu": (_gelu, "gelu", ()),

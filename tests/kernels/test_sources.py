@@ -28,7 +28,7 @@ from tvm_xengine.kernels.sources import (
     source_names,
 )
 from tvm_xengine.kernels.te.norms.batch_norm import batch_norm_forward
-from tvm_xengine.kernels.te.pooling import max_pool_forward
+from tvm_xengine.kernels.te.pooling import max_pool_backward, max_pool_forward
 from tvm_xengine.scheduling.problem import CostSource
 from tvm_xengine.training.build import build_training_step
 
@@ -171,7 +171,8 @@ def test_a_library_has_what_generated_code_does_not_compute_as_fast() -> None:
     overlapping = {**side_by_side, "pool_size": (3, 3)}
     norm = named(batch_norm_forward, [(2, 8, 8, 8), (8,), (8,)], epsilon=1e-5, relu=False)
     pool = named(max_pool_forward, [(2, 8, 8, 8)], **side_by_side, output_shape=(2, 8, 4, 4))
-    over = named(max_pool_forward, [(2, 8, 9, 9)], **overlapping, output_shape=(2, 8, 4, 4))
+    made, types = [(2, 8, 4, 4)] * 2, ["float32", "int32"]
+    over = named(max_pool_backward, made, types, **overlapping, data_shape=(2, 8, 9, 9))
     tanh = kernel_of(lambda e, p: e.bind(relax.op.tanh(p[0]), "made"), [(64,)])
     for sources, expected in (
         (("onednn", "tir"), ["tir", "tir", "onednn", "tir"]),

@@ -97,17 +97,16 @@ def options(window: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     return {n: window[n] for n in ("pool_size", "strides", "dilation", "padding")}
 
 
-@given(window=windows(), ties=st.booleans(), seed=st.integers(0, 99))
-@SLOW
-def test_maxima_and_their_positions(
-    window: dict[str, tuple[int, ...]], ties: bool, seed: int
-) -> None:
-    data = np.random.default_rng(seed).standard_normal(window["data"], dtype="f4")
-    func = named(
-        max_pool_forward, [window["data"]], **options(window), output_shape=window["output"]
-    )
-    library = assert_twins_agree(func, inputs=[data.round() if ties else data])
-    assume(library is not None)
+def test_maxima_are_left_to_generated_code() -> None:
+    """oneDNN's leave NaN out, which is greater than all numbers."""
+    shape = (1, 16, 9, 9)
+    window = {"pool_size": (3, 3), "strides": (2, 2), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
+    func = named(max_pool_forward, [shape], **window, output_shape=(1, 16, 4, 4))
+    assert prepare_onednn_kernel(func, NATIVE, "library") is None
+    data = np.random.default_rng(0).standard_normal(shape, dtype="f4")
+    data[0, 3, 4, 4] = data[0, 5, 0, 0] = np.nan
+    maxima, _ = run(prepare_kernel(func, NATIVE), [data])
+    assert [int(np.isnan(maxima[0, c]).sum()) for c in (3, 5, 7)] == [4, 1, 0]
 
 
 @given(window=windows(), seed=st.integers(0, 99))

@@ -11,8 +11,8 @@ from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.parts import KernelParts, Part
 from tvm_xengine.kernels.onednn.library import NAME
 from tvm_xengine.kernels.onednn.operations import (
+    ADDS_A_BIAS,
     ADDS_A_TENSOR,
-    ENDS_WITH_BIAS_AND_RELU,
     HAS_POSITIONS,
     OPERATIONS,
 )
@@ -68,11 +68,11 @@ def claims(whole: KernelParts, threads: int) -> Iterator[Claim]:
 
 
 def _claim(whole: KernelParts, core: int, threads: int, *, adds: bool) -> Claim:
-    """A part with its bias and relu, and with the tensor that is added to it."""
+    """A part with its bias, and with the tensor that is added to it."""
     part = whole.parts[core]
     taken, inputs, made = {core}, part.inputs, whole.value_of(core)
-    has_bias = has_residual = has_relu = False
-    if part.name in ENDS_WITH_BIAS_AND_RELU and (found := _bias(whole, part, made)) is not None:
+    has_bias = has_residual = False
+    if part.name in ADDS_A_BIAS and (found := _bias(whole, part, made)) is not None:
         adding, bias = found
         has_bias, inputs, made = True, (*inputs, bias), whole.value_of(adding)
         taken.add(adding)
@@ -80,10 +80,6 @@ def _claim(whole: KernelParts, core: int, threads: int, *, adds: bool) -> Claim:
         adding, residual = found
         has_residual, inputs, made = True, (*inputs, residual), whole.value_of(adding)
         taken.add(adding)
-    clipping = _only_reader(whole, made, "relu")
-    if part.name in ENDS_WITH_BIAS_AND_RELU and clipping is not None:
-        has_relu, made = True, whole.value_of(clipping)
-        taken.add(clipping)
     shapes = [_shape(part, k) for k in range(len(part.inputs))]
     if has_bias:
         shapes.append((_channels(part),))
@@ -96,7 +92,6 @@ def _claim(whole: KernelParts, core: int, threads: int, *, adds: bool) -> Claim:
         threads=threads,
         source=NAME,
         bias=has_bias,
-        relu=has_relu,
         residual=has_residual,
     )
     return Claim(call, inputs, frozenset(taken), made)

@@ -74,12 +74,10 @@ class Engine:
 class PrimitiveAttributes:
     """How a primitive runs, and how it ends."""
 
-    def __init__(
-        self, library: OnednnLibrary, *, adds: bool, added: Sequence[MemoryDesc], relu: bool
-    ) -> None:
+    def __init__(self, library: OnednnLibrary, *, adds: bool, added: Sequence[MemoryDesc]) -> None:
         self.handle = library.create_attributes()
         weakref.finalize(self, library.destroy, "primitive_attr", self.handle)
-        post_operations = library.post_operations(adds=adds, added=added, relu=relu)
+        post_operations = library.post_operations(adds=adds, added=added)
         library.set_attributes(self.handle, post_operations)
         library.destroy("post_ops", post_operations)
 

@@ -21,7 +21,7 @@ from tvm_xengine.kernels.onednn.descriptors import (
     PrimitiveAttributes,
     PrimitiveDesc,
 )
-from tvm_xengine.kernels.onednn.enumerators import BINARY_ADD, ELTWISE_RELU, QUERY_IMPLEMENTATION
+from tvm_xengine.kernels.onednn.enumerators import BINARY_ADD, QUERY_IMPLEMENTATION
 from tvm_xengine.kernels.onednn.idle_threads import ThreadsThatSleep
 from tvm_xengine.kernels.threads import sharing_cores
 
@@ -97,7 +97,7 @@ class OnednnLibrary:
         )
 
     def attributes(
-        self, *, adds: bool = False, added: Sequence[MemoryDesc] = (), relu: bool = False
+        self, *, adds: bool = False, added: Sequence[MemoryDesc] = ()
     ) -> PrimitiveAttributes:
         """Attributes of a primitive that is given its temporary memory.
 
@@ -108,10 +108,8 @@ class OnednnLibrary:
         added
             Tensors that broadcast to its result and are added to it; with `adds` there are none.
             Number k of them is the argument ``arg_added(k)``.
-        relu
-            Whether it clips its result at zero, after all this.
         """
-        return PrimitiveAttributes(self, adds=adds, added=added, relu=relu)
+        return PrimitiveAttributes(self, adds=adds, added=added)
 
     def describe(
         self, kind: str, *arguments: Argument, attributes: PrimitiveAttributes
@@ -179,7 +177,7 @@ class OnednnLibrary:
         _check(status, "primitive_desc_query")
         return (name.value or b"").decode()
 
-    def post_operations(self, *, adds: bool, added: Sequence[MemoryDesc], relu: bool) -> int:
+    def post_operations(self, *, adds: bool, added: Sequence[MemoryDesc]) -> int:
         """What is done to every element of a result, which the caller destroys."""
         handle = self._create("post_ops")
         if adds:
@@ -192,11 +190,6 @@ class OnednnLibrary:
                 _pointer(handle), BINARY_ADD, _pointer(desc.handle)
             )
             _check(status, "post_ops_append_binary")
-        if relu:
-            status = self._dll.dnnl_post_ops_append_eltwise(
-                _pointer(handle), ELTWISE_RELU, ctypes.c_float(0), ctypes.c_float(0)
-            )
-            _check(status, "post_ops_append_eltwise")
         return handle
 
     def set_attributes(self, attributes: int, post_operations: int) -> None:

@@ -20,7 +20,6 @@ from tvm_xengine.kernels.onednn.primitives.matmul import (
 )
 from tvm_xengine.kernels.onednn.primitives.max_pool import (
     max_pool_backward,
-    max_pool_forward,
 )
 from tvm_xengine.kernels.onednn.primitives.softmax import softmax
 from tvm_xengine.kernels.onednn.program import Program
@@ -39,16 +38,16 @@ OPERATIONS: Mapping[str, Describe] = {
     "softmax": softmax,
     "layer_norm_forward": layer_norm_forward,
     "layer_norm_backward": layer_norm_backward,
-    "max_pool_forward": max_pool_forward,
     "max_pool_backward": max_pool_backward,
 }
 """By the name of the training kernel; what generated code computes as fast is not among them."""
 
-HAS_POSITIONS = frozenset({"max_pool_forward", "max_pool_backward"})
+HAS_POSITIONS = frozenset({"max_pool_backward"})
 """Operations with tensors of int32 in addition to those of float32."""
 
-ENDS_WITH_BIAS_AND_RELU = frozenset({"convolution", "linear", "batch_matmul"})
-"""Operations that add a bias and clip at zero as they write their result."""
+ADDS_A_BIAS = frozenset({"convolution", "linear", "batch_matmul"})
+"""Operations that add a bias as they write their result. oneDNN could clip it at zero as well, but makes
+0 of NaN then; generated code does that in place."""
 
 ADDS_A_TENSOR = frozenset(
     {"convolution", "conv_data_gradient", "linear", "linear_data_gradient", "batch_matmul"}

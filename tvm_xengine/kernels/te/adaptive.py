@@ -14,6 +14,7 @@ from tvm.tirx import Expr, Var
 
 from tvm_xengine.kernels.te.inplace import writes_over
 from tvm_xengine.kernels.te.optimizer import Element, decayed, rate_of
+from tvm_xengine.kernels.te.pointwise.function import greater
 
 
 def adam_factors(
@@ -110,7 +111,7 @@ def amsgrad_update(
     new_first, new_second = _moments(first_moment, second_moment, direction, beta1, beta2)
     new_largest = te.compute(
         parameter.shape,
-        lambda *i: te.max(largest_moment(*i), new_second(*i)),
+        lambda *i: greater(largest_moment(*i), new_second(*i)),
         name="new_largest_moment",
     )
     kept = _kept(parameter, lr, weight_decay if decoupled else 0.0)

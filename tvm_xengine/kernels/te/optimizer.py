@@ -13,6 +13,7 @@ from tvm import te
 from tvm.tirx import Expr, Var
 
 from tvm_xengine.kernels.te.inplace import writes_over
+from tvm_xengine.kernels.te.pointwise.function import lesser
 
 Element = Callable[..., Expr]
 """An element of a tensor that is not stored, by its index."""
@@ -113,7 +114,7 @@ def clipping_scale(*squared_norms: te.Tensor, max_norm: float) -> te.Tensor:
         for norm in squared_norms[1:]:
             total = total + norm()
         factor = tvm.tirx.const(max_norm, dtype) / (te.sqrt(total) + tvm.tirx.const(1e-6, dtype))
-        return te.min(factor, tvm.tirx.const(1, dtype))
+        return lesser(factor, tvm.tirx.const(1, dtype))
 
     return te.compute((), scale, name="clipping_scale")
 

@@ -78,7 +78,7 @@ def convolution(call: LibraryCall, library: OnednnLibrary) -> Program | None:
         return program
     if call.residual:
         return None
-    forward = _forward(shape, library, library.describe_good, bias=call.bias, relu=call.relu)
+    forward = _forward(shape, library, library.describe_good, bias=call.bias)
     if forward is None:
         return None
     builder = ProgramBuilder(library)
@@ -168,7 +168,6 @@ def _forward(
     describe: Callable[..., PrimitiveDesc | None],
     *,
     bias: bool = False,
-    relu: bool = False,
 ) -> PrimitiveDesc | None:
     """The forward primitive; the backward ones take any of them as a hint."""
     data, weight, output = _layouts(shape, library)
@@ -181,7 +180,7 @@ def _forward(
         library.plain(shape.output[1:2]) if bias else None,
         output,
         *shape.window,
-        attributes=library.attributes(relu=relu),
+        attributes=library.attributes(),
     )
 
 

@@ -93,7 +93,7 @@ def _product(
     bias_shape = (*[1] * (len(output[0]) - 1), columns)
     bias = library.plain(bias_shape) if call.bias else None
     added = (result,) if call.residual else ()
-    attributes = library.attributes(added=added, relu=call.relu)
+    attributes = library.attributes(added=added)
     primitive = library.describe_good("matmul", first, second, bias, result, attributes=attributes)
     if primitive is None:
         return None

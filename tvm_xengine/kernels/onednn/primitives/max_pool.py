@@ -1,7 +1,7 @@
-"""Max pooling, forward and backward.
+"""The backward pass of max pooling.
 
 Our kernels hand on the position of each maximum in its window as int32, where oneDNN keeps it in
-its workspace, in a type of its own.
+its workspace, in a type of its own. oneDNN's maxima themselves are not used: they leave NaN out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from tvm_xengine.kernels.onednn.descriptors import MemoryDesc, PrimitiveDesc
 from tvm_xengine.kernels.onednn.enumerators import (
     ARG_DIFF_DST,
     ARG_DIFF_SRC,
-    ARG_DST,
-    ARG_SRC,
     ARG_WORKSPACE,
     FORWARD_TRAINING,
     POOLING_MAX,
@@ -96,27 +94,6 @@ def _window_of(call: LibraryCall, data: _Shape, output: _Shape) -> _Window:
         for a in range(rank)
     )
     return _Window(data, output, strides, size, tuple(d - 1 for d in dilation), before, after)
-
-
-def max_pool_forward(call: LibraryCall, library: OnednnLibrary) -> Program | None:
-    """data -> (maxima, positions)."""
-    window = _window_of(call, call.shapes[0], call.shapes[1])
-    pooling = window.forward(library)
-    if pooling is None:
-        return None
-    builder = ProgramBuilder(library)
-    found = builder.scratch(pooling.memory_desc(QUERY_WORKSPACE))
-    data, output = window.layouts(library)
-    builder.run(
-        pooling,
-        {
-            ARG_SRC: builder.part(0, 0, data),
-            ARG_DST: builder.part(1, 0, output),
-            ARG_WORKSPACE: found,
-        },
-    )
-    builder.copy(found, builder.part(2, 0, library.plain_int32(window.output)))
-    return builder.program()
 
 
 def max_pool_backward(call: LibraryCall, library: OnednnLibrary) -> Program | None:

@@ -70,7 +70,7 @@ def _batched(
     # oneDNN's own bias is one of the last axis.
     added = [(2, library.plain((1, shape[1], 1)))] if call.bias else []
     added += [(call.residual_input, result)] if call.residual else []
-    attributes = library.attributes(added=[desc for _, desc in added], relu=call.relu)
+    attributes = library.attributes(added=[desc for _, desc in added])
     primitive = _product(library, left[1], images, result, attributes)
     if primitive is None:
         return None

@@ -10,6 +10,7 @@ from tvm.tirx import Expr, IterVar, Var
 
 from tvm_xengine.kernels.te.inplace import writes_over
 from tvm_xengine.kernels.te.norms.wanted import only
+from tvm_xengine.kernels.te.pointwise.function import clipped
 
 
 def batch_norm_forward(
@@ -32,7 +33,7 @@ def batch_norm_add_relu_forward(
 
     def output(n: Var, c: Var, *i: Var) -> Expr:
         value = (data(n, c, *i) - mean[c]) * inv_std[c] * gamma[c] + beta[c]
-        return te.max(value + residual(n, c, *i), tvm.tirx.const(0, data.dtype))
+        return clipped(value + residual(n, c, *i))
 
     return [te.compute(data.shape, output, name="output"), mean, inv_std]
 
@@ -92,7 +93,7 @@ def batch_norm_add_relu_backward(
     zero = tvm.tirx.const(0, data.dtype)
     residual_gradient = te.compute(
         data.shape,
-        lambda *i: tvm.tirx.Select(output(*i) > zero, output_gradient(*i), zero),
+        lambda *i: tvm.tirx.Select(output(*i) <= zero, zero, output_gradient(*i)),
         name="residual_gradient",
     )
     gradients = _backward(residual_gradient, data, gamma, mean, inv_std)
@@ -133,8 +134,7 @@ def batch_norm_statistics(
 
     def new_var(c: Var) -> Expr:
         biased = tvm.tirx.const(1, inv_std.dtype) / (inv_std[c] * inv_std[c]) - epsilon
-        biased = te.max(biased, tvm.tirx.const(0, inv_std.dtype))
-        return running_var[c] * (1 - momentum) + biased * (momentum * unbias)
+        return running_var[c] * (1 - momentum) + clipped(biased) * (momentum * unbias)
 
     return [
         te.compute(
@@ -203,7 +203,7 @@ def _normalised(
 ) -> te.Tensor:
     def output(n: Var, c: Var, *i: Var) -> Expr:
         value = (data(n, c, *i) - mean[c]) * inv_std[c] * gamma[c] + beta[c]
-        return te.max(value, tvm.tirx.const(0, data.dtype)) if relu else value
+        return clipped(value) if relu else value
 
     return te.compute(data.shape, output, name="output")
 
@@ -222,7 +222,7 @@ def _masked(
     def masked(n: Var, c: Var, *i: Var) -> Expr:
         value = (data(n, c, *i) - mean[c]) * inv_std[c] * gamma[c] + beta[c]
         zero = tvm.tirx.const(0, data.dtype)
-        return tvm.tirx.Select(value > zero, output_gradient(n, c, *i), zero)
+        return tvm.tirx.Select(value <= zero, zero, output_gradient(n, c, *i))
 
     return masked if relu else output_gradient
 

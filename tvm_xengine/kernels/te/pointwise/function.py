@@ -84,6 +84,11 @@ def both(*conditions: Expr) -> Expr:
     return tvm.tirx.all(*conditions)
 
 
+def clipped(a: Expr) -> Expr:
+    """Zero instead of what is negative; NaN stays, which the maximum of TIR makes zero."""
+    return select(a < zero(a), zero(a), a)
+
+
 def greater(a: Expr, b: Expr) -> Expr:
     """The greater of two numbers, NaN if one of them is."""
     return select(either(a > b, isnan(a)), a, b)
