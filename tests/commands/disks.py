@@ -9,17 +9,14 @@ from pathlib import Path
 
 import pytest
 
-LEFT_BYTES = 4096
-"""What is left on a full disk: one page, in which files can be made but hardly filled."""
-
 _SIZE_BYTES = 1 << 17
 
 
 @contextmanager
-def full_disk(at: Path) -> Iterator[Path]:
-    """A disk with a few bytes left, mounted on a new folder; skips where mounting is not permitted."""
+def full_disk(at: Path, left_bytes: int = 0) -> Iterator[Path]:
+    """A full disk, mounted on a new folder; skips where mounting is not permitted."""
     with _mounted(at):
-        (at / "fill").write_bytes(bytes(_SIZE_BYTES - LEFT_BYTES))
+        (at / "fill").write_bytes(bytes(_SIZE_BYTES - left_bytes))
         yield at
 
 

@@ -73,30 +73,29 @@ def test_a_cost_model_is_not_left_in_part(
     assert not (full / "a.costmodel").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
         ("plan", "mlp", "--costs", "measured", "--cache", "measurements.jsonl"),
         ("costs", "collect", "--kernels", "20", "--rounds", "1", "--dataset", "."),
-        ("tune", "mlp", "--trials", "8", "--database", "."),
     ],
 )
 def test_rows_on_a_full_disk_are_whole(
     command: tuple[str, ...],
-    full: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    paths = [str(full / each) if each in (".", "measurements.jsonl") else each for each in command]
-    assert main(paths) == 2
-    errors = capsys.readouterr().err
-    assert f"error: {full}" in errors
-    assert "No space left on device" in errors
-    for path in full.rglob("*.jsonl"):
-        assert all(json.loads(line) for line in path.read_text().splitlines())
-    assert list(full.rglob("*.part")) == []
+    with full_disk(tmp_path / "disk", left_bytes=4096) as full:  # a page: some rows fit
+        assert main([*command[:-1], str(full / command[-1])]) == 2
+        errors = capsys.readouterr().err
+        assert f"error: {full}" in errors
+        assert "No space left on device" in errors
+        for path in full.rglob("*.jsonl"):
+            assert all(json.loads(line) for line in path.read_text().splitlines())
+        assert list(full.rglob("*.part")) == []
 
 
 def run(arguments: tuple[str, ...], variables: Mapping[str, str | None]) -> tuple[int, str]:
@@ -145,6 +144,7 @@ def test_without_a_home_nothing_is_made_elsewhere(
     assert [path.name for path in tmp_path.iterdir()] == ["disk"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
