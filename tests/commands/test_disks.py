@@ -53,7 +53,7 @@ def test_an_output_on_a_full_disk_is_named_and_left_out(
     assert not (full / name).exists()
 
 
-@pytest.mark.parametrize(("kind", "inside"), [("c", "mlp.c"), ("tvm", "mlp.so")])
+@pytest.mark.parametrize(("kind", "inside"), [("c", "mlp.h"), ("tvm", "mlp.so")])
 def test_an_export_to_a_full_disk_names_its_file(
     kind: str, inside: str, full: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
