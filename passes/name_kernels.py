@@ -11,7 +11,16 @@ from tvm_xengine.kernels.library.parts import name_attributes
 from tvm_xengine.kernels.te.convolution import conv_data_gradient
 from tvm_xengine.kernels.te.elementwise import broadcast_shape, read
 from tvm_xengine.kernels.te.linear import batch_matmul
-from tvm_xengine.kernels.te.pointwise.function import clipped, const, greater, lesser
+from tvm_xengine.kernels.te.pointwise.function import (
+    both,
+    clipped,
+    const,
+    greater,
+    isnan,
+    lesser,
+    select,
+    zero,
+)
 from tvm_xengine.kernels.te.reduction import extreme, extreme_position
 
 Legalization = Callable[[relax.BlockBuilder, ir.Call], relax.Expr]
@@ -48,6 +57,29 @@ _ELEMENTWISE: dict[str, tuple[Compute, str, tuple[str, ...]]] = {
 }
 """How an operator is computed, what its kernel is called, and which options it has."""
 
+
+def _is_number(a: tirx.Expr) -> tirx.Expr:
+    return tirx.Not(isnan(a))
+
+
+def _is_finite(a: tirx.Expr) -> tirx.Expr:
+    return te.abs(a) < const(float("inf"), a)
+
+
+_OF_ITSELF: dict[str, Callable[[tirx.Expr], tirx.Expr]] = {
+    "equal": _is_number,
+    "greater_equal": _is_number,
+    "less_equal": _is_number,
+    "not_equal": isnan,
+    "subtract": lambda a: select(_is_finite(a), 0.0, const(float("nan"), a)),
+    "divide": lambda a: select(
+        both(_is_finite(a), te.abs(a) > zero(a)),
+        1.0,
+        const(float("nan"), a),
+    ),
+}
+"""Operators of a number and itself, which TVM simplifies as if there were neither NaN nor infinity."""
+
 _LAYOUTS = {"NCW": "OIW", "NCHW": "OIHW", "NCDHW": "OIDHW"}
 _TRANSPOSED_LAYOUTS = {"NCW": "IOW", "NCHW": "IOHW", "NCDHW": "IODHW"}
 
@@ -75,6 +107,8 @@ def named_legalizations() -> dict[str, Legalization]:
         "relax.add": _add,
         "relax.nn.softmax": _softmax,
         "relax.clip": _clip,
+        **{f"relax.{op}": _of_itself for op in _OF_ITSELF},
+        "relax.divide": _divide,
         "relax.maximum": _of_two,
         "relax.minimum": _of_two,
         "relax.max": _extreme,
@@ -247,6 +281,35 @@ def _clip(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
     if "float" not in str(call.ty.dtype):
         return _default(builder, call)
     return builder.call_te(clipped, call.args[0], primfunc_name_hint="clip")
+
+
+def _of_itself(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """A comparison, difference or quotient, with NaN where two equal operands give it."""
+    first, second = call.args
+    is_float = str(first.ty.dtype) in ("float16", "float32", "float64")
+    if not (is_float and first.same_as(second)):
+        return _default(builder, call)
+    name = call.op.name.rpartition(".")[2]
+
+    def made(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: _OF_ITSELF[name](x(*i)), name=name)
+
+    return builder.call_te(made, first, primfunc_name_hint=name)
+
+
+def _divide(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:
+    """A quotient; TVM refuses a zero that it knows, by which PyTorch gives infinities and NaN."""
+    x, divisor = call.args
+    is_float = str(x.ty.dtype) in ("float16", "float32", "float64")
+    is_scalar = isinstance(divisor, ir.GenericConst) and not divisor.ty.ndim
+    if not (is_float and is_scalar and float(divisor.value.numpy()) == 0):
+        return _of_itself(builder, call)
+    infinity = math.copysign(math.inf, float(divisor.value.numpy()))
+
+    def divided(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: x(*i) * const(infinity, x(*i)), name="divide")
+
+    return builder.call_te(divided, x, primfunc_name_hint="divide")
 
 
 def _of_two(builder: relax.BlockBuilder, call: ir.Call) -> relax.Expr:

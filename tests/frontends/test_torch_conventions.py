@@ -34,6 +34,11 @@ AT_KINKS: dict[str, Function] = {
     "fmax": lambda x: torch.fmax(x, torch.ones_like(x)),
     "floor division": lambda x: torch.div(x, 0.1, rounding_mode="floor") + x,
     "nan_to_num": torch.nan_to_num,
+    "not equal to itself": lambda x: torch.where(x == x, x, 1.0) + torch.where(x != x, 2.0, x),
+    "at least itself": lambda x: torch.where(x >= x, x, 1.0) + torch.where(x <= x, 2.0, x),
+    "minus itself": lambda x: (x - x) + x,
+    "by zero": lambda x: torch.where(x > 1, x / 0.0, x / -0.0),
+    "by itself": lambda x: (x / x) * x,
 }
 KINKS = (-inf, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0, nan)
 
@@ -92,6 +97,28 @@ OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
         )
         for reduction in ("amax", "amin", "mean")
     },
+    **{
+        f"labels behind a negative one, {reduction}": (
+            lambda x, reduction=reduction: F.multilabel_margin_loss(
+                x, torch.tensor([[0, 2, -1], [1, -1, 0], [-1, 1, 2]]), reduction=reduction
+            ),
+            _rows((0.3, -0.2, 0.9), (0.1, 0.7, 1.4), (-0.5, 0.4, 0.2)),
+        )
+        for reduction in ("mean", "sum", "none")
+    },
+    "labels that are all ignored": (
+        lambda x: F.cross_entropy(x, torch.full((2,), -100)) * x,
+        _rows((1, 2, 2), (3, 3, 3)),
+    ),
+    "labels of one row": (
+        lambda x: F.multilabel_margin_loss(x[0], torch.tensor([2, -1, 0])),
+        _rows((0.3, -0.2, 0.9)),
+    ),
+    "running maxima with NaN": (
+        lambda x: x.cummax(1)[0] - x.cummin(1)[0],
+        _rows((nan, 1, nan), (3, 3, 3), (1, nan, 2)),
+    ),
+    "pooling with several NaN": (lambda x: F.max_pool1d(x, 3, 1), _rows((1, nan, nan, 5, nan))),
     "negative padding": (
         lambda x: F.pad(x, (-1, 1, -1, 2)) + F.pad(x[None], (-1, 1, 1, 0), "reflect")[0, :1],
         ATTENTION,

@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.own_ops import pointwise
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.training.emitter import dtype_of, shape_of
 
@@ -40,6 +41,8 @@ def is_composite(op: ForwardOp) -> bool:
         return op.call.attrs.axis is None or not len(op.call.attrs.axis)
     if op.op in ("relax.full", "relax.full_like"):
         return _is_infinite(op.call.args[1])
+    if op.op == "relax.divide":
+        return _is_zero(op.call.args[1]) and "float" in dtype_of(op.operands[0])
     return op.op in COMPOSITES
 
 
@@ -123,6 +126,17 @@ def _is_infinite(value: relax.Expr) -> bool:
     return isinstance(value, tvm.ir.GenericConst) and bool(np.isinf(value.value.numpy()).all())
 
 
+def _is_zero(value: relax.Expr) -> bool:
+    return isinstance(value, tvm.ir.GenericConst) and not value.value.numpy().any()
+
+
+def _divide_by_zero(_call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
+    """A product with infinity, which is the same; TVM refuses a division by a zero that it knows."""
+    x, zero = operands
+    infinity = pointwise("copysign", relax.const(float("inf"), dtype_of(zero)), zero)
+    return relax.op.multiply(x, infinity)
+
+
 def _full(call: relax.Call, operands: Sequence[relax.Var]) -> relax.Expr:
     """The value at every place; TVM's own kernel takes no infinite one."""
     like, fill = call.args[0], operands[-1]
@@ -198,6 +212,7 @@ def _cross_entropy_with_logits(_call: relax.Call, operands: Sequence[relax.Var])
 
 
 COMPOSITES: dict[str, Expansion] = {
+    "relax.divide": _divide_by_zero,
     "relax.median": _median_of_all,
     "relax.ewise_fma": _fused_multiply_add,
     "relax.full": _full,

@@ -27,6 +27,7 @@ from tvm_xengine.frontends.torch.archive import check_archive
 from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import converters
+from tvm_xengine.frontends.torch.decompositions import DECOMPOSITIONS
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.relax_ir.types import Array, static_shape
 
@@ -159,7 +160,11 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
             functional = program.run_decompositions({})
         if not importer.unknown_ops(functional):
             return functional
-        rules = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+        rules = {
+            **torch._decomp.decomposition_table,
+            **torch.export.default_decompositions(),
+            **DECOMPOSITIONS,
+        }
         table = {
             op: rule
             for op, rule in rules.items()

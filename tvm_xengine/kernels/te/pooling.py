@@ -24,7 +24,8 @@ def max_pool_forward(
 ) -> list[te.Tensor]:
     """The maximum of each window, and its number in the window (int32, row-major).
 
-    Of equal values the first one counts, and NaN is greater than all, as in PyTorch.
+    Of equal values the first one counts. NaN is greater than all, and the last one counts, as in
+    PyTorch.
     """
     _, _, *space = [int(extent) for extent in data.shape]
     window = te.reduce_axis((0, prod(pool_size)), name="window")
@@ -40,11 +41,11 @@ def max_pool_forward(
         return tvm.tirx.if_then_else(inside, data(n, c, *at), lowest)
 
     def better(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, Expr]:
-        same = tvm.tirx.any(left[1] == right[1], tvm.tirx.all(isnan(left[1]), isnan(right[1])))
         first = tvm.tirx.any(
             left[1] > right[1],
+            tvm.tirx.all(left[1] == right[1], left[0] <= right[0]),
             tvm.tirx.all(isnan(left[1]), tvm.tirx.Not(isnan(right[1]))),
-            tvm.tirx.all(same, left[0] <= right[0]),
+            tvm.tirx.all(isnan(left[1]), isnan(right[1]), left[0] >= right[0]),
         )
         return (
             tvm.tirx.Select(first, left[0], right[0]),

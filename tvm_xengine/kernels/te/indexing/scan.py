@@ -58,8 +58,10 @@ def running_extreme(data: te.Tensor, *, largest: bool) -> tvm.tirx.PrimFunc:
     outer, length, inner = (int(extent) for extent in data.shape)
     dtype = data.dtype
 
-    def beyond(new: Expr, old: Expr) -> Expr:
-        return tvm.tirx.any(new >= old if largest else new <= old, isnan(new))
+    def stays(old: Expr, new: Expr) -> Expr:
+        """Without a negated comparison, which TVM turns into the opposite one: NaN fails both."""
+        is_beyond = tvm.tirx.any(old > new if largest else old < new, isnan(old))
+        return tvm.tirx.all(is_beyond, tvm.tirx.Not(isnan(new)))
 
     @T.prim_func(private=True, s_tir=True)
     def func(
@@ -74,11 +76,9 @@ def running_extreme(data: te.Tensor, *, largest: bool) -> tvm.tirx.PrimFunc:
                 T.writes(position[v_o, v_n, v_i])
                 position[v_o, v_n, v_i] = T.cast(v_n, "int64")
                 if v_n >= 1:  # noqa: SIM102 (T.And would read before the first element)
-                    if T.Not(
-                        beyond(
-                            data[v_o, v_n, v_i],
-                            data[v_o, position[v_o, v_n - 1, v_i], v_i],
-                        )
+                    if stays(
+                        data[v_o, position[v_o, v_n - 1, v_i], v_i],
+                        data[v_o, v_n, v_i],
                     ):
                         position[v_o, v_n, v_i] = position[v_o, v_n - 1, v_i]
 
