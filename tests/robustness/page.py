@@ -64,5 +64,6 @@ def _spread(seconds: Sequence[float]) -> tuple[float, ...]:
     """Median, 90th percentile and largest value."""
     if not seconds:
         return (0.0, 0.0, 0.0)
-    tenths = quantiles([*seconds, seconds[-1]], n=10, method="inclusive")
+    # One value has no quantiles.
+    tenths = quantiles(seconds if len(seconds) > 1 else [*seconds] * 2, n=10, method="inclusive")
     return tenths[4], tenths[8], max(seconds)
