@@ -66,7 +66,7 @@ def planned(model: ForwardModel, budget_bytes: int, objective: Objective) -> Pla
     platform = replace(board, links=links).with_budgets({"sram": budget_bytes})
     machine = Machine(TARGET, platform, {}, code_target(TARGET, Backend.C))
     training = build_training_step(model, optimizer=SGD())
-    options = PlanOptions(objective=objective, limits=Limits(15.0))
+    options = PlanOptions(objective=objective, limits=Limits(5.0))
     return plan_training(training, machine, Optimize.SIZE, options)
 
 

@@ -12,12 +12,6 @@ Compile = Callable[..., xe.Step]
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where measurements and compiled kernels are kept."""
-    return tmp_path_factory.mktemp("cache") / "measurements.jsonl"
-
-
-@pytest.fixture(scope="session")
 def compile_step(cache: Path) -> Compile:
     """`xe.compile` without measuring anything."""
     return partial(xe.compile, costs="roofline", time_limit_s=2.0, cache=cache)

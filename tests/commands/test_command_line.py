@@ -31,9 +31,8 @@ both_ways = true
 """
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache") / "measurements.jsonl"
+ROOFLINE = ("--costs", "roofline")
+"""Measures nothing."""
 
 
 def run_process(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
@@ -59,7 +58,7 @@ def test_a_refusal_ends_the_process_with_a_sentence_and_a_code(cache: Path) -> N
 def test_train_reports_the_same_numbers_as_its_json(tmp_path: Path, cache: Path) -> None:
     report, platform = tmp_path / "report.json", tmp_path / "two.toml"
     platform.write_text(TWO_CPUS)
-    done = run_process(
+    done = run(
         *("train", "mlp", "--data", "digits", "--platform", str(platform)),
         *("--budget-ratio", "0.7", "--steps", "30", "--time-limit", "3", "--json", str(report)),
         *("--save-schedule", str(tmp_path / "schedule.json")),
@@ -95,7 +94,7 @@ def test_plan_says_what_would_happen_and_executes_nothing(tmp_path: Path, cache:
 
 def test_an_unlimited_budget_keeps_everything(tmp_path: Path, cache: Path) -> None:
     report = tmp_path / "plan.json"
-    assert run("plan", "mlp", "--json", str(report), cache=cache).returncode == 0
+    assert run("plan", "mlp", *ROOFLINE, "--json", str(report), cache=cache).returncode == 0
     assert json.loads(report.read_text())["recomputed_ops"] == 0
 
 
@@ -146,7 +145,7 @@ def test_energy_without_power_figures_is_refused(cache: Path) -> None:
 def test_a_front_is_written_and_drawn(tmp_path: Path, cache: Path) -> None:
     report, picture = tmp_path / "front.json", tmp_path / "front.svg"
     done = run(
-        *("pareto", "mlp", "--ratios", "1", "0.8", "--time-limit", "1"),
+        *("pareto", "mlp", "--ratios", "1", "0.8", "--time-limit", "1", *ROOFLINE),
         *("--json", str(report), "--plot", str(picture)),
         cache=cache,
     )

@@ -17,11 +17,6 @@ QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "2")
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache") / "measurements.jsonl"
-
-
-@pytest.fixture(scope="module")
 def regression(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three numbers to predict from an image."""
     path = tmp_path_factory.mktemp("data") / "regression.npz"

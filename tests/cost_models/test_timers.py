@@ -17,7 +17,7 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec, prepare_
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.kernels.targets import resolve_target
 
-QUICK = Effort(rounds=2, batch_us=100.0, round_us=1000.0, hang_s=4.0)
+QUICK = Effort(rounds=2, batch_us=100.0, round_us=1000.0, hang_s=2.0)
 
 
 def calling(function: str, *arguments: object) -> DeviceKernel:

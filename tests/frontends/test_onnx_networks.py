@@ -96,19 +96,19 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
         (2, 3, 7, 6),
         17,
     ),
-    "lstm": (lambda: _Last(nn.LSTM(4, 6, batch_first=True)), (2, 5, 4), 15),
+    "lstm": (lambda: _Last(nn.LSTM(4, 6, batch_first=True)), (2, 3, 4), 15),
     "lstm, both ways, no biases": (
         lambda: _Last(nn.LSTM(4, 3, bidirectional=True, bias=False, batch_first=True)),
-        (2, 4, 4),
+        (2, 3, 4),
         13,
     ),
     "gru, two layers, both ways": (
         lambda: _Last(nn.GRU(4, 3, num_layers=2, bidirectional=True, batch_first=True)),
-        (2, 4, 4),
+        (2, 2, 4),
         14,
     ),
     "one step of a rnn": (lambda: _Last(nn.RNN(4, 6)), (1, 3, 4), 13),
-    "rnn of relu": (lambda: _Last(nn.RNN(4, 6, nonlinearity="relu")), (5, 3, 4), 16),
+    "rnn of relu": (lambda: _Last(nn.RNN(4, 6, nonlinearity="relu")), (3, 3, 4), 16),
     "grouped queries": (
         lambda: Written(
             _grouped_queries, q=nn.Linear(16, 16), k=nn.Linear(16, 8), o=nn.Linear(16, 16)

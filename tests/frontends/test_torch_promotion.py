@@ -39,6 +39,8 @@ OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "power": lambda a, b: a**b,
 }
 Pair = tuple[object, object]
+FAST = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+"""Compiling takes longer than running."""
 
 
 class AllPairs(nn.Module):
@@ -79,7 +81,7 @@ def pairs_of(name: str, x: tuple[torch.Tensor, ...]) -> list[Pair]:
 def imported(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> np.ndarray:
     """What our front end makes of a module, run on its own."""
     model = from_torch_export(torch.export.export(module, inputs))
-    machine = relax.VirtualMachine(tvm.compile(model.mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(model.mod, FAST), tvm.cpu())
     constants = [*model.parameters.values(), *model.constants.values()]
     given = [tvm.runtime.tensor(np.asarray(value)) for value in (*inputs, *constants)]
     return machine["main"](*given).numpy()

@@ -1,0 +1,17 @@
+"""What is kept for the whole session, so that no test compiles again what another one has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where measurements and compiled kernels are kept; the workers of a session share it."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return folder / "cache" / "measurements.jsonl"
