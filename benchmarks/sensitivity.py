@@ -35,7 +35,7 @@ EVALUATIONS = 40_000
 """For one search: on these graphs 1 to 5 s."""
 UNLIMITED = Limits(86_400.0)
 """A day, so that only evaluations end a search."""
-SEEDS = (0, 1, 2, 3)
+SEEDS = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,6 @@ IN_SEARCH = (
     Constant(annealer, "_HOT", (_scaled(0.5), _scaled(2.0))),
     Constant(annealer, "_COOLED", (0.1, 0.001)),
     Constant(driver, "_ROUND_PER_DECISION", (10, 40)),
-    Constant(driver, "_MOST_SHAKEN", (4, 16)),
-    Constant(driver, "_PATIENCE", (2, 6)),
 )
 
 

@@ -50,10 +50,10 @@ TABLES = (
         "sensitivity",
         "Constants of greedy and of the local search",
         "Each constant is moved with the others as they are; its own value stands first. `cost` is the"
-        " geometric mean over six training steps (and four seeds of the search) of the schedule's value"
+        " geometric mean over six training steps (and two seeds of the search) of the schedule's value"
         " divided by the sum of every op at its fastest device. The search is limited to 40,000"
-        " evaluations, so the speed of the machine does not matter. Graphs and platforms are those of"
-        " the solvers' table, with two budgets.",
+        " evaluations, so the speed of the machine does not matter; a seed may change its figure by 3 %, so"
+        " smaller differences say nothing. Graphs and platforms are those of the solvers' table.",
         "python -m benchmarks.sensitivity",
         ("constant", "value"),
     ),
