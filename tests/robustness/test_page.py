@@ -19,13 +19,13 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_every_kind_of_file_and_command_is_on_the_page_without_failures() -> None:
-    found = rows(PAGE.read_text(encoding="utf-8"))
+    files, commands = map(rows, PAGE.read_text(encoding="utf-8").split("## Interrupts"))
     for kind in KINDS:
-        count, *_, failed = found[kind]
+        count, *_, failed = files[kind]
         assert int(count) >= 500
         assert failed == "0"
     for command in LONG_COMMANDS:
-        moments, _, failed, *_ = found[command]
+        moments, _, failed, *_ = commands[command]
         assert int(moments) > 0
         assert failed == "0"
 
@@ -41,4 +41,4 @@ def test_the_page_counts_what_became_of_each(tmp_path: Path) -> None:
     for known in (verdicts, Verdicts(tmp_path / "verdicts.jsonl")):
         found = rows(page(known, ["plan"], {"train": ["train", "lenet"]}))
         assert found["plan"] == ["4", "2", "2", "0"]
-        assert found["train"] == ["3", "1", "1", "1.0", "1.5", "1.5"]
+        assert found["train"] == ["3", "1", "1", "1.0", "1.4", "1.5"]
