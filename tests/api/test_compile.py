@@ -124,3 +124,24 @@ def test_an_argument_that_a_model_does_not_take_is_refused(
 ) -> None:
     with pytest.raises(TypeError, match=told):
         xe.training_step(model(), **arguments)
+
+
+def test_a_model_with_labels_among_its_inputs_is_given_them_by_that_name(
+    compile_step: Compile,
+) -> None:
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(6, 5)
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+            scores = self.fc(x)
+            return scores if labels is None else functional.cross_entropy(scores, labels)
+
+    module = WithLoss()
+    batch = {"x": torch.randn(4, 6), "labels": torch.tensor([0, 1, 2, 3])}
+    expected = module(**batch).item()
+    step = compile_step(module, batch)
+    assert step(batch) == pytest.approx(expected, rel=1e-5)
+    xe.fit(step, [batch], epochs=1)
+    assert step.steps_taken == 2

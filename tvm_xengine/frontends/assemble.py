@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 _STEP_NAMES = re.compile(r"(lr|seed|step|labels)(_\d+)?")
 """What a training step calls its own inputs and state."""
 
+OF_MODEL = "model_"
+"""Stands before the names of a model's own tensors that are called so."""
+
 
 def assemble(
     name: str,
@@ -139,7 +142,7 @@ def _without_step_names(params: Iterable[relax.Var]) -> dict[relax.Var, relax.Va
     for param in params:
         taken.fresh(param.name)
     return {
-        param: relax.Var(taken.fresh(f"model_{param.name}"), param.ty)
+        param: relax.Var(taken.fresh(f"{OF_MODEL}{param.name}"), param.ty)
         for param in params
         if _STEP_NAMES.fullmatch(param.name)
     }

@@ -17,7 +17,7 @@ from tvm_xengine.errors import InvalidDataError, NotFiniteError
 from tvm_xengine.session.checkpoint import Position, load_step, save_step
 from tvm_xengine.session.losses import loss_of_predictions
 from tvm_xengine.session.source import as_array, leaves
-from tvm_xengine.session.step import Step
+from tvm_xengine.session.step import Step, step_name
 
 Batches = Data | Iterable[Any] | Callable[[int], Iterable[Any]]
 """Arrays, any iterable of batches that can be repeated, or a function of the epoch that gives one."""
@@ -236,7 +236,12 @@ def evaluate(
     for batch, counted, size in _validation_batches(step, data):
         names = step.batch_names
         flat = dict(zip(names, leaves(_arguments(batch)), strict=False))
-        values = dict(batch) if isinstance(batch, Mapping) else flat
+        given = (
+            {step_name(name, names): value for name, value in batch.items()}
+            if isinstance(batch, Mapping)
+            else {}
+        )
+        values = given or flat
         outputs = step.predict({name: values[name] for name in inputs})
         targets = [values[name] for name in names if name not in inputs]
         found = _metrics(step, metrics)

@@ -12,6 +12,7 @@ from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.assemble import OF_MODEL
 from tvm_xengine.frontends.torch.arrays import to_tensor
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
@@ -351,6 +352,14 @@ def result_names(count: int) -> tuple[str, ...]:
     return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))
 
 
+def step_name(name: str, names: Sequence[str]) -> str:
+    """What a step calls an input of the model: one such as ``labels``, which a step may have itself,
+    is called ``model_labels``.
+    """
+    other = f"{OF_MODEL}{name}"
+    return other if name not in names and other in names else name
+
+
 def _by_name(
     names: Sequence[str], given: Sequence[object], named: Mapping[str, object]
 ) -> dict[str, Array]:
@@ -365,6 +374,7 @@ def _by_name(
 
     if len(given) == 1 and isinstance(given[0], Mapping) and not named:
         return _by_name(names, (), given[0])
+    named = {step_name(name, names): value for name, value in named.items()}
     flat = [leaf for value in given for leaf in leaves(value)]
     if len(flat) > len(names):
         raise InvalidDataError(
