@@ -131,8 +131,8 @@ def data_caches_bytes(folder: Path = _CACHES) -> CacheSizes:
     return sizes[1], sizes[2], sizes[3]
 
 
-def _frequency_mhz(path: Path = _MOST_KHZ) -> float | None:
+def _frequency_mhz() -> float | None:
     try:
-        return int(path.read_text()) / 1000
+        return int(_MOST_KHZ.read_text()) / 1000
     except (OSError, ValueError):
         return None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from tests.networks.network import Network, Setting, Subject
+from tests.networks.network import Network, Pair, Setting, Subject
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
 from tvm_xengine.frontends.torch.read import from_torch_export
@@ -22,9 +22,9 @@ def torch_network(
     source: str,
     module: ModuleOfSize,
     example: tuple[int, ...],
+    full: Pair,
+    checked: Pair,
     *,
-    full: Setting,
-    checked: Setting,
     vocabulary: int | None = None,
 ) -> Network:
     """The entry of a module.
@@ -61,7 +61,7 @@ def torch_network(
         parameters = {identifier(path): leaf for path, leaf in still.named_parameters()}
         return Subject(model, parameters, still)
 
-    return Network(name, source, published, subject, full, checked, vocabulary)
+    return Network(name, source, published, subject, Setting(*full), Setting(*checked), vocabulary)
 
 
 def _without_dropout(module: nn.Module) -> nn.Module:

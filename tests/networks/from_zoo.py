@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 from tests.networks.from_torch import ModuleOfSize
-from tests.networks.network import Network, Setting, Subject
+from tests.networks.network import Network, Pair, Setting, Subject
 from tests.networks.rewritten import as_float64, without_dropout
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
 
 
 def zoo_network(
-    name: str, reference: ModuleOfSize, *, full: Setting, checked: Setting, classes: int
+    name: str, reference: ModuleOfSize, full: Pair, checked: Pair, *, classes: int = 10
 ) -> Network:
     """The entry of a zoo network; `reference` lists its parameters in the same order, no dropout."""
 
@@ -28,7 +28,9 @@ def zoo_network(
         return Subject(model, given_parameters(model, module), module)
 
     vocabulary = classes if zoo.spec_called(name).reads_tokens else None
-    return Network(f"zoo {name}", "zoo", built, subject, full, checked, vocabulary)
+    return Network(
+        f"zoo {name}", "zoo", built, subject, Setting(*full), Setting(*checked), vocabulary
+    )
 
 
 def given_parameters(model: ForwardModel, module: nn.Module) -> dict[str, torch.Tensor]:

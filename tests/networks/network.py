@@ -18,6 +18,10 @@ class Setting:
     size: int | None
 
 
+Pair = tuple[int, "int | None"]
+"""The batch size and the size of a `Setting`."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """A network as we train it and as PyTorch does, in one precision.

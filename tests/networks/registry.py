@@ -10,11 +10,11 @@ from torch import nn
 
 from tests.frontends.torch_networks import DSCNN, LeNet, ResNet8, ResNet18
 from tests.networks.from_onnx import light_model
-from tests.networks.from_torch import torch_network
+from tests.networks.from_torch import ModuleOfSize, torch_network
 from tests.networks.from_zoo import zoo_network
 from tests.networks.gpt import GPT
 from tests.networks.language_models import GPT2, Bert
-from tests.networks.network import Network, Setting
+from tests.networks.network import Network, Pair
 from tests.networks.recurrent import Recurrent
 from tests.networks.torchvision_models import torchvision_models
 from tests.networks.unet import UNet
@@ -23,6 +23,9 @@ _LIGHT = (
     *("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50"),
     *("shufflenet", "squeezenet", "vgg19", "zfnet512"),
 )
+
+
+Shape = tuple[int, ...]
 
 
 def networks() -> dict[str, Network]:
@@ -42,56 +45,29 @@ def _zoo() -> list[Network]:
         return lambda _size: getattr(torchvision_models(), name)(num_classes=10, **options)
 
     return [
-        zoo_network("lenet", LeNet, full=Setting(16, 28), checked=Setting(3, 28), classes=10),
-        zoo_network(
-            "resnet8",
-            lambda _size: ResNet8(),
-            full=Setting(16, 32),
-            checked=Setting(3, 16),
-            classes=10,
-        ),
-        zoo_network(
-            "ds_cnn",
-            lambda _size: DSCNN(),
-            full=Setting(16, None),
-            checked=Setting(3, None),
-            classes=10,
-        ),
-        zoo_network(
-            "resnet18",
-            lambda _size: ResNet18(),
-            full=Setting(16, 32),
-            checked=Setting(2, 16),
-            classes=10,
-        ),
-        zoo_network(
-            "resnet50", vision("resnet50"), full=Setting(8, 224), checked=Setting(2, 64), classes=10
-        ),
-        zoo_network(
-            "vgg16", _small_vgg16, full=Setting(16, 32), checked=Setting(2, 32), classes=10
-        ),
-        zoo_network(
-            "mobilenetv2",
-            vision("mobilenet_v2", dropout=0.0),
-            full=Setting(8, 224),
-            checked=Setting(2, 64),
-            classes=10,
-        ),
-        zoo_network(
-            "unet",
-            lambda _size: UNet(2, 1, 2, width=64, depth=4),
-            full=Setting(4, 224),
-            checked=Setting(2, 32),
-            classes=2,
-        ),
+        zoo_network("lenet", LeNet, (16, 28), (3, 28)),
+        zoo_network("resnet8", lambda _size: ResNet8(), (16, 32), (3, 16)),
+        zoo_network("ds_cnn", lambda _size: DSCNN(), (16, None), (3, None)),
+        zoo_network("resnet18", lambda _size: ResNet18(), (16, 32), (2, 16)),
+        zoo_network("resnet50", vision("resnet50"), (8, 224), (2, 64)),
+        zoo_network("vgg16", _small_vgg16, (16, 32), (2, 32)),
+        zoo_network("mobilenetv2", vision("mobilenet_v2", dropout=0.0), (8, 224), (2, 64)),
+        zoo_network("unet", partial(_unet, 2, 64, 4), (4, 224), (2, 32), classes=2),
         zoo_network(
             "gpt_nano",
             lambda length: GPT(length, tokens=17, width=48, heads=3, blocks=3),
-            full=Setting(16, 63),
-            checked=Setting(3, 12),
+            *((16, 63), (3, 12)),
             classes=17,
         ),
     ]
+
+
+def _unet(rank: int, width: int, depth: int, _size: int) -> nn.Module:
+    return UNet(rank, 1, 2, width=width, depth=depth)
+
+
+def _recurrent(cell: type[nn.RNNBase], _length: int) -> nn.Module:
+    return Recurrent(cell, 32, 64, 10)
 
 
 def _small_vgg16(size: int) -> nn.Module:
@@ -107,36 +83,14 @@ def _small_vgg16(size: int) -> nn.Module:
 
 
 def _small() -> list[Network]:
-    by_hand = partial(torch_network, source="torch, by hand")
+    def by_hand(name: str, module: ModuleOfSize, shape: Shape, *settings: Pair) -> Network:
+        return torch_network(name, "torch, by hand", module, shape, *settings)
+
     return [
-        by_hand(
-            "lstm",
-            module=lambda _length: Recurrent(nn.LSTM, 32, 64, 10),
-            example=(-1, 32),
-            full=Setting(8, 32),
-            checked=Setting(3, 6),
-        ),
-        by_hand(
-            "gru",
-            module=lambda _length: Recurrent(nn.GRU, 32, 64, 10),
-            example=(-1, 32),
-            full=Setting(8, 32),
-            checked=Setting(3, 6),
-        ),
-        by_hand(
-            "unet-2d",
-            module=lambda _size: UNet(2, 1, 2, width=64, depth=4),
-            example=(1, -1, -1),
-            full=Setting(4, 224),
-            checked=Setting(2, 32),
-        ),
-        by_hand(
-            "unet-3d",
-            module=lambda _size: UNet(3, 1, 2, width=32, depth=3),
-            example=(1, -1, -1, -1),
-            full=Setting(1, 64),
-            checked=Setting(2, 16),
-        ),
+        by_hand("lstm", partial(_recurrent, nn.LSTM), (-1, 32), (8, 32), (3, 6)),
+        by_hand("gru", partial(_recurrent, nn.GRU), (-1, 32), (8, 32), (3, 6)),
+        by_hand("unet-2d", partial(_unet, 2, 64, 4), (1, -1, -1), (4, 224), (2, 32)),
+        by_hand("unet-3d", partial(_unet, 3, 32, 3), (1, -1, -1, -1), (1, 64), (2, 16)),
     ]
 
 
@@ -145,27 +99,17 @@ def _vision() -> list[Network]:
         *("resnet18", "resnet34", "resnet50", "googlenet", "mobilenet_v2", "mobilenet_v3_small"),
         *("mobilenet_v3_large", "efficientnet_b0", "vgg16", "vgg19"),
     )
+
+    def vision(name: str, module: ModuleOfSize, checked: Pair) -> Network:
+        shape = (3, -1, -1)
+        return torch_network(f"torchvision {name}", "torchvision", module, shape, (8, 224), checked)
+
+    # Deep batch norms of four numbers a channel are chaos.
     entries = [
-        torch_network(
-            f"torchvision {name}",
-            "torchvision",
-            partial(_vision_module, name),
-            (3, -1, -1),
-            full=Setting(8, 224),
-            # Deep batch norms of four numbers a channel are chaos.
-            checked=Setting(4 if name == "resnet50" else 2, 64),
-        )
+        vision(name, partial(_vision_module, name), (4 if name == "resnet50" else 2, 64))
         for name in names
     ]
-    vit = torch_network(
-        "torchvision vit_b_16",
-        "torchvision",
-        _vit,
-        (3, -1, -1),
-        full=Setting(8, 224),
-        checked=Setting(2, 48),
-    )
-    return [*entries, vit]
+    return [*entries, vision("vit_b_16", _vit, (2, 48))]
 
 
 def _vision_module(name: str, _size: int) -> nn.Module:
@@ -183,23 +127,13 @@ def _vit(size: int) -> nn.Module:
 
 
 def _language() -> list[Network]:
+    def language(name: str, module: ModuleOfSize, full: Pair, vocabulary: int) -> Network:
+        full_name = f"transformers {name}"
+        return torch_network(
+            full_name, "transformers", module, (-1,), full, (2, 16), vocabulary=vocabulary
+        )
+
     return [
-        torch_network(
-            "transformers bert-base",
-            "transformers",
-            lambda _length: Bert(),
-            (-1,),
-            full=Setting(8, 128),
-            checked=Setting(2, 16),
-            vocabulary=30_522,
-        ),
-        torch_network(
-            "transformers gpt2-small",
-            "transformers",
-            lambda _length: GPT2(),
-            (-1,),
-            full=Setting(2, 1024),
-            checked=Setting(2, 16),
-            vocabulary=50_257,
-        ),
+        language("bert-base", lambda _length: Bert(), (8, 128), 30_522),
+        language("gpt2-small", lambda _length: GPT2(), (2, 1024), 50_257),
     ]

@@ -15,16 +15,10 @@ _VALIDATION_RATIO = 0.2
 """A fifth is held out, as is usual for sets of this size."""
 
 
-def load_digits(image_shape: tuple[int, int, int], *, seed: int = 0) -> Data:
-    """1,797 handwritten digits of 8 x 8 pixels, resized to (channels, height, width).
-
-    Parameters
-    ----------
-    seed
-        Chooses the fifth of the images that is kept for testing.
-    """
+def load_digits(image_shape: tuple[int, int, int]) -> Data:
+    """1,797 handwritten digits of 8 x 8 pixels, resized to (channels, height, width)."""
     channels, height, width = image_shape
-    train, test = _split_digits(seed)
+    train, test = _split_digits()
     mean, deviation = train.pixels.mean(), train.pixels.std()
 
     def images(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -34,9 +28,9 @@ def load_digits(image_shape: tuple[int, int, int], *, seed: int = 0) -> Data:
     return _data(images(train.pixels), train.labels, images(test.pixels), test.labels)
 
 
-def load_digit_masks(image_shape: tuple[int, int, int], *, seed: int = 0) -> Data:
+def load_digit_masks(image_shape: tuple[int, int, int]) -> Data:
     """The digits as a task of segmentation: class 1 where there is more ink than on average."""
-    digits = load_digits(image_shape, seed=seed)
+    digits = load_digits(image_shape)
     train, validation = (
         {"x": part["x"], "y": (np.asarray(part["x"], np.float32)[:, 0] > 0).astype("int64")}
         for part in (digits.train, digits.validation)
@@ -44,7 +38,7 @@ def load_digit_masks(image_shape: tuple[int, int, int], *, seed: int = 0) -> Dat
     return Data(train, validation, digits.source)
 
 
-def load_digit_tokens(length: int, *, seed: int = 0) -> Data:
+def load_digit_tokens(length: int) -> Data:
     """The digits as texts: the first pixels, row by row, and for each pixel the one behind it.
 
     Pixels are numbers from 0 to 16; at most 63 of the 64 have one behind them.
@@ -53,7 +47,7 @@ def load_digit_tokens(length: int, *, seed: int = 0) -> Data:
         raise InvalidDataError(
             f"the digits are sequences of 1 to 63 pixels, the model reads {length}"
         )
-    train, test = (part.pixels.reshape(-1, 64).astype("int64") for part in _split_digits(seed))
+    train, test = (part.pixels.reshape(-1, 64).astype("int64") for part in _split_digits())
     here, behind = slice(0, length), slice(1, length + 1)
     return _data(train[:, here], train[:, behind], test[:, here], test[:, behind])
 
@@ -70,7 +64,7 @@ class _Digits:
     labels: NDArray[np.int64]
 
 
-def _split_digits(seed: int) -> tuple[_Digits, _Digits]:
+def _split_digits() -> tuple[_Digits, _Digits]:
     """The digits for training and for testing."""
     try:
         from sklearn.datasets import load_digits as load
@@ -81,7 +75,7 @@ def _split_digits(seed: int) -> tuple[_Digits, _Digits]:
     digits = load()
     pixels = digits.images.astype("float32")
     labels = digits.target.astype("int64")
-    order = np.random.default_rng(seed).permutation(len(pixels))
+    order = np.random.default_rng(0).permutation(len(pixels))
     test, train = np.split(order, [round(len(order) * _VALIDATION_RATIO)])
     return _Digits(pixels[train], labels[train]), _Digits(pixels[test], labels[test])
 

@@ -80,11 +80,9 @@ class _Reader:
         self.of_var: dict[relax.Var, str] = {}
         self.tuple_of_var: dict[relax.Var, tuple[str, ...]] = {}
 
-    def add_tensor(
-        self, var: relax.Var, role: Role, *, name: str = "", alias_of: str | None = None
-    ) -> None:
-        self._add(name or var.name, var.ty, role, alias_of)
-        self.of_var[var] = name or var.name
+    def add_tensor(self, var: relax.Var, role: Role, *, alias_of: str | None = None) -> None:
+        self._add(var.name, var.ty, role, alias_of)
+        self.of_var[var] = var.name
 
     def tensor_of(self, expr: relax.Expr) -> str:
         if isinstance(expr, relax.Var) and expr in self.of_var:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tvm_xengine.errors import InvalidScheduleError
@@ -75,6 +75,12 @@ class Request:
         """Report progress."""
         if self.on_progress is not None:
             self.on_progress(sentence)
+
+    def best_of(self, problem: Problem, schedules: Iterable[Schedule | None]) -> Schedule | None:
+        """The first of the best schedules; None without a valid one."""
+        valued = [(self.value_of(problem, one), one) for one in schedules]
+        valid = [(value, one) for value, one in valued if value is not None]
+        return min(valid, key=lambda pair: pair[0])[1] if valid else None
 
     def value_of(self, problem: Problem, schedule: Schedule | None) -> float | None:
         """The objective of `schedule`; None without one, or when the validator refuses it."""

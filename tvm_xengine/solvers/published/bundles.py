@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
 
 
@@ -125,3 +126,25 @@ def best_single_device(indexed: IndexedProblem) -> int | None:
         if any(h != d and not np.isfinite(indexed.transfer_value[h, d]).all() for h in homes):
             total[d] = np.inf
     return int(total.argmin()) if np.isfinite(total.min()) else None
+
+
+def bundle_on_one_device(indexed: IndexedProblem) -> Bundles:
+    """The problem on its best device.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If no device can run every op, or updated state is at home on another one.
+    """
+    device = best_single_device(indexed)
+    if device is None:
+        raise UnsupportedProblemError(
+            "the solver works on one device, and no device can run every op; use solver auto"
+        )
+    bundles = bundle(indexed, (device,))
+    if not np.isfinite(bundles.compute_value).all():
+        raise UnsupportedProblemError(
+            "the solver works on one device, and some state that is updated is at home on another; use"
+            " solver auto"
+        )
+    return bundles

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.program import Program
-from tvm_xengine.solvers.published.bundles import Bundles, best_single_device, bundle
+from tvm_xengine.solvers.published.bundles import Bundles, bundle_on_one_device
 from tvm_xengine.solvers.published.stages import (
     Grid,
     StageDraft,
@@ -53,7 +52,7 @@ def formulate_checkmate(indexed: IndexedProblem) -> CheckmateModel:
     Raises
     ------
     UnsupportedProblemError
-        If no device can run every op.
+        As `bundle_on_one_device`.
     """
     draft = draft_one_device(indexed)
     keep_only_what_was_there(draft)
@@ -62,17 +61,7 @@ def formulate_checkmate(indexed: IndexedProblem) -> CheckmateModel:
 
 def draft_one_device(indexed: IndexedProblem) -> StageDraft:
     """The stage model on the best device, but for the rows of keep."""
-    device = best_single_device(indexed)
-    if device is None:
-        raise UnsupportedProblemError(
-            "the solver works on one device, and no device can run every op; use solver auto"
-        )
-    bundles = bundle(indexed, (device,))
-    if not np.isfinite(bundles.compute_value).all():
-        raise UnsupportedProblemError(
-            "the solver works on one device, and some state that is updated is at home on another; use"
-            " solver auto"
-        )
+    bundles = bundle_on_one_device(indexed)
     draft = draft_stages(bundles)
     read_what_is_there(draft)
     keep_results_to_the_end(draft)

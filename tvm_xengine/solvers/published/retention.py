@@ -25,10 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.published.bundles import Bundles, best_single_device, bundle
+from tvm_xengine.solvers.published.bundles import Bundles, bundle_on_one_device
 from tvm_xengine.solvers.published.checkmate import single_device_schedule
 
 MOST_RETENTIONS = 3
@@ -118,19 +117,9 @@ def formulate_retention(indexed: IndexedProblem) -> RetentionModel:
     Raises
     ------
     UnsupportedProblemError
-        If no device can run every op.
+        As `bundle_on_one_device`.
     """
-    device = best_single_device(indexed)
-    if device is None:
-        raise UnsupportedProblemError(
-            "the solver works on one device, and no device can run every op; use solver auto"
-        )
-    bundles = bundle(indexed, (device,))
-    if not np.isfinite(bundles.compute_value).all():
-        raise UnsupportedProblemError(
-            "the solver works on one device, and some state that is updated is at home on another; use"
-            " solver auto"
-        )
+    bundles = bundle_on_one_device(indexed)
     program = RetentionProgram(
         compute_value=bundles.compute_value[:, 0],
         size=bundles.size.astype(np.int64),

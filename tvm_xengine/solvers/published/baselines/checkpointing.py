@@ -70,13 +70,7 @@ def _best(
     chain = chain_of(index_problem(problem, summed(request.objective)))
     if chain is None:
         return None
-    best: tuple[float, Schedule] | None = None
-    for plan in plans(chain):
-        schedule = replay(chain, plan)
-        value = request.value_of(problem, schedule)
-        if schedule is not None and value is not None and (best is None or value < best[0]):
-            best = value, schedule
-    return best[1] if best else None
+    return request.best_of(problem, (replay(chain, plan) for plan in plans(chain)))
 
 
 def _from_scratch(chain: Chain) -> Sequence:

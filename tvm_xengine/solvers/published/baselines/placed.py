@@ -17,13 +17,8 @@ from tvm_xengine.solvers.state import ScheduleState
 def keep_all(problem: Problem, request: Request) -> Schedule | None:
     """The best schedule that runs every op once; None when none of those tried fits."""
     indexed = index_problem(problem, summed(request.objective))
-    best: tuple[float, Schedule] | None = None
-    for placement in _placements(indexed):
-        schedule = run_once(indexed, placement)
-        value = request.value_of(problem, schedule)
-        if schedule is not None and value is not None and (best is None or value < best[0]):
-            best = value, schedule
-    return best[1] if best else None
+    made = (run_once(indexed, placement) for placement in _placements(indexed))
+    return request.best_of(problem, made)
 
 
 def run_once(indexed: IndexedProblem, placement: Sequence[int]) -> Schedule | None:
