@@ -1,5 +1,8 @@
 """The loop: epochs, validation, checkpoints that resume bit for bit."""
 
+import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +75,28 @@ def test_a_resumed_run_has_the_losses_of_one_that_never_stopped(
     rest = xe.fit(new_step(budget=1.0), batches(), epochs=3, checkpoint=resuming)
     assert rest.steps_taken == whole.steps_taken == 12
     assert rest.losses == whole.losses[6:]
+
+
+@pytest.mark.parametrize("moment", range(6))
+def test_an_interrupted_run_leaves_a_checkpoint_of_its_last_step(
+    new_step: NewStep, tmp_path: Path, moment: int
+) -> None:
+    """The interrupt comes from another thread, wherever the run is after a step."""
+    step, whole = new_step(), xe.fit(new_step(), data(), epochs=4)
+    main, path = threading.get_ident(), tmp_path / "run.ckpt"
+
+    def interrupt() -> None:
+        while step.steps_taken <= moment:
+            time.sleep(1e-5)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        while True:  # a run may end before the interrupt arrives
+            xe.fit(step, data(), epochs=4, checkpoint=xe.CheckpointOptions(path, resume=True))
+    rest = xe.fit(new_step(), data(), epochs=4, checkpoint=xe.CheckpointOptions(path, resume=True))
+    assert rest.steps_taken == whole.steps_taken
+    assert rest.losses == whole.losses[len(whole.losses) - len(rest.losses) :]
 
 
 def test_validation_is_averaged_over_the_samples_that_count(new_step: NewStep) -> None:

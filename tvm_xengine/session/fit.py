@@ -15,6 +15,7 @@ import numpy as np
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, NotFiniteError
 from tvm_xengine.session.checkpoint import Position, load_step, save_step
+from tvm_xengine.session.held_signals import interrupts_held
 from tvm_xengine.session.losses import loss_of_predictions
 from tvm_xengine.session.source import as_array, leaves
 from tvm_xengine.session.step import Step, step_name
@@ -122,7 +123,8 @@ def fit(
     metrics
         By name; None computes the loss, and the accuracy where targets are classes.
     checkpoint
-        A path writes one checkpoint per epoch.
+        A path writes one checkpoint per epoch. One is also written at the end, and when the run is
+        interrupted (KeyboardInterrupt), which takes effect between two steps.
     on_progress
         Called after each step, and after the validation of each epoch.
     guard
@@ -148,12 +150,17 @@ def fit(
     if guard:
         step.guard()
     run = _Run(step, saving, on_progress, max_steps, position)
-    for epoch in range(position.epoch, epochs):
-        start = position.batch if epoch == position.epoch else 0
-        random = _random_state(position.random if start else None)
-        if not run.epoch(epoch, start, _epoch(step, data, epoch, start, seed), random):
-            break
-        run.end_epoch(epoch, _validated(step, data, validation, metrics))
+    try:
+        for epoch in range(position.epoch, epochs):
+            start = position.batch if epoch == position.epoch else 0
+            random = _random_state(position.random if start else None)
+            if not run.epoch(epoch, start, _epoch(step, data, epoch, start, seed), random):
+                break
+            run.end_epoch(epoch, _validated(step, data, validation, metrics))
+    except KeyboardInterrupt:
+        if saving is not None:
+            save_step(step, saving.path, run.position)
+        raise
     if saving is not None:
         save_step(step, saving.path, run.position)
     return FitResult(tuple(run.losses), tuple(run.validation), step.steps_taken)
@@ -180,14 +187,16 @@ class _Run:
         for batch, given in enumerate(batches, start=start):
             if self.max_steps is not None and step.steps_taken >= self.max_steps:
                 return False
-            loss = float(step.step(*_arguments(given)))
-            if not np.isfinite(loss):
-                raise NotFiniteError(
-                    f"the loss of step {step.steps_taken} is {loss}; try a smaller learning rate",
-                    "loss",
-                )
-            self.losses.append(loss)
-            self.position = Position(step.steps_taken, step.lr, epoch, batch + 1, random)
+            arguments = _arguments(given)
+            with interrupts_held():
+                loss = float(step.step(*arguments))
+                if not np.isfinite(loss):
+                    raise NotFiniteError(
+                        f"the loss of step {step.steps_taken} is {loss}; try a smaller learning rate",
+                        "loss",
+                    )
+                self.losses.append(loss)
+                self.position = Position(step.steps_taken, step.lr, epoch, batch + 1, random)
             if saving and saving.every_steps and step.steps_taken % saving.every_steps == 0:
                 save_step(step, saving.path, self.position)
             self._tell(FitProgress(step.steps_taken, epoch, batch, loss))
