@@ -33,9 +33,9 @@ u on device d takes over the bytes of w: keep and copies of w on d end after sta
 of o to the home of w needs w there, and replaces it.
 
 What it leaves out: first runs in another order than the graph's; between two first runs, a
-second run of an op on the same device, repetitions in another order, and copies at other time points
-than right after the slot of the producer (for state: the start of the stage). Its optimum is the
-optimum of that class.
+second run of an op on the same device, repetitions in another order, copies of one slot that take
+turns in the same bytes, and copies at other time points than right after the slot of the producer
+(for state: the start of the stage). Its optimum is the optimum of that class.
 """
 
 from __future__ import annotations
