@@ -121,7 +121,8 @@ def test_prediction_errors(data: Dataset, console: Console, split: str) -> None:
         spent_s = time.monotonic() - start_s
         console.print(f"{split}: {name}, fold {done} of {folds}, {spent_s:.0f} s")
 
-    rows = {NOISE: noise_floor(data.rounds_us, data.families)}
+    noise = noise_floor(data.rounds_us, data.families)
+    rows = {} if noise is None else {NOISE: noise}
     found = hold_out(SKETCH, data, split, on_fold)
     rows[SKETCH.name] = found.metrics()
     rows |= {f"{SKETCH.name}, {name}": metrics for name, metrics in found.by_source().items()}

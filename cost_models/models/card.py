@@ -23,6 +23,7 @@ def make_card(model: BoostedTrees, data: Dataset, fitted: BoostedTreesPredictor)
     predicted = fitted.mean_us(typical_us)
     families = [data.families[row] for row in rows]
     ranges = np.quantile(data.time_us, (0, 0.01, 0.5, 0.99, 1))
+    noise = noise_floor(data.rounds_us, data.families)
     return {
         "kernels": len(data),
         "unstable_kernels": int((data.noise_ratio > 0.1).sum()),
@@ -36,6 +37,6 @@ def make_card(model: BoostedTrees, data: Dataset, fitted: BoostedTreesPredictor)
         "time_us_quantiles": [float(f"{value:.4g}") for value in ranges],
         "largest_flops": float(data.table.flops.max()),
         "held_out_families": asdict(metrics_of(data.time_us[rows], predicted, families)),
-        "noise_floor": asdict(noise_floor(data.rounds_us, data.families)),
+        "noise_floor": None if noise is None else asdict(noise),
         "hyper_parameters": asdict(model),
     }

@@ -88,9 +88,14 @@ def metrics_of(
 
 def noise_floor(
     rounds_us: Sequence[tuple[float, ...]], families: Sequence[tuple[str, ...]]
-) -> Metrics:
-    """The first round of each kernel against its last: what two measurements differ by."""
+) -> Metrics | None:
+    """The first round of each kernel against its last: what two measurements differ by.
+
+    None where no kernel was measured in two rounds.
+    """
     rows = [k for k, rounds in enumerate(rounds_us) if len(rounds) > 1]
+    if not rows:
+        return None
     first = np.array([rounds_us[k][0] for k in rows])
     last = np.array([rounds_us[k][-1] for k in rows])
     return metrics_of(last, first, [families[k] for k in rows])

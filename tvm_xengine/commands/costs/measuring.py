@@ -24,7 +24,7 @@ from tvm_xengine.cost_models.measure.measurements import (
 from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.measure.timing import Effort
-from tvm_xengine.cost_models.models.metrics import noise_floor
+from tvm_xengine.cost_models.models.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.predict import default_model, predict_costs
 from tvm_xengine.kernels.store.kernel_store import KernelStore
@@ -68,10 +68,11 @@ def compare_rounds(
     times_us = [
         tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for m in measured.values()
     ]
-    rows = {}
+    rows: dict[str, Metrics] = {}
     for name, limit_us in _LONGER_THAN_US.items():
         if kept := [row for row in times_us if row[0] >= limit_us]:
-            rows[name] = noise_floor(kept, [("all",)] * len(kept))
+            noise = noise_floor(kept, [("all",)] * len(kept))
+            rows |= {} if noise is None else {name: noise}
     print_metrics(terminal.console, "first against last round", rows)
     return as_rows(rows)
 

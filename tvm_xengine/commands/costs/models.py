@@ -63,7 +63,8 @@ def evaluate_models(dataset: Path, wanted: Evaluation, terminal: Terminal) -> di
         models += [Roofline(), NearestNeighbours(), LogLinear()]
     document: dict[str, Any] = {}
     for split in wanted.splits:
-        rows: dict[str, Metrics] = {NOISE: noise_floor(data.rounds_us, data.families)}
+        noise = noise_floor(data.rounds_us, data.families)
+        rows: dict[str, Metrics] = {} if noise is None else {NOISE: noise}
         for model in models:
             with terminal.reporting() as reporter:
                 advance = reporter.stage(f"{split}: {model.name}")
@@ -149,5 +150,7 @@ def _summary(card: Mapping[str, Any]) -> dict[str, Any]:
         "families": card.get("families"),
         "median error on held-out families": errors.get("median_error_ratio"),
         "Kendall on held-out families": errors.get("kendall"),
-        "median error of measuring again": card.get("noise_floor", {}).get("median_error_ratio"),
+        "median error of measuring again": (card.get("noise_floor") or {}).get(
+            "median_error_ratio"
+        ),
     }

@@ -110,7 +110,12 @@ def _writing(locate: Locate, accumulates: Callable[[Site], bool]) -> Rule:
     def rule(emitter: Emitter, site: Site) -> Linearized:
         data, *_, values = site.operands
         if _reduction(site) not in ("update", "add"):
-            return _compared(emitter, site)
+            if any(site.needs):
+                raise UnsupportedModelError(
+                    f"{site.name}: {site.source.op} with the reduction {_reduction(site)!r} has no"
+                    " gradient, only 'update' and 'add' have one"
+                )
+            return Linearized(site.emit(emitter), lambda _gradients: (None,) * len(site.operands))
         accumulate = accumulates(site)
         where = locate(emitter, site)
         count, size = prod(shape_of(where)), prod(shape_of(data))
@@ -211,18 +216,6 @@ def _reduction(site: Site) -> str:
 
 def _adds(site: Site) -> bool:
     return _reduction(site) == "add"
-
-
-def _compared(emitter: Emitter, site: Site) -> Linearized:
-    """Of products and extremes, which may be computed where no gradient arrives."""
-
-    def pullback(_gradients: Gradients) -> Gradients:
-        raise UnsupportedModelError(
-            f"{site.name}: {site.source.op} with the reduction {_reduction(site)!r} has no gradient, "
-            "only 'update' and 'add' have one"
-        )
-
-    return Linearized(site.emit(emitter), pullback)
 
 
 @by_pullback
