@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
+"""Draws are the same in every run: what fails on one machine fails on the others."""
 
 
 @pytest.fixture(scope="session")

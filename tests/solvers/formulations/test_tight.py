@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.copies import copies_in_turn
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Free, Schedule, Transfer
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program
@@ -55,13 +53,6 @@ def test_it_agrees_with_exhaustive_search_over_the_given_order(
         assert answer.value >= expected.value - 1e-6
     else:
         assert answer.value == pytest.approx(expected.value)
-
-
-def copies_in_turn(schedule: Schedule | None) -> bool:
-    """Whether copies follow each other without a run between them: the model makes them at once."""
-    steps = () if schedule is None else schedule.steps
-    kinds = [type(step) for step in steps if not isinstance(step, Free)]
-    return any(a is b is Transfer for a, b in pairwise(kinds))
 
 
 def test_the_model_has_not_grown() -> None:
