@@ -104,19 +104,20 @@ def _reading(locate: Locate) -> Rule:
     return rule
 
 
-def _writing(locate: Locate, accumulates: Callable[[Site], bool]) -> Rule:
+def _writing(locate: Locate) -> Rule:
     """The rule of an op that writes (or adds) its last operand to elements of the first one."""
 
     def rule(emitter: Emitter, site: Site) -> Linearized:
         data, *_, values = site.operands
-        if _reduction(site) not in ("update", "add"):
+        reduction = _reduction(site)
+        if reduction not in ("update", "add"):
             if any(site.needs):
                 raise UnsupportedModelError(
-                    f"{site.name}: {site.source.op} with the reduction {_reduction(site)!r} has no"
+                    f"{site.name}: {site.source.op} with the reduction {reduction!r} has no"
                     " gradient, only 'update' and 'add' have one"
                 )
             return Linearized(site.emit(emitter), lambda _gradients: (None,) * len(site.operands))
-        accumulate = accumulates(site)
+        accumulate = reduction == "add"
         where = locate(emitter, site)
         count, size = prod(shape_of(where)), prod(shape_of(data))
         written = _written_shape(site)
@@ -214,10 +215,6 @@ def _reduction(site: Site) -> str:
     return str(site.attrs.reduction)
 
 
-def _adds(site: Site) -> bool:
-    return _reduction(site) == "add"
-
-
 @by_pullback
 def _slice_scatter(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
     axis = int(site.attrs.axis) % len(site.shape)
@@ -239,8 +236,8 @@ RULES: dict[str, Rule] = {
     "relax.gather_elements": _gather_elements,
     "relax.gather_nd": _reading(_by_tuples),
     "relax.index_tensor": _reading(_by_slices),
-    "relax.index_put": _writing(_by_slices, _adds),
-    "relax.scatter_elements": _writing(_along_axis, _adds),
-    "relax.scatter_nd": _writing(_by_tuples, _adds),
+    "relax.index_put": _writing(_by_slices),
+    "relax.scatter_elements": _writing(_along_axis),
+    "relax.scatter_nd": _writing(_by_tuples),
     "relax.slice_scatter": _slice_scatter,
 }
