@@ -510,11 +510,14 @@ def _check_options(model: object, example_inputs: object, options: Mapping[str, 
     """Refuse options that a kind of model does not take."""
     if example_inputs is not None and not _is_module(model):
         raise TypeError("example_inputs are for a PyTorch module; other models bring their shapes")
-    known = {"output", "params"} if isinstance(model, tvm.IRModule) else {"output"}
-    unused = () if isinstance(model, str | Path) else sorted(set(options) - known)
-    if _is_module(model) or isinstance(model, Source):
-        unused = sorted(options)
-    if unused:
+    if isinstance(model, str | Path):
+        return  # the front ends know what each kind of file takes
+    known = {"output"}
+    if isinstance(model, tvm.IRModule):
+        known = {"output", "params"}
+    elif _is_module(model) or isinstance(model, Source):
+        known = set()
+    if unused := sorted(set(options) - known):
         raise TypeError(f"a {type(model).__name__} does not take {', '.join(unused)}")
 
 
