@@ -244,13 +244,10 @@ def evaluate(
     inputs = step.training.source.inputs
     for batch, counted, size in _validation_batches(step, data):
         names = step.batch_names
-        flat = dict(zip(names, leaves(_arguments(batch)), strict=False))
-        given = (
-            {step_name(name, names): value for name, value in batch.items()}
-            if isinstance(batch, Mapping)
-            else {}
-        )
-        values = given or flat
+        if isinstance(batch, Mapping):
+            values = {step_name(name, names): value for name, value in batch.items()}
+        else:
+            values = dict(zip(names, leaves(_arguments(batch)), strict=False))
         outputs = step.predict({name: values[name] for name in inputs})
         targets = [values[name] for name in names if name not in inputs]
         found = _metrics(step, metrics)
