@@ -154,6 +154,16 @@ def test_wrong_values_of_train_are_refused(
     assert done.stderr.count("\n") == 1
 
 
+def test_a_quiet_command_says_no_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = tmp_path / "measurements.jsonl"
+    cache.write_text("no row\n" * 5)
+    command = ("estimate", "mlp", "--cache", str(cache))
+    assert run_command(*command, "--quiet").returncode == 0
+    assert caplog.records == []
+    assert run_command(*command).returncode == 0
+    assert "skipped" in caplog.text
+
+
 def test_json_on_standard_output_stands_alone(tmp_path: Path) -> None:
     done = run_command(
         *("estimate", "mlp", "--json", "-", "--cache", str(tmp_path / "measurements.jsonl"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from cyclopts import CycloptsError, UnusedCliTokensError
@@ -27,8 +28,13 @@ def run_command(arguments: Sequence[str]) -> None:
         )
     except CycloptsError as error:
         raise UsageError(_sentence(error)) from error
-    with sharing_cores():
-        command(*bound.args, **bound.kwargs)
+    logger = logging.getLogger("tvm_xengine")
+    level = logger.level
+    try:
+        with sharing_cores():
+            command(*bound.args, **bound.kwargs)
+    finally:
+        logger.setLevel(level)  # which `--quiet` raises
 
 
 def _sentence(error: CycloptsError) -> str:

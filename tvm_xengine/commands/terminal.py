@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,9 @@ class Terminal:
         from rich.console import Console
 
         self._json = options.json
+        logging.getLogger("tvm_xengine").setLevel(
+            logging.ERROR if options.quiet else logging.NOTSET
+        )
         self.console: Console = Console(
             quiet=options.quiet, stderr=options.json == STANDARD_OUTPUT, highlight=False
         )

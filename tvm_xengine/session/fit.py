@@ -14,8 +14,8 @@ import numpy as np
 
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, NotFiniteError
+from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.session.checkpoint import Position, load_step, save_step
-from tvm_xengine.session.held_signals import interrupts_held
 from tvm_xengine.session.losses import loss_of_predictions
 from tvm_xengine.session.source import as_array, leaves
 from tvm_xengine.session.step import Step, step_name

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import numpy as np
+import psutil
 import pytest
 
 from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.solvers.backends import process
 from tvm_xengine.solvers.backends.answer import BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import BackendRun, run_backend
 from tvm_xengine.solvers.program import Program, ProgramBuilder
@@ -96,20 +102,81 @@ def test_the_time_limit_holds() -> None:
     assert answer.bound >= 0.0
 
 
+def workers() -> list[psutil.Process]:
+    """Workers below this process."""
+    module = "tvm_xengine.solvers.backends.worker"
+    return [one for one in psutil.Process().children() if module in one.cmdline()]
+
+
+@contextmanager
+def once_a_worker_runs(act: Callable[[psutil.Process], None]) -> Iterator[None]:
+    """Let another thread act on the first worker that it sees."""
+
+    def wait() -> None:
+        while not (found := workers()):
+            time.sleep(0.01)
+        act(found[0])
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
+
+
 def test_a_killed_worker_leaves_an_answer() -> None:
     run = BackendRun("highs", market_split(), BackendOptions(time_limit_s=60.0), floor=0.0)
-    time.sleep(0.5)
-    os.kill(run._process.pid, signal.SIGKILL)
-    answer = run.answer()
+    with once_a_worker_runs(psutil.Process.kill):
+        answer = run.answer()
     assert answer.outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN)
     assert "died" in answer.message
 
 
 def test_cancelling_returns_what_was_found() -> None:
     run = BackendRun("highs", market_split(), BackendOptions(time_limit_s=60.0), floor=0.0)
-    time.sleep(0.5)
-    run.cancel()
-    assert run.answer().message == "interrupted"
+    with once_a_worker_runs(lambda _worker: run.cancel()):
+        assert run.answer().message == "interrupted"
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_an_interrupt_while_a_worker_starts_leaves_none(line: int) -> None:
+    """A signal at each line between the decision to start a worker and the wait for it."""
+    run = BackendRun("highs", market_split(), BackendOptions(time_limit_s=60.0), floor=0.0)
+    lines = 0
+
+    def at_each_line(
+        frame: FrameType, event: str, _argument: object
+    ) -> Callable[..., object] | None:
+        nonlocal lines
+        if frame.f_code.co_filename != process.__file__:
+            return None
+        if event == "line" and frame.f_code.co_name in ("answer", "_start", "_wait"):
+            lines += 1
+            if lines == line + 1:
+                signal.raise_signal(signal.SIGINT)
+        return at_each_line
+
+    sys.settrace(at_each_line)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.answer()
+    finally:
+        sys.settrace(None)
+    assert workers() == []
+
+
+def test_a_worker_ends_with_the_process_that_started_it() -> None:
+    """Also where that one is killed, and can end nothing itself."""
+    code = (
+        "from tests.solvers.backends.test_process import *\n"
+        "run_backend('highs', market_split(), BackendOptions(time_limit_s=60.0), floor=0.0)"
+    )
+    parent = psutil.Popen([sys.executable, "-c", code])
+    while not (found := parent.children(recursive=True)):
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
+    psutil.wait_procs(found, timeout=30)
+    assert not [one for one in found if one.is_running()]
 
 
 def test_a_bound_below_the_floor_is_raised_and_said_so() -> None:

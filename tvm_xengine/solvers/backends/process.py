@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.solvers.backends.answer import (
     Answer,
     BackendOptions,
@@ -34,7 +35,7 @@ _NAP_S = 0.05
 
 
 class BackendRun:
-    """A running backend; `answer` returns the best solution found, however the run ended.
+    """One run of a backend; `answer` starts it and returns the best solution found, however it ended.
 
     Parameters
     ----------
@@ -69,16 +70,8 @@ class BackendRun:
         self._bound = floor
         self._ending: Answer | Unavailable | None = None
         self._is_cancelled = False
-        self._deadline = time.perf_counter() + options.time_limit_s + _GRACE_S
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tvm_xengine.solvers.backends.worker", backend],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
-        self._thread = threading.Thread(target=self._converse, daemon=True)
-        self._thread.start()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._conversation = threading.Thread(target=self._converse, daemon=True)
 
     @property
     def bound(self) -> float:
@@ -86,37 +79,36 @@ class BackendRun:
         return self._bound
 
     def cancel(self) -> None:
-        """Stop the worker; `answer` then returns what it had found."""
+        """Stop the worker, from any thread; `answer` then returns what it had found."""
         self._is_cancelled = True
-        self._process.kill()
+        if self._process is not None:
+            self._process.kill()
 
     def answer(self, stop: threading.Event | None = None) -> Answer:
-        """Wait for the worker and return its answer, or the best so far once `stop` is set.
+        """Run the worker and return its answer, or the best so far once `stop` is set.
 
-        A KeyboardInterrupt sets `stop`; without one it is raised.
+        A KeyboardInterrupt sets `stop`; without one it is raised. The worker ends in any case.
 
         Raises
         ------
         SolverUnavailableError
             If the backend cannot run here.
         """
+        late = False
         try:
-            while self._thread.is_alive() and time.perf_counter() < self._deadline:
-                self._thread.join(_NAP_S)
-                if stop is not None and stop.is_set():
-                    self.cancel()
-                    break
-            late = self._thread.is_alive()
+            with interrupts_held():  # an interrupt finds no worker, or one that can be killed
+                self._start()
+            late = not self._wait(stop)
         except KeyboardInterrupt:
             if stop is None:
                 raise
             stop.set()
-            self.cancel()
-            late = False
-        finally:  # also on KeyboardInterrupt: never leave a worker behind
-            self._process.kill()
-        self._thread.join()
-        self._process.wait()
+            self._is_cancelled = True
+        finally:
+            if self._process is not None:
+                self._process.kill()
+                self._conversation.join()
+                self._process.wait()
         if isinstance(self._ending, Unavailable):
             raise SolverUnavailableError(f"{self._backend}: {self._ending.reason}")
         if self._ending is not None:
@@ -126,16 +118,40 @@ class BackendRun:
         elif late:
             reason = f"killed {_GRACE_S:g} s after its time limit"
         else:
-            reason = f"the worker died (exit status {self._process.returncode})"
+            status = None if self._process is None else self._process.returncode
+            reason = f"the worker died (exit status {status})"
         if self._best is None:
             return Answer(Outcome.UNKNOWN, None, None, self._bound, reason)
         x, value = self._best
         return Answer(Outcome.FEASIBLE, x, value, min(self._bound, value), reason)
 
+    def _start(self) -> None:
+        """Start the worker, and the thread that hears it."""
+        module = "tvm_xengine.solvers.backends.worker"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, self._backend, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        self._conversation.start()
+
+    def _wait(self, stop: threading.Event | None) -> bool:
+        """Whether the worker has ended in its time, or was told to."""
+        deadline = time.perf_counter() + self._options.time_limit_s + _GRACE_S
+        while self._conversation.is_alive() and time.perf_counter() < deadline:
+            self._conversation.join(_NAP_S)
+            if self._is_cancelled or (stop is not None and stop.is_set()):
+                self._is_cancelled = True
+                return True
+        return not self._conversation.is_alive()
+
     def _converse(self) -> None:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
             return
+        stdin, stdout = process.stdin, process.stdout
         try:
             with stdin:
                 pickle.dump((self._program, self._options), stdin)

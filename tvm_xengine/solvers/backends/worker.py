@@ -1,6 +1,7 @@
 """The worker process of a backend: reads a program, writes what it finds.
 
-Run as ``python -m tvm_xengine.solvers.backends.worker NAME``. Standard input holds one pickled
+Run as ``python -m tvm_xengine.solvers.backends.worker NAME PARENT``, where PARENT is the number of the
+process with which it ends. Standard input holds one pickled
 pair (program, options); standard output is a stream of pickled `Incumbent`s that ends with an
 `Answer` or an `Unavailable`. Whatever a library prints goes to standard error instead.
 """
@@ -12,6 +13,7 @@ import pickle
 import sys
 
 from tvm_xengine.errors import ExtensionError
+from tvm_xengine.processes.end_with_parent import end_with_parent
 from tvm_xengine.solvers.backends.answer import Answer, Unavailable
 from tvm_xengine.solvers.backends.table import backend_function
 
@@ -36,4 +38,5 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent(int(sys.argv[2]))
     main(sys.argv[1])

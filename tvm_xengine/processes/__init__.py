@@ -1,0 +1,1 @@
+"""Signals that interrupt, and processes that end."""
