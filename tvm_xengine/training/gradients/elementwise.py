@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import tvm
 from tvm import relax, te
@@ -16,9 +17,25 @@ from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
 from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 
+Options = Callable[[Site], dict[str, float]]
 
-def elementwise_rule(name: str, *derivatives: Derivative | None) -> Rule:
-    """The rule of an op whose operands have these derivatives; None is without gradient."""
+
+def elementwise_rule(
+    name: str,
+    *derivatives: Derivative | None,
+    formula: Formula | None = None,
+    options: Options | None = None,
+) -> Rule:
+    """The rule of an op whose operands have these derivatives; None is without gradient.
+
+    Parameters
+    ----------
+    formula
+        What the op computes; without one its call stands in the step as it is.
+    options
+        The numbers that all formulas take; by default the attributes that a derivative names.
+    """
+    forward = None if formula is None else derivative_kernel(name, formula)
     kernels = [
         None
         if derivative is None
@@ -27,42 +44,32 @@ def elementwise_rule(name: str, *derivatives: Derivative | None) -> Rule:
     ]
 
     def rule(emitter: Emitter, site: Site) -> Linearized:
-        (output,) = site.emit(emitter)
+        numbers = {} if options is None else options(site)
+        if forward is None:
+            (output,) = site.emit(emitter)
+        else:
+            output = emitter.call(forward, site.operands, site.name, shape=site.shape, **numbers)
+        named = {"y": output, **dict(zip("abc", site.operands, strict=False))}
+
+        def gradient(position: int, g: relax.Expr) -> relax.Expr | None:
+            kernel, derivative = kernels[position], derivatives[position]
+            if kernel is None or derivative is None or not site.needs[position]:
+                return None
+            shape, made = shape_of(site.operands[position]), site.grad_name(position)
+            if derivative is _PASS:
+                return reduce_to(emitter, g, shape, made)
+            own = {key: float(getattr(site.attrs, key)) for key in derivative.options}
+            tensors = [g if letter == "g" else named[letter] for letter in derivative.reads]
+            return emitter.call(kernel, tensors, made, shape=shape, **numbers, **own)
 
         def pullback(gradients: Gradients) -> Gradients:
-            named = {
-                "g": gradients[0],
-                "y": output,
-                **dict(zip("abc", site.operands, strict=False)),
-            }
-            return tuple(
-                _gradient(emitter, site, position, kernels[position], named, derivatives[position])
-                if needed
-                else None
-                for position, needed in enumerate(site.needs)
-            )
+            (g,) = gradients
+            assert g is not None
+            return tuple(gradient(position, g) for position in range(len(derivatives)))
 
         return Linearized((output,), pullback)
 
     return rule
-
-
-def _gradient(
-    emitter: Emitter,
-    site: Site,
-    position: int,
-    kernel: Callable[..., te.Tensor] | None,
-    named: dict[str, relax.Expr],
-    derivative: Derivative | None,
-) -> relax.Expr | None:
-    if derivative is None or kernel is None:
-        return None
-    shape = shape_of(site.operands[position])
-    if derivative is _PASS:
-        return reduce_to(emitter, named["g"], shape, site.grad_name(position))
-    options = {name: float(getattr(site.attrs, name)) for name in derivative.options}
-    tensors = [named[letter] for letter in derivative.reads]
-    return emitter.call(kernel, tensors, site.grad_name(position), shape=shape, **options)
 
 
 def reduce_to(
@@ -203,16 +210,13 @@ _WHERE = (
 )
 
 
-@by_pullback
-def _clip(emitter: Emitter, site: Site, gradient: relax.Expr) -> Gradients:
+def _bounds(site: Site) -> dict[str, float]:
     low, high = (float(bound.value) for bound in site.source.call.args[1:])
-    tensors = [gradient, site.operands[0]]
-    name = site.grad_name(0)
-    return (emitter.call(_CLIP, tensors, name, shape=site.shape, low=low, high=high),)
+    return {"low": low, "high": high}
 
 
-_CLIP = derivative_kernel(
-    "clip_backward",
+_INSIDE = Derivative(
+    "ga",
     lambda g, a, low, high: _where(tvm.tirx.all(a >= _like(a, low), a <= _like(a, high)), g),
 )
 
@@ -287,37 +291,15 @@ _WHOLE_POWER_BACKWARD = derivative_kernel(
 
 def _pointwise_rule(name: str, function: Pointwise) -> Rule:
     """The rule of an own operator, whose numbers go to its formulas."""
-    forward = derivative_kernel(name, _with_options(function.formula))
-    backward = [
-        None
-        if one is None
-        else derivative_kernel(f"{name}_{side}backward", _with_options(one.formula))
-        for one, side in zip(function.derivatives, _sides(len(function.derivatives)), strict=True)
-    ]
+    derivatives = (
+        one and replace(one, formula=_with_options(one.formula)) for one in function.derivatives
+    )
+    formula = _with_options(function.formula)
+    return elementwise_rule(name, *derivatives, formula=formula, options=_numbers)
 
-    def rule(emitter: Emitter, site: Site) -> Linearized:
-        numbers = options_of(site.source.call)
-        options = {f"option_{k}": number for k, number in enumerate(numbers)}
-        output = emitter.call(forward, site.operands, site.name, shape=site.shape, **options)
 
-        def pullback(gradients: Gradients) -> Gradients:
-            named = {"g": gradients[0], "y": output}
-            named |= dict(zip("abc", site.operands, strict=False))
-            pulled: list[relax.Expr | None] = []
-            for position, needed in enumerate(site.needs):
-                kernel, derivative = backward[position], function.derivatives[position]
-                if not needed or kernel is None or derivative is None:
-                    pulled.append(None)
-                    continue
-                tensors = [named[letter] for letter in derivative.reads]
-                shape = shape_of(site.operands[position])
-                name = site.grad_name(position)
-                pulled.append(emitter.call(kernel, tensors, name, shape=shape, **options))
-            return tuple(pulled)
-
-        return Linearized((output,), pullback)
-
-    return rule
+def _numbers(site: Site) -> dict[str, float]:
+    return {f"option_{k}": number for k, number in enumerate(options_of(site.source.call))}
 
 
 def _with_options(formula: Formula) -> Formula:
@@ -338,7 +320,7 @@ RULES: dict[str, Rule] = {
     },
     **{f"relax.{op}": elementwise_rule(op, *pair) for op, pair in BINARY.items()},
     "relax.where": elementwise_rule("where", *_WHERE),
-    "relax.clip": _clip,
+    "relax.clip": elementwise_rule("clip", _INSIDE, options=_bounds),
     "relax.nn.prelu": _prelu,
     "relax.power": _power,
     "relax.astype": _cast,
