@@ -473,8 +473,9 @@ def export_c(
     NoScheduleError
         If the regions are too small; the message says what each one needs.
     """
-    from tvm_xengine.aot.export import ExportOptions, export_step
+    from tvm_xengine.aot.export import export_step
     from tvm_xengine.aot.plan.regions import Region
+    from tvm_xengine.aot.prepare import ExportOptions
     from tvm_xengine.scheduling.sizes import parse_bytes
 
     options = ExportOptions(

@@ -14,7 +14,10 @@ from tvm import relax
 from tests.aot.aarch64_runtime import aarch64_runtime
 from tests.aot.examples import MODELS, attention, need_tools, tiny_mlp
 from tvm_xengine.aot.check.reference import host_step
-from tvm_xengine.aot.vm_library.export import LibraryOptions, LibraryReport, export_library
+from tvm_xengine.aot.plan.kernels import Backend
+from tvm_xengine.aot.plan.regions import Region
+from tvm_xengine.aot.prepare import ExportOptions
+from tvm_xengine.aot.vm_library.export import LibraryReport, export_library
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
@@ -30,7 +33,8 @@ def export(
     model: ForwardModel, folder: Path, target: str, arena_bytes: int = 2**22
 ) -> LibraryReport:
     training = build_training_step(model, optimizer=MOMENTUM)
-    options = LibraryOptions(target, arena_bytes, plan=PlanOptions(limits=Limits(3.0)))
+    memory, plan = Region("memory", arena_bytes), PlanOptions(limits=Limits(3.0))
+    options = ExportOptions(target, (memory,), Backend.VM, plan=plan)
     return export_library(model, training, options, folder)
 
 

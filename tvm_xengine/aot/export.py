@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import tvm
 
 from tvm_xengine.aot.c_names import c_identifier
-from tvm_xengine.aot.check.batches import batch_inputs
-from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
+from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.check.selftest import selftest_source
 from tvm_xengine.aot.emit_c.driver import driver_source
 from tvm_xengine.aot.emit_c.expressions import Names
@@ -26,69 +24,19 @@ from tvm_xengine.aot.emit_c.project_files import (
 )
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
 from tvm_xengine.aot.package.code_size import CodeSize, measure_code
-from tvm_xengine.aot.package.contents import (
-    KernelCode,
-    Package,
-    StateTensor,
-    arguments_of,
-    inputs_of,
-)
-from tvm_xengine.aot.package.names import package_name
+from tvm_xengine.aot.package.contents import KernelCode, Package, StateTensor, arguments_of
 from tvm_xengine.aot.package.plan_document import as_json, plan_document
-from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
-from tvm_xengine.aot.plan.plan_step import (
-    PlannedFunction,
-    PlannedTraining,
-    plan_evaluation,
-    plan_training,
-)
+from tvm_xengine.aot.plan.kernels import Backend
+from tvm_xengine.aot.plan.plan_step import PlannedFunction, PlannedTraining
 from tvm_xengine.aot.plan.region_problem import Machine
-from tvm_xengine.aot.plan.regions import FLASH, Region, regions_platform, writable_platform
-from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
-from tvm_xengine.compiler.energy import check_energy
-from tvm_xengine.compiler.short_storage import ShortStorage, with_short_storage
+from tvm_xengine.aot.plan.regions import FLASH, Region
+from tvm_xengine.aot.prepare import ExportOptions, OnProgress, PreparedExport, prepare_export
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
 from tvm_xengine.files.write_directory import check_free, write_directory, write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.program.step_program import KernelRun
-from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.training.step import TrainingStep
-
-OnProgress = Callable[[str], None]
-
-_ALIGNMENT_BYTES = {Backend.C: 8, Backend.LLVM: 64}
-"""LLVM may use aligned vector loads."""
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """Options of an export.
-
-    Attributes
-    ----------
-    regions
-        Memory of the processor, fastest first; ``flash`` bounds constants and initial state.
-    learning_rate
-        Initial learning rate.
-    selftest_steps
-        Steps of the self-test.
-    platform
-        The regions once more as devices, with links and energy; None takes usual links.
-    storage
-        What is stored in a short type; None stores everything as it is computed.
-    """
-
-    target: str
-    regions: tuple[Region, ...]
-    backend: Backend = Backend.C
-    optimize: Optimize = Optimize.SPEED
-    plan: PlanOptions = field(default_factory=PlanOptions)
-    learning_rate: float = 0.01
-    selftest_steps: int = 20
-    platform: Platform | None = None
-    storage: ShortStorage | None = None
 
 
 @dataclass(frozen=True)
@@ -142,59 +90,33 @@ def export_step(
         If something cannot be emitted; it is named.
     """
     check_free(directory, force=force)
-    target = embedded_target(options.target)
-    code = code_target(target, options.backend)
-    alignment = _ALIGNMENT_BYTES[options.backend]
-    machine = _machine(target, options, code, alignment)
-    on_progress("planning the training step")
-    storage = options.storage
-    stored = training if storage is None else with_short_storage(training, storage)
-    train = plan_training(stored, machine, options.optimize, options.plan, on_progress)
-    on_progress("planning the evaluation")
-    evaluate = plan_evaluation(model, train, machine, options.optimize, options.plan, storage)
-    package = _package(model, stored, train, evaluate, machine, options)
+    plan = prepare_export(model, training, options, on_progress)
+    package = _package(plan)
     _check_flash(package, options.regions)
     on_progress("computing the expected losses")
-    (output,) = package.evaluate.interface.results.values()
-    inputs = batch_inputs(inputs_of(package.train), output, inputs_of(package.evaluate))
-    trial = Trial(inputs, package.hyper, options.selftest_steps)
-    expected = expected_results(model, training, trial, options.optimize, storage)
-    package = replace(package, storage_error=expected.storage_error)
+    package = replace(package, storage_error=plan.expected.storage_error)
+    train, evaluate = plan.train, plan.evaluate
     report: list[CodeSize | None] = []
 
     def write(folder: Path) -> None:
         on_progress("writing")
-        _write_sources(folder, package, machine)
-        measured = measure_code(folder, library_sources(package)[:2], target, options.optimize)
+        _write_sources(folder, package, plan.machine)
+        measured = measure_code(
+            folder, library_sources(package)[:2], package.target, options.optimize
+        )
         report.append(measured)
         write_file(folder / f"{package.name}.h", header_source(package, measured))
         keep = train.keep_all_bytes
         document = plan_document(package, train.function, evaluate, keep, measured)
         write_file(folder / f"{package.name}_plan.json", as_json(document))
         write_file(folder / "README.md", readme(package, keep, measured))
-        selftest = selftest_source(package, inputs, expected)
+        selftest = selftest_source(package, plan.trial.inputs, plan.expected)
         write_file(folder / f"{package.name}_selftest.c", selftest)
 
     write_directory(directory, write, force=force)
     return ExportReport(
-        directory, package, train, evaluate, train.keep_all_bytes, report[0], expected
+        directory, package, train, evaluate, train.keep_all_bytes, report[0], plan.expected
     )
-
-
-def _machine(
-    target: EmbeddedTarget, options: ExportOptions, code: tvm.target.Target, alignment_bytes: int
-) -> Machine:
-    if options.platform is None:
-        platform = regions_platform(options.regions, alignment_bytes)
-    else:
-        platform = writable_platform(options.platform, alignment_bytes)
-    check_energy(platform, options.plan.objective)
-    bandwidth = {
-        region.name: region.bandwidth_gb_s
-        for region in options.regions
-        if region.bandwidth_gb_s is not None and region.name != platform.home
-    }
-    return Machine(target, platform, bandwidth, code)
 
 
 def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
@@ -216,27 +138,17 @@ def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
         write_file(folder / path, text)
 
 
-def _package(
-    model: ForwardModel,
-    training: TrainingStep,
-    train: PlannedTraining,
-    evaluate: PlannedFunction,
-    machine: Machine,
-    options: ExportOptions,
-) -> Package:
-    name = package_name(model.name)
+def _package(plan: PreparedExport) -> Package:
+    name, machine, options = plan.name, plan.machine, plan.options
+    train, evaluate = plan.train, plan.evaluate
     functions = (train.function, evaluate)
     kernels = _used_kernels(functions)
-    used = {
-        region: max(f.program.interface.arena_bytes[region] for f in functions)
-        for region in machine.platform.index
-    }
-    used = {region: size for region, size in used.items() if size}
+    used = {region: size for region, size in plan.arena_bytes.items() if size}
+    _check_names(used, functions)
     state = [
-        StateTensor(tensor, place, np.asarray(training.initial_state[tensor]))
+        StateTensor(tensor, place, np.asarray(plan.stored.initial_state[tensor]))
         for tensor, place in train.state.items()
     ]
-    _check_names(used, functions)
     return Package(
         name=name,
         target=machine.target,
@@ -248,7 +160,7 @@ def _package(
         train=train.function.program,
         evaluate=evaluate.program,
         state=tuple(state),
-        hyper=dict.fromkeys(training.hyper_names, options.learning_rate),
+        hyper=plan.trial.settings,
         constants={**evaluate.constants, **train.function.constants},
         kernels=kernels,
         codes=_codes(name, kernels, options.backend),

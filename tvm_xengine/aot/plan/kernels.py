@@ -30,10 +30,11 @@ from tvm_xengine.scheduling.platform import Platform
 
 
 class Backend(Enum):
-    """The form in which kernels are exported."""
+    """The form in which a step is exported."""
 
-    C = "c"
-    LLVM = "llvm"
+    C = "c"  # C throughout
+    LLVM = "llvm"  # C that calls kernels in an object file
+    VM = "vm"  # a library for TVM's virtual machine
 
 
 class Optimize(Enum):

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
 from tvm_xengine.aot.plan.region_problem import (
-    STATE_ROLES,
     Machine,
     outside_views,
     region_problem,
@@ -25,6 +24,7 @@ from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
+from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.working_set import working_sets
@@ -83,8 +83,7 @@ def plan_training(
 ) -> PlannedTraining:
     """Plan the training step so that every region's arena, state included, fits.
 
-    Batch tensors are read where the caller has them, constants and frozen parameters in flash:
-    neither takes arena bytes.
+    What the machine reads outside the regions takes no arena bytes.
 
     Raises
     ------
@@ -94,7 +93,7 @@ def plan_training(
         If an op has no kernel.
     """
     lowered = lower_for_target(training.mod, machine.platform, machine.code, optimize, TRAIN_STEP)
-    fixed = outside_views(lowered, "")
+    fixed = outside_views(lowered, machine.outside)
     problem = region_problem(lowered, machine, fixed)
     # The evaluation needs the bytes above the state in one piece.
     plan = _plan(problem, options, on_progress, prefer_reserved_home=True)
@@ -102,7 +101,7 @@ def plan_training(
     state = {
         k: v
         for k, v in program.interface.inputs.items()
-        if program.interface.roles[k] in STATE_ROLES
+        if program.interface.roles[k] in machine.state_roles
     }
     end = dict.fromkeys(problem.platform.index, 0)
     for name, place in state.items():
@@ -136,7 +135,8 @@ def plan_evaluation(
     short = [name for name in trained.state if trained.is_short(name)]
     mod, constants = short_evaluation(model, storage, short)
     lowered = lower_for_target(mod, machine.platform, machine.code, optimize, "main")
-    fixed: dict[str, Operand] = {**outside_views(lowered, "eval_"), **trained.state}
+    outside = outside_views(lowered, {*machine.outside, Role.CONSTANT}, "eval_")
+    fixed: dict[str, Operand] = {**outside, **trained.state}
     problem = region_problem(lowered, machine, fixed)
     plan = _plan_in_rest(problem, trained, machine.first, options)
     program = make_step_program(

@@ -17,9 +17,15 @@ from tvm_xengine.program.step_program import Operand, Outside, OutsideView
 from tvm_xengine.scheduling.graph import OpGraph, Role
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.sizes import format_budgets
 
-STATE_ROLES = (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.STATISTIC)
-"""Roles of what a step writes and the next one reads; constants are read in place."""
+_KINDS = {
+    Role.BATCH: Outside.CALLER,
+    Role.HYPER: Outside.SETTING,
+    Role.CONSTANT: Outside.CONSTANT,
+}
+"""Where tensors lie that no arena holds."""
+OUTSIDE = frozenset(_KINDS)
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,20 @@ class Machine:
         Speed of access to each region that is slower than the processor.
     code
         The TVM target of the kernels.
+    outside
+        Roles of the tensors that the training step reads outside the regions.
     """
 
     target: EmbeddedTarget
     platform: Platform
     bandwidth_gb_s: Mapping[str, float]
     code: tvm.target.Target
+    outside: frozenset[Role] = OUTSIDE
+
+    @property
+    def state_roles(self) -> frozenset[Role]:
+        """Roles of what stays in the regions from one step to the next."""
+        return frozenset(role for role in Role if role.is_persistent) - self.outside
 
     @property
     def first(self) -> str:
@@ -47,25 +61,22 @@ class Machine:
         return self.platform.computing[0].name
 
 
-def outside_views(lowered: LoweredStep, prefix: str) -> dict[str, OutsideView]:
-    """The tensors that a function reads outside the arenas: batches, settings and constants.
+def outside_views(
+    lowered: LoweredStep, roles: Collection[Role], prefix: str = ""
+) -> dict[str, OutsideView]:
+    """The tensors of some roles, which a function reads outside the arenas.
 
     Parameters
     ----------
     prefix
         For lifted constants, which lowering numbers from 0 in each function.
     """
-    kinds = {
-        Role.BATCH: Outside.CALLER,
-        Role.HYPER: Outside.SETTING,
-        Role.CONSTANT: Outside.CONSTANT,
-    }
     views = {}
     for tensor in lowered.extraction.graph.bases:
-        if tensor.role in kinds:
+        if tensor.role in roles:
             is_lifted = tensor.role is Role.CONSTANT and tensor.name.startswith("constant_")
             name = c_identifier(f"{prefix}{tensor.name}" if is_lifted else tensor.name)
-            views[tensor.name] = OutsideView(kinds[tensor.role], name, tensor.shape, tensor.dtype)
+            views[tensor.name] = OutsideView(_KINDS[tensor.role], name, tensor.shape, tensor.dtype)
     return views
 
 
@@ -79,6 +90,7 @@ def without_bytes(graph: OpGraph, names: Collection[str]) -> OpGraph:
 
 
 def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Operand]) -> Problem:
+    """The problem in which tensors that are `fixed` take no bytes, and the state has one home."""
     platform = machine.platform
     bandwidth = machine.bandwidth_gb_s
     costs = op_costs(
@@ -86,22 +98,21 @@ def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, O
         {r.name: static_costs(machine.target, bandwidth.get(r.name)) for r in platform.computing},
     )
     light = without_bytes(lowered.extraction.graph, fixed)
-    home = _state_home(light, costs, platform)
-    state = {tensor.name: home for tensor in light.bases if tensor.role in STATE_ROLES}
+    home = _state_home(light, costs, machine)
+    state = {tensor.name: home for tensor in light.bases if tensor.role in machine.state_roles}
     state = {name: region for name, region in state.items() if name not in fixed}
     return Problem(light, platform, costs, state)
 
 
-def _state_home(
-    graph: OpGraph, costs: Mapping[str, Mapping[str, OpCost]], platform: Platform
-) -> str:
+def _state_home(graph: OpGraph, costs: Mapping[str, Mapping[str, OpCost]], machine: Machine) -> str:
     """The first region that can hold the state; with others, together with the largest op."""
-    state_bytes = sum(tensor.size_bytes for tensor in graph.bases if tensor.role in STATE_ROLES)
+    platform, roles = machine.platform, machine.state_roles
+    state_bytes = sum(tensor.size_bytes for tensor in graph.bases if tensor.role in roles)
     several = len(platform.devices) > 1
     for device in platform.devices:
         ample = platform.with_budgets(dict.fromkeys(platform.index, UNLIMITED_BYTES))
         alone = Problem(graph, ample, costs, {})
-        needed = state_bytes + (_largest_op_bytes(alone) if several else 0)
+        needed = state_bytes + (_largest_op_bytes(alone, roles) if several else 0)
         if needed <= device.budget_bytes:
             return device.name
     sizes = {device.name: device.budget_bytes for device in platform.devices}
@@ -109,18 +120,18 @@ def _state_home(
     if not fitting:
         raise NoScheduleError(
             f"the state (parameters and optimizer state) takes {state_bytes} bytes, but the regions"
-            f" have {sizes}: one region must hold it"
+            f" have {format_budgets(sizes)}: one region must hold it"
         )
     return fitting[0]
 
 
-def _largest_op_bytes(problem: Problem) -> int:
+def _largest_op_bytes(problem: Problem, state_roles: Collection[Role]) -> int:
     graph = problem.graph
     return max(
         sum(
             graph.tensor[name].size_bytes
             for name in {*graph.reads[op.name], *op.outputs}
-            if graph.tensor[name].role not in STATE_ROLES
+            if graph.tensor[name].role not in state_roles
         )
         + min(cost.workspace_bytes for cost in problem.costs[op.name].values())
         for op in graph.ops

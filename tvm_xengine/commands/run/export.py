@@ -11,11 +11,12 @@ from rich.table import Table
 
 from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
-from tvm_xengine.aot.export import ExportOptions, ExportReport, export_step
+from tvm_xengine.aot.export import ExportReport, export_step
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
+from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.aot.targets import embedded_target
-from tvm_xengine.aot.vm_library.export import LibraryOptions, export_library
+from tvm_xengine.aot.vm_library.export import LibraryReport, export_library
 from tvm_xengine.commands import app
 from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.run.solve import planner_options
@@ -25,7 +26,6 @@ from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.compiler.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError
 from tvm_xengine.files.write_directory import check_free
-from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.session.stages import Training
@@ -42,33 +42,32 @@ DEFAULT_REGION = "sram"
 
 def run_export(model: str, options: app.ExportOptions) -> None:
     """Plan for the regions, write the package, and on demand run its self-test."""
-    terminal = Terminal(options.output)
-    wanted, plan = options.target, planner_options(options.solver, options.step.model.seed)
-    target = embedded_target(wanted.target)
+    terminal, wanted = Terminal(options.output), options.target
+    target, is_library = embedded_target(wanted.target), wanted.format == "tvm"
     check_free(wanted.output, force=wanted.force)
-    if wanted.format == "tvm":
-        arena_bytes = _library_bytes(wanted, options.regions)
-        target.find_compiler()
-        _export_library(_training(model, options), wanted, arena_bytes, plan, terminal)
-        return
-    if wanted.check:
-        target.find_compiler()
     platform = _platform(options.regions)
-    regions = _regions(options.regions, platform)
+    regions = (
+        _library_memory(wanted, options.regions)
+        if is_library
+        else _regions(options.regions, platform)
+    )
+    if is_library or wanted.check:
+        target.find_compiler()
     training = _training(model, options)
     terminal.note(loss_named(training, options.step))
     settings = ExportOptions(
         target=wanted.target,
         regions=regions,
-        backend=Backend(wanted.backend),
+        backend=Backend.VM if is_library else Backend(wanted.backend),
         optimize=Optimize(wanted.optimize),
-        plan=plan,
+        plan=planner_options(options.solver, options.step.model.seed),
         learning_rate=training.known_recipe.optimizer.lr,
         platform=platform,
         storage=_storage(wanted),
     )
+    export = export_library if is_library else export_step
     with terminal.reporting() as reporter:
-        report = export_step(
+        report = export(
             training.source.training,
             training.step,
             settings,
@@ -76,6 +75,9 @@ def run_export(model: str, options: app.ExportOptions) -> None:
             force=wanted.force,
             on_progress=reporter.status,
         )
+    if isinstance(report, LibraryReport):
+        terminal.write(_print_library(report, terminal))
+        return
     _print(report, terminal)
     if wanted.check:
         _check(report, terminal)
@@ -104,7 +106,7 @@ def _storage(wanted: TargetOptions) -> ShortStorage | None:
     return ShortStorage(parameters=what == "all", dtype=dtype)
 
 
-def _library_bytes(wanted: TargetOptions, regions: RegionOptions) -> int:
+def _library_memory(wanted: TargetOptions, regions: RegionOptions) -> tuple[Region, ...]:
     """Memory of a library for TVM's virtual machine."""
     if regions.regions or regions.platform or wanted.check or _storage(wanted):
         raise InvalidPlatformError(
@@ -113,49 +115,25 @@ def _library_bytes(wanted: TargetOptions, regions: RegionOptions) -> int:
         )
     if regions.arena_bytes is None:
         raise InvalidPlatformError("say how much memory there is, e.g. --arena-bytes 64MiB")
-    return regions.arena_bytes
+    return (Region("memory", regions.arena_bytes),)
 
 
-def _export_library(
-    training: Training,
-    wanted: TargetOptions,
-    arena_bytes: int,
-    plan: PlanOptions,
-    terminal: Terminal,
-) -> None:
-    """Write a library for TVM's virtual machine."""
-    options = LibraryOptions(
-        target=wanted.target,
-        arena_bytes=arena_bytes,
-        optimize=Optimize(wanted.optimize),
-        plan=plan,
-        learning_rate=training.known_recipe.optimizer.lr,
-    )
-    with terminal.reporting() as reporter:
-        report = export_library(
-            training.source.training,
-            training.step,
-            options,
-            wanted.output,
-            force=wanted.force,
-            on_progress=reporter.status,
-        )
+def _print_library(report: LibraryReport, terminal: Terminal) -> dict[str, object]:
+    """What is shown of a library, and the keys of its JSON report."""
     library = report.library
     terminal.note(
         f"{library.name} for TVM's virtual machine on {library.target}: arena {library.arena_bytes}"
         f" bytes, of these state {library.state_bytes}; keep-all takes"
         f" {report.keep_all_bytes}; written to {report.directory}"
     )
-    terminal.write(
-        {
-            "name": library.name,
-            "target": library.target,
-            "arena_bytes": library.arena_bytes,
-            "state_bytes": library.state_bytes,
-            "keep_all_bytes": report.keep_all_bytes,
-            "directory": str(report.directory),
-        }
-    )
+    return {
+        "name": library.name,
+        "target": library.target,
+        "arena_bytes": library.arena_bytes,
+        "state_bytes": library.state_bytes,
+        "keep_all_bytes": report.keep_all_bytes,
+        "directory": str(report.directory),
+    }
 
 
 def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
