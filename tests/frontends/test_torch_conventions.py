@@ -26,6 +26,7 @@ AT_KINKS: dict[str, Function] = {
     "leaky_relu": F.leaky_relu,
     "softplus": F.softplus,
     "hardshrink": F.hardshrink,
+    "abs": torch.abs,
     "threshold": lambda x: F.threshold(x, 0.5, -1.0),
     "clamp": lambda x: x.clamp(-1, 3),
     "clamp with the bounds exchanged": lambda x: x.clamp(2, -1),

@@ -11,7 +11,7 @@ from tvm import relax, te
 from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te.elementwise import derivative_kernel, sum_to_shape
-from tvm_xengine.kernels.te.pointwise.function import Derivative, Formula, Pointwise
+from tvm_xengine.kernels.te.pointwise.function import Derivative, Formula, Pointwise, isnan
 from tvm_xengine.kernels.te.pointwise.table import POINTWISE
 from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
 from tvm_xengine.training.emitter import Emitter, shape_of
@@ -124,8 +124,9 @@ def _silu(g: Expr, a: Expr) -> Expr:
 
 
 def _abs(g: Expr, a: Expr) -> Expr:
-    # The last case is that of zero and of NaN, which the gradient of PyTorch keeps.
-    return tvm.tirx.Select(a < _like(a, 0), -g, tvm.tirx.Select(a > _like(a, 0), g, a * g))
+    # The sign of NaN is zero in PyTorch; a product with zero keeps what is not finite in g.
+    none = tvm.tirx.Select(isnan(a), _where(isnan(g), g), a * g)
+    return tvm.tirx.Select(a < _like(a, 0), -g, tvm.tirx.Select(a > _like(a, 0), g, none))
 
 
 def _softplus(g: Expr, a: Expr, *, beta: float, threshold: float) -> Expr:
