@@ -19,6 +19,7 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.session.arguments import check_callable, patterns, pins, whole_number
 from tvm_xengine.session.estimate import Estimate, estimate_lowered
 from tvm_xengine.session.losses import (
     LossLike,
@@ -128,6 +129,7 @@ def compile(
     XEngineError
         When any stage refuses its input.
     """
+    check_callable("lr_schedule", lr_schedule, "the number of steps taken")
     training = training_step(model, example_inputs, loss=loss, optimizer=optimizer, **options)
     lowered = lower(
         training,
@@ -214,6 +216,7 @@ def training_step(
         If the kind of model does not take `example_inputs` or one of `options`.
     """
     _check_options(model, example_inputs, options)
+    seed = whole_number("seed", seed, 0)
     if isinstance(model, tvm.IRModule) and is_own_step(model):
         own = (loss, optimizer, example_targets, train, *freeze, groups, clip_norm, clip_value)
         if any(one is not None for one in (*own, precision)) or micro_batches != 1:
@@ -230,7 +233,9 @@ def training_step(
         wanted = inferred_loss(source.training) if wanted is None else wanted
         wanted = as_kernel_loss(wanted, source.training, example_targets)
     check_loss_fits(wanted, source.training)
-    forward = source.training.with_trained(train, freeze)
+    forward = source.training.with_trained(
+        None if train is None else patterns("train", train), patterns("freeze", freeze)
+    )
     chosen, torch_groups = _optimizer(optimizer, model, forward)
     recipe = Recipe(
         loss=wanted,
@@ -238,7 +243,7 @@ def training_step(
         groups=(*_groups(groups or {}, forward), *torch_groups),
         max_gradient_value=clip_value,
         max_gradient_norm=clip_norm,
-        micro_batches=micro_batches,
+        micro_batches=whole_number("micro_batches", micro_batches, 1),
         precision=MixedPrecision(precision) if isinstance(precision, str) else precision,
     )
     step = build_step_by_recipe(forward, recipe, seed=seed)
@@ -305,14 +310,14 @@ def lower(
     reporter = _reporter(progress)
     devices = with_measured_links(_platform(platform), stores.measurements)
     on_progress = reporter.stage("lowering kernels")
-    patterns = ConstraintPatterns(
-        pin=tuple(pin.items() if isinstance(pin, Mapping) else pin or ()),
-        keep=tuple(keep),
-        recompute=tuple(recompute),
+    constraints = ConstraintPatterns(
+        pin=pins(pin),
+        keep=patterns("keep", keep),
+        recompute=patterns("recompute", recompute),
         model_names={role.variable: role.names for role in training.roles},
     )
     step = lower_step(
-        training.step.mod, devices, on_progress, tuned=stores.tuned, constraints=patterns
+        training.step.mod, devices, on_progress, tuned=stores.tuned, constraints=constraints
     )
     return Lowered(training, step, stores, reporter)
 
@@ -510,7 +515,10 @@ def _is_module(model: object) -> bool:
 def _check_options(model: object, example_inputs: object, options: Mapping[str, object]) -> None:
     """Refuse options that a kind of model does not take."""
     if example_inputs is not None and not _is_module(model):
-        raise TypeError("example_inputs are for a PyTorch module; other models bring their shapes")
+        raise TypeError(
+            "example_inputs are for a PyTorch module; other models bring their shapes, and"
+            f" {type(model).__name__} is none"
+        )
     if isinstance(model, str | Path):
         return  # the front ends know what each kind of file takes
     known = {"output"}
@@ -575,15 +583,24 @@ def _optimizer(
 ) -> tuple[Optimizer, tuple[ParameterGroup, ...]]:
     if optimizer is None:
         return SGD(0.01, momentum=0.9), ()
-    if isinstance(optimizer, str):
-        return optimizer_called(optimizer), ()
     if hasattr(optimizer, "param_groups"):
         from tvm_xengine.session.optimizer_state import from_torch_optimizer
 
         if not _is_module(model):
             raise ValueError("an optimizer of PyTorch needs the module whose parameters it holds")
         return from_torch_optimizer(optimizer, model, forward)
-    return optimizer, ()
+    return _one_optimizer(optimizer), ()
+
+
+def _one_optimizer(optimizer: Any) -> Optimizer:
+    """An optimizer of ours, also by its name."""
+    if isinstance(optimizer, str):
+        return optimizer_called(optimizer)
+    if not hasattr(optimizer, "initial_slot"):
+        raise TypeError(
+            f"expected the name of an optimizer, or one such as SGD(0.01), got {optimizer!r}"
+        )
+    return optimizer  # type: ignore[no-any-return]
 
 
 def _groups(groups: Mapping[str, Optimizer], forward: Any) -> tuple[ParameterGroup, ...]:
@@ -599,7 +616,7 @@ def _groups(groups: Mapping[str, Optimizer], forward: Any) -> tuple[ParameterGro
             raise UnsupportedModelError(
                 f"the group {pattern!r} matches no parameter; the parameters are {names}"
             )
-        made.append(ParameterGroup(frozenset(found), optimizer))
+        made.append(ParameterGroup(frozenset(found), _one_optimizer(optimizer)))
     return tuple(made)
 
 

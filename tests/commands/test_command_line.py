@@ -107,6 +107,8 @@ def test_an_unlimited_budget_keeps_everything(tmp_path: Path, cache: Path) -> No
         (("train", "mlp", "--platform", "absent.toml"), "absent.toml"),
         (("train", "mlp", "--budget", "gpu=1MiB"), "gpu"),
         (("train", "mlp", "--budget", "cpu=-5"), "expected a size"),
+        (("train", "mlp", "--budget", "cpu=1MiB", "--budget", "cpu=2MiB"), "cpu is given twice"),
+        (("train", "mlp", "--freeze", "*"), "no parameter that is not frozen"),
         (("train", "mlp", "--budget", "cpu=lots"), "expected a size"),
         (("train", "mlp", "--budget", "cpu"), "DEVICE=BYTES"),
         (("train", "mlp", "--budget-ratio", "nan"), "at least 0"),

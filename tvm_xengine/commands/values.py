@@ -127,6 +127,14 @@ def _device_size(text: str) -> tuple[str, int]:
         raise ValueError(f"{device}: {error}") from error
 
 
+def _device_sizes(_type: Any, tokens: Sequence[Token]) -> tuple[tuple[str, int], ...]:
+    sizes = _each(_device_size)(_type, tokens)
+    devices = [device for device, _ in sizes]
+    if double := next((name for name in devices if devices.count(name) > 1), None):
+        raise ValueError(f"{double} is given twice")
+    return sizes
+
+
 def _pin(text: str) -> tuple[str, str]:
     pattern, equals, device = text.rpartition("=")
     if not (pattern and equals and device):
@@ -163,7 +171,7 @@ Betas = Annotated[
 ByteSize = Annotated[int, Parameter(converter=_one(_size), n_tokens=1, metavar="BYTES")]
 DeviceBytes = Annotated[
     tuple[tuple[str, int], ...],
-    Parameter(converter=_each(_device_size), metavar="DEVICE=BYTES...", **_MANY),
+    Parameter(converter=_device_sizes, metavar="DEVICE=BYTES...", **_MANY),
 ]
 Pins = Annotated[
     tuple[tuple[str, str], ...],

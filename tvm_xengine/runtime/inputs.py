@@ -16,6 +16,8 @@ _MOST_NAMED = 8
 """So many names stand in a message; large networks have hundreds of parameters."""
 
 _FLOATS = ("float", "bfloat")
+_NO_NUMBERS = "OUSMm"
+"""Kinds of arrays of objects, text, dates and durations."""
 
 
 def checked_inputs(
@@ -23,8 +25,8 @@ def checked_inputs(
 ) -> dict[str, NDArray[np.generic]]:
     """`arrays` in the types that the step reads.
 
-    Floating-point inputs take floating-point numbers, integers and booleans; integer inputs take
-    integers and booleans; boolean inputs take booleans, 0 and 1.
+    Floating-point inputs take floating-point numbers, rounded to their type, integers and booleans;
+    integer inputs take integers and booleans; boolean inputs take booleans, 0 and 1.
 
     Parameters
     ----------
@@ -68,6 +70,9 @@ def _checked(interface: StepInterface, name: str, array: ArrayLike) -> NDArray[n
         values = np.asarray(array)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInputError(f"{name}: expected an array, got {type(array).__name__}") from error
+    if values.dtype.kind in _NO_NUMBERS:
+        found = type(array).__name__ if values.ndim == 0 else _type_of(values)
+        raise InvalidInputError(f"{name} must have type {view.dtype}, got {found}")
     if values.shape != view.shape:
         raise InvalidInputError(f"{name} must have shape {view.shape}, got {values.shape}")
     wanted = np.dtype(view.dtype)
@@ -77,7 +82,11 @@ def _checked(interface: StepInterface, name: str, array: ArrayLike) -> NDArray[n
         info = np.iinfo(wanted)
         allowed = interface.ranges.get(name, ValueRange(int(info.min), int(info.max)))
         _check_range(name, values, allowed)
-    return np.ascontiguousarray(values, dtype=wanted).reshape(view.shape)
+    with np.errstate(over="ignore"):
+        stored = np.ascontiguousarray(values, dtype=wanted).reshape(view.shape)
+    if _is_float(wanted) and values.dtype.itemsize > wanted.itemsize:
+        _check_overflow(name, values, stored)
+    return stored
 
 
 def _is_taken(values: NDArray[Any], wanted: np.dtype[Any]) -> bool:
@@ -103,6 +112,19 @@ def _check_range(name: str, values: NDArray[Any], allowed: ValueRange) -> None:
     raise InvalidInputError(
         f"{name} must be in {allowed.low}..{allowed.high}{besides}, got {values[place]}{where}"
     )
+
+
+def _check_overflow(name: str, values: NDArray[Any], stored: NDArray[Any]) -> None:
+    """Refuse finite numbers that are infinite in the type that the step reads."""
+    if is_finite(stored):
+        return
+    lost = np.isinf(stored.astype(np.float64)) & np.isfinite(values)
+    if lost.any():
+        place = np.unravel_index(int(lost.argmax()), values.shape)
+        where = "" if not place else f" at {tuple(map(int, place))}"
+        raise InvalidInputError(
+            f"{name} must have numbers that {stored.dtype} can hold, got {values[place]}{where}"
+        )
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

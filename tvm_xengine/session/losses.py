@@ -145,6 +145,11 @@ def resolved(loss: LossLike) -> Loss | LossFunction | None:
         return named_loss(loss)
     if type(loss).__module__.startswith("torch.nn.modules.loss"):
         return _from_torch_module(loss)
+    if not (loss is None or is_kernel_loss(loss) or callable(loss)):
+        raise TypeError(
+            "expected the name of a loss, one such as CrossEntropy(), or a function of outputs and"
+            f" targets, got {loss!r}"
+        )
     return loss
 
 

@@ -132,6 +132,10 @@ def read_torch_optimizer(
         If it is the state of another optimizer or of other parameters.
     """
     recipe, variable_of = training.known_recipe, _variables(training)
+    if not isinstance(state, Mapping) or not {"state", "param_groups"} <= set(state):
+        raise InvalidStateError(
+            "expected the state_dict of an optimizer of PyTorch, with `state` and `param_groups`"
+        )
     given = [index for group in state["param_groups"] for index in group["params"]]
     trained = [name for name in order if variable_of[name] in training.step.slots]
     if len(given) not in (len(order), len(trained)):
@@ -161,6 +165,22 @@ def read_torch_optimizer(
             arrays[tensor] = to_array(entry[called[slot]])
         steps.add(int(entry["step"]) if "step" in entry else 1)
     return arrays, max(steps, default=0)
+
+
+def check_is_counterpart(optimizer: torch.optim.Optimizer, training: Training) -> None:
+    """Refuse an optimizer of PyTorch that does something else than the step's.
+
+    Raises
+    ------
+    InvalidStateError
+        If it is of another kind.
+    """
+    wanted = _torch_kind(training.known_recipe.optimizer)
+    known = (kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in _OPTIONS)
+    if wanted in _OPTIONS and next(known, None) != wanted:
+        raise InvalidStateError(
+            f"the step's optimizer is {wanted}, the one given is {type(optimizer).__name__}"
+        )
 
 
 def from_torch_optimizer(
@@ -214,10 +234,14 @@ def _torch_defaults(optimizer: Optimizer) -> dict[str, Any]:
     """The options of a group of parameters in PyTorch."""
     import torch
 
-    kind = "AdamW" if getattr(optimizer, "decoupled", False) else type(optimizer).__name__
+    kind = _torch_kind(optimizer)
     if kind not in _OPTIONS:
         return {"lr": optimizer.lr, "weight_decay": getattr(optimizer, "weight_decay", 0.0)}
     options = {name: getattr(optimizer, name) for name in _OPTIONS[kind][1]}
     parameter = torch.nn.Parameter(torch.zeros(()))
     group = getattr(torch.optim, kind)([parameter], **options).param_groups[0]
     return {name: value for name, value in group.items() if name != "params"}
+
+
+def _torch_kind(optimizer: Optimizer) -> str:
+    return "AdamW" if getattr(optimizer, "decoupled", False) else type(optimizer).__name__

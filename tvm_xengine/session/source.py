@@ -85,6 +85,11 @@ def load_source(
     elif isinstance(model, IRModule):
         model = from_relax(model, **options)
     elif not isinstance(model, ForwardModel):
+        if not hasattr(model, "graph_signature"):
+            raise TypeError(
+                "expected a PyTorch module, an exported program, a Relax module, a file or the name"
+                f" of a zoo network, got {type(model).__name__}"
+            )
         from tvm_xengine.frontends.torch.read import from_torch_export
 
         model = from_torch_export(model)
@@ -156,13 +161,24 @@ def _counters(module: torch.nn.Module, model: ForwardModel) -> frozenset[str]:
 
 
 def as_array(value: Any) -> Array:
-    """A tensor of any library as an array, without a copy where its memory allows it."""
+    """A tensor of any library as an array, without a copy where its memory allows it.
+
+    Raises
+    ------
+    TypeError
+        If it is none of numbers that all are there.
+    """
+    if np.ma.is_masked(value):
+        raise TypeError("expected an array without mask, got one with hidden elements; fill them")
     if hasattr(value, "detach"):  # PyTorch's
         array = to_array(value)
         return array.astype(np.float32) if str(array.dtype) == "bfloat16" else array
     if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
-    return np.asarray(value)
+    array = np.asarray(value)
+    if array.dtype.kind in "OUS" and array.ndim == 0 and array is not value:
+        raise TypeError(f"expected an array or tensor, got {type(value).__name__}")
+    return array
 
 
 def with_batch(value: Any, size: int, count: int) -> Any:

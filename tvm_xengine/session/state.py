@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.errors import InvalidInputError, InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import some
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.session.source import Source
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ModelState:
@@ -67,25 +71,21 @@ class ModelState:
         Raises
         ------
         InvalidStateError
-            If a name is missing or unknown, or a shape differs.
+            If a name is missing or unknown, or a shape or type differs.
         """
-        missing = [name for name in self._order if name not in state]
-        unknown = [name for name in state if name not in self._order]
-        if missing or unknown:
-            raise InvalidStateError(
-                "the state does not fit the model:"
-                + (f" it lacks {some(missing)}" if missing else "")
-                + (" and" if missing and unknown else "")
-                + (f" it has {some(unknown)}, which the model does not have" if unknown else "")
-            )
+        _check_names(state, self._order)
         for name in self._order:
             expected = self._shape(name)
             if state[name].shape != expected:
                 raise InvalidStateError(
                     f"{name} must have shape {expected}, the state has {state[name].shape}"
                 )
-        here = [name for name in self._order if name in self._variables]
-        self._executable.write({self._variables[name]: state[name] for name in here})
+        here = {self._variables[name]: name for name in self._order if name in self._variables}
+        try:
+            self._executable.write({variable: state[name] for variable, name in here.items()})
+        except InvalidInputError as error:
+            variable, space, rest = str(error).partition(" ")
+            raise InvalidStateError(f"{here.get(variable, variable)}{space}{rest}") from None
         self._unused |= {name: np.array(state[name]) for name in self._unused}
 
     def for_model(self, model: ForwardModel, wanted: Collection[str]) -> dict[str, Array]:
@@ -102,3 +102,37 @@ class ModelState:
         if name in self._variables:
             return tuple(self._executable.interface.inputs[self._variables[name]].shape)
         return self._unused[name].shape
+
+
+def check_fits_module(state: Mapping[str, Any], module: torch.nn.Module) -> None:
+    """Refuse a module that a state is not of, before PyTorch has loaded what does fit.
+
+    Raises
+    ------
+    InvalidStateError
+        If a name is missing or unknown, or a shape differs.
+    """
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidStateError(f"expected a PyTorch module, got {type(module).__name__}")
+    wanted = module.state_dict()
+    _check_names(state, list(wanted))
+    for name, tensor in wanted.items():
+        if tuple(state[name].shape) != tuple(tensor.shape):
+            raise InvalidStateError(
+                f"{name} has shape {tuple(tensor.shape)} in the module, and"
+                f" {tuple(state[name].shape)} in the step"
+            )
+
+
+def _check_names(state: Mapping[str, Any], wanted: Collection[str]) -> None:
+    missing = [name for name in wanted if name not in state]
+    unknown = [name for name in state if name not in wanted]
+    if missing or unknown:
+        raise InvalidStateError(
+            "the state does not fit the model:"
+            + (f" it lacks {some(missing)}" if missing else "")
+            + (" and" if missing and unknown else "")
+            + (f" it has {some(unknown)}, which the model does not have" if unknown else "")
+        )

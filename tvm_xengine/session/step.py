@@ -11,7 +11,7 @@ import numpy as np
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.plan import plan_keep_all
-from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.errors import InvalidStateError, UnsupportedModelError
 from tvm_xengine.frontends.assemble import OF_MODEL
 from tvm_xengine.frontends.torch.arrays import to_tensor
 from tvm_xengine.relax_ir.types import Array
@@ -19,14 +19,16 @@ from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.session.arguments import learning_rate
 from tvm_xengine.session.optimizer_state import (
     as_torch_optimizer,
+    check_is_counterpart,
     read_torch_optimizer,
     slots_by_name,
 )
 from tvm_xengine.session.source import as_array, leaves
 from tvm_xengine.session.stages import Lowered, StepPlan, Training
-from tvm_xengine.session.state import ModelState
+from tvm_xengine.session.state import ModelState, check_fits_module
 from tvm_xengine.training.assembly import STEP, learning_rate_name
 from tvm_xengine.training.evaluation import evaluation_module
 
@@ -196,7 +198,11 @@ class Step:
         InvalidStateError
             If a name is missing or unknown, or a shape differs; nothing is changed then.
         """
-        self._state.write({name: as_array(value) for name, value in state.items()})
+        if not isinstance(state, Mapping):
+            raise InvalidStateError(
+                f"expected a mapping from names to tensors, got {type(state).__name__}"
+            )
+        self._state.write({name: _array_called(name, value) for name, value in state.items()})
         self._was_written()
 
     def optimizer_state_dict(self) -> dict[str, Any]:
@@ -222,15 +228,32 @@ class Step:
     def load_into(
         self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
     ) -> None:
-        """Write the state of the step into a PyTorch module and its optimizer."""
-        module.load_state_dict(self.state_dict())
+        """Write the state of the step into a PyTorch module and its optimizer.
+
+        Raises
+        ------
+        InvalidStateError
+            If the module has other tensors, or the optimizer is another one; nothing is changed then.
+        """
+        state = self.state_dict()
+        check_fits_module(state, module)
         if optimizer is not None:
+            check_is_counterpart(optimizer, self.training)
             optimizer.load_state_dict(self.optimizer_state_dict())
+        module.load_state_dict(state)
 
     def load_from(
         self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
     ) -> None:
-        """Load the state of a PyTorch module, and of its optimizer."""
+        """Load the state of a PyTorch module, and of its optimizer.
+
+        Raises
+        ------
+        InvalidStateError
+            If the module or optimizer is another one.
+        """
+        if optimizer is not None:
+            check_is_counterpart(optimizer, self.training)
         self.load_state_dict(module.state_dict())
         if optimizer is not None:
             self.load_optimizer_state_dict(optimizer.state_dict())
@@ -305,11 +328,14 @@ class Step:
         """The learning rate of every group of parameters for the next step."""
         recipe = self.training.recipe
         if recipe is None:
-            return [] if self.lr_schedule is None else [float(self.lr_schedule(self.steps_taken))]
-        base = self.lr if self.lr_schedule is None else float(self.lr_schedule(self.steps_taken))
+            return [] if self.lr_schedule is None else [self._scheduled(self.lr_schedule)]
+        base = self._scheduled(self.lr_schedule or (lambda _steps: self.lr))
         own = recipe.optimizer.lr
         factor = base / own if own else 1.0
         return [base, *(group.optimizer.lr * factor for group in recipe.groups)]
+
+    def _scheduled(self, schedule: Schedule) -> float:
+        return learning_rate(schedule(self.steps_taken), self.steps_taken)
 
     def _learning_rates(self) -> dict[str, Array]:
         rates = self._current_rates()
@@ -388,4 +414,13 @@ def _by_name(
     values = {**values, **named}
     if missing := [name for name in names if name not in values]:
         raise InvalidDataError(f"expected the inputs {', '.join(names)}; {missing} are missing")
-    return {name: as_array(value) for name, value in values.items()}
+    return {name: _array_called(name, value) for name, value in values.items()}
+
+
+def _array_called(name: str, value: object) -> Array:
+    from tvm_xengine.errors import InvalidInputError
+
+    try:
+        return as_array(value)
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise InvalidInputError(f"{name}: {str(error).partition(chr(10))[0]}") from error

@@ -11,6 +11,7 @@ from tvm import relax
 
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.roles import some
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
@@ -211,8 +212,11 @@ def _used_state(source: ForwardOps, num_inputs: int) -> list[relax.Var]:
 
 def _check_trained(source: ForwardOps, trained: Sequence[relax.Var], names: Iterable[str]) -> None:
     if not trained:
+        wanted = sorted(names)
         raise UnsupportedModelError(
-            f"nothing to train: the output depends on none of {sorted(names)}"
+            f"nothing to train: the output depends on none of {some(wanted)}"
+            if wanted
+            else "nothing to train: the model has no parameter that is not frozen"
         )
     active = active_variables(source, trained)
     if source.outputs[0] not in active:

@@ -14,8 +14,19 @@ if TYPE_CHECKING:
 
 
 def to_array(value: torch.Tensor) -> Array:
-    """A tensor as an array, in its memory where that lies on this processor."""
-    value = value.detach().cpu()
+    """A tensor as an array, in its memory where that lies on this processor.
+
+    Raises
+    ------
+    TypeError
+        If it has no elements in a row: sparse, quantized, or without memory.
+    """
+    if value.is_meta or value.is_quantized or str(value.layout) != "torch.strided":
+        kind = "quantized" if value.is_quantized else str(value.layout).removeprefix("torch.")
+        raise TypeError(
+            f"expected a dense tensor, got one that is {'meta' if value.is_meta else kind}"
+        )
+    value = value.detach().cpu().resolve_conj().resolve_neg()
     if str(value.dtype) == "torch.bfloat16":
         import torch
 

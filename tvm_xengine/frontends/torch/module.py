@@ -167,7 +167,7 @@ class _Wrapped(nn.Module):  # type: ignore[misc]
     def forward(self, **tensors: Any) -> Any:
         targets = [tensors.pop(name) for name in self._targets]
         outputs = self._call.apply(self.module, tensors)
-        return outputs if self.loss is None else self.loss(outputs, *targets)
+        return outputs if self.loss is None else _scalar(self.loss(outputs, *targets))
 
 
 class _Loss(nn.Module):  # type: ignore[misc]
@@ -176,7 +176,16 @@ class _Loss(nn.Module):  # type: ignore[misc]
         self.loss = loss
 
     def forward(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return self.loss(prediction, target)
+        return _scalar(self.loss(prediction, target))
+
+
+def _scalar(loss: Any) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor) or loss.ndim:
+        found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise UnsupportedModelError(
+            f"expected a tensor without dimensions from the loss, such as a mean, got {found}"
+        )
+    return loss
 
 
 def _own_loss(outputs: Any) -> torch.Tensor:
@@ -204,8 +213,9 @@ def _traced(
         except UnsupportedModelError:
             raise
         except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise UnsupportedModelError(
-                f"{title}: torch.export refuses the module: {str(error).strip().splitlines()[0]}"
+                f"{title}: torch.export refuses the module: {lines[0]}"
             ) from error
         _unwrap(program)
         model = import_exported_program(title, program, prefix=_PREFIX)

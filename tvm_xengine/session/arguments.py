@@ -1,0 +1,59 @@
+"""Arguments of the public functions, refused where they cannot be what was meant."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+
+MOST_SEED = 2**31 - 1
+"""Seeds are 32-bit numbers in kernels."""
+
+
+def patterns(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    """Patterns of names; a text is one pattern, not a sequence of letters."""
+    found = (given,) if isinstance(given, str) else tuple(given)
+    if wrong := [one for one in found if not isinstance(one, str)]:
+        raise TypeError(f"expected patterns of names for {name}, got {wrong[0]!r}")
+    return found
+
+
+def pins(
+    given: Mapping[str, str] | Iterable[tuple[str, str]] | None,
+) -> tuple[tuple[str, str], ...]:
+    """Pairs of a pattern and the only device for what it matches."""
+    found = tuple(given.items() if isinstance(given, Mapping) else given or ())
+    for pair in found:
+        if not isinstance(pair, tuple | list) or [type(one) for one in pair] != [str, str]:
+            raise TypeError(f"expected pairs of a pattern and a device for pin, got {pair!r}")
+    return tuple((pattern, device) for pattern, device in found)
+
+
+def whole_number(name: str, given: object, least: int, most: int = MOST_SEED) -> int:
+    """A whole number within bounds."""
+    try:
+        number = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"expected a whole number for {name}, got {given!r}") from None
+    if not least <= number <= most:
+        raise ValueError(f"expected {name} from {least} to {most}, got {number}")
+    return number
+
+
+def learning_rate(given: object, step: int) -> float:
+    """What a schedule or a user gives as the rate of a step."""
+    try:
+        rate = float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        rate = math.nan
+    if not 0 <= rate < math.inf:
+        raise ValueError(
+            f"expected a learning rate of at least 0 for step {step + 1}, got {given!r}"
+        )
+    return rate
+
+
+def check_callable(name: str, given: object, called_with: str) -> None:
+    """Refuse what cannot be called, before the work that comes before its first call."""
+    if given is not None and not callable(given):
+        raise TypeError(f"expected a function of {called_with} for {name}, got {given!r}")
