@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, constant_value, literal
+from tvm_xengine.frontends.torch.aten.arithmetic import own, shift
 from tvm_xengine.frontends.torch.aten.elementwise import elu
+from tvm_xengine.relax_ir.own_ops import pointwise
 
 
-def celu(node: OnnxNode) -> relax.Expr:
-    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
+def exponential(node: OnnxNode, *, is_continuous: bool) -> relax.Expr:
+    """x above 0, alpha * (exp(x) - 1) below, or of x / alpha, whose slope at 0 is 1 as well."""
     alpha = node.number("alpha", 1.0)
-    return elu(node.builder, node.input(0), alpha, 1.0, 1 / alpha)
-
-
-def exponential_linear(node: OnnxNode) -> relax.Expr:
-    """x above 0, alpha * (exp(x) - 1) below."""
-    return elu(node.builder, node.input(0), node.number("alpha", 1.0), 1.0, 1.0)
-
-
-def mish(node: OnnxNode) -> relax.Expr:
-    """x * tanh(log(1 + exp(x))), as a fraction of exp(-|x|) that is exact at both ends."""
-    x, dtype = node.input(0), node.dtype()
-    one, two = literal(1.0, dtype), literal(2.0, dtype)
-    small = node.emit(relax.op.exp(relax.op.negative(relax.op.abs(x))))
-    square = node.emit(relax.op.multiply(small, small))
-    twice = node.emit(relax.op.multiply(two, small))
-    above = relax.op.add(one, twice)
-    below = relax.op.add(square, twice)
-    positive = relax.op.divide(above, relax.op.add(above, relax.op.multiply(two, square)))
-    negative = relax.op.divide(below, relax.op.add(below, two))
-    is_positive = relax.op.greater_equal(x, literal(0.0, dtype))
-    share = node.emit(relax.op.where(is_positive, positive, negative))
-    return node.emit(relax.op.multiply(x, share))
+    return elu(node.builder, node.input(0), alpha, 1.0, 1 / alpha if is_continuous else 1.0)
 
 
 def is_inf(node: OnnxNode) -> relax.Expr:
@@ -53,33 +36,15 @@ def is_inf(node: OnnxNode) -> relax.Expr:
 
 def bit_shift(node: OnnxNode) -> relax.Expr:
     """Shifts of integers; what is shifted by the width or more is 0, or -1 if it is negative."""
-    x, by, dtype = node.input(0), node.input(1), node.dtype()
-    bits = np.iinfo(dtype).bits
-    left = node.text("direction", "") == "LEFT"
-    inside = relax.op.less(by, literal(bits, dtype))
-    signed = dtype.startswith("int")
-    if signed:
-        inside = relax.op.logical_and(inside, relax.op.greater_equal(by, literal(0, dtype)))
-    safe = relax.op.where(inside, by, literal(0, dtype))
-    shifted = relax.op.left_shift(x, safe) if left else relax.op.right_shift(x, safe)
-    outside = literal(0, dtype)
-    if signed and not left:
-        outside = relax.op.right_shift(x, literal(bits - 1, dtype))
-    return node.emit(relax.op.where(inside, shifted, outside))
+    is_left = node.text("direction", "") == "LEFT"
+    operator = relax.op.left_shift if is_left else relax.op.right_shift
+    return shift(operator, node.builder, node.input(0), node.input(1))
 
 
 def modulo(node: OnnxNode) -> relax.Expr:
     """The remainder with the sign of the divisor, or of the dividend with the attribute fmod."""
-    x, y, dtype = node.input(0), node.input(1), node.dtype()
-    if "float" not in dtype:
-        return node.emit((relax.op.mod if node.integer("fmod", 0) else relax.op.floor_mod)(x, y))
-    # C's fmod leaves what is smaller than the divisor as it is, even where that is infinite.
-    smaller = relax.op.less(relax.op.abs(x), relax.op.abs(y))
-    rest = node.emit(relax.op.where(smaller, x, relax.op.mod(x, y)))
-    if node.integer("fmod", 0):
-        return rest
-    other_sign = relax.op.less(relax.op.multiply(rest, y), literal(0.0, dtype))
-    return node.emit(relax.op.where(other_sign, relax.op.add(rest, y), rest))
+    name = "fmod" if node.integer("fmod", 0) else "remainder"
+    return own(name, node.builder, node.input(0), node.input(1))
 
 
 def power(node: OnnxNode) -> relax.Expr:
@@ -150,11 +115,11 @@ def dropout(node: OnnxNode) -> relax.Expr:
 
 CONVERTERS: dict[str, Converter] = {
     "BitShift": bit_shift,
-    "Celu": celu,
+    "Celu": partial(exponential, is_continuous=True),
     "Dropout": dropout,
-    "Elu": exponential_linear,
+    "Elu": partial(exponential, is_continuous=False),
     "IsInf": is_inf,
-    "Mish": mish,
+    "Mish": lambda node: node.emit(pointwise("mish", node.input(0))),
     "Mod": modulo,
     "Pow": power,
 }

@@ -7,6 +7,7 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode
+from tvm_xengine.frontends.torch.aten.shapes import product_along
 from tvm_xengine.relax_ir.types import static_shape
 
 _LARGEST_POINTS = 1 << 14
@@ -75,19 +76,11 @@ def _transformed(
         raise UnsupportedModelError(f"a transform of {points} points; {_LARGEST_POINTS} at most")
     extent = static_shape(real.ty)[axis]
     cosines, sines = _matrices(extent, points, inverse=inverse, one_sided=one_sided)
-    dtype = str(real.ty.dtype)
-
-    def along(x: relax.Expr, matrix: np.ndarray) -> relax.Expr:
-        rank = len(static_shape(x.ty))
-        order = [k for k in range(rank) if k != axis] + [axis]
-        last = node.emit(relax.op.permute_dims(x, order))
-        made = node.emit(relax.op.matmul(last, relax.const(matrix.astype(dtype), dtype)))
-        return node.emit(relax.op.permute_dims(made, list(np.argsort(order))))
-
-    seen = [along(real, cosines), along(real, sines)]
+    seen = [product_along(node.builder, real, axis, one) for one in (cosines, sines)]
     if imaginary is not None:
-        seen[0] = node.emit(relax.op.subtract(seen[0], along(imaginary, sines)))
-        seen[1] = node.emit(relax.op.add(seen[1], along(imaginary, cosines)))
+        less, more = (product_along(node.builder, imaginary, axis, m) for m in (sines, cosines))
+        seen[0] = node.emit(relax.op.subtract(seen[0], less))
+        seen[1] = node.emit(relax.op.add(seen[1], more))
     if inverse and one_sided:
         return node.emit(relax.op.expand_dims(seen[0], -1))
     return node.emit(relax.op.stack(seen, axis=-1))

@@ -6,6 +6,7 @@ from onnx import helper
 from tvm import relax
 
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
+from tvm_xengine.relax_ir.own_ops import pointwise
 
 
 def layer_norm(node: OnnxNode) -> relax.Expr:
@@ -61,16 +62,8 @@ def lp_norm(node: OnnxNode) -> relax.Expr:
         norm = node.emit(relax.op.sum(relax.op.abs(x), axis, keepdims=True))
     else:
         squares = relax.op.sum(relax.op.multiply(x, x), axis, keepdims=True)
-        norm = node.emit(_root(node, squares, dtype))
+        norm = node.emit(pointwise("safe_sqrt", node.emit(squares)))
     return node.emit(_over(x, norm, dtype))
-
-
-def _root(node: OnnxNode, squares: relax.Expr, dtype: str) -> relax.Expr:
-    """The square root, whose derivative is finite at 0."""
-    squares = node.emit(squares)
-    zero = node.emit(relax.op.equal(squares, literal(0, dtype)))
-    safe = relax.op.where(zero, literal(1, dtype), squares)
-    return relax.op.where(zero, literal(0, dtype), relax.op.sqrt(safe))
 
 
 def _over(x: relax.Expr, norm: relax.Expr, dtype: str) -> relax.Expr:

@@ -10,6 +10,7 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
+from tvm_xengine.frontends.torch.aten import shapes as aten
 
 
 def one_hot(node: OnnxNode) -> relax.Expr:
@@ -37,12 +38,7 @@ def triangle(node: OnnxNode) -> relax.Expr:
     """What lies on one side of a diagonal of matrices, and zeros."""
     shift = node.value(1, "the diagonal")
     k = 0 if shift is None else int(shift.reshape(()))
-    shape = node.shape()
-    ones = np.ones(shape[-2:], bool)
-    mask = relax.const(np.triu(ones, k) if node.integer("upper", 1) else np.tril(ones, k), "bool")
-    if node.dtype() == "bool":
-        return node.emit(relax.op.logical_and(node.input(0), mask))
-    return node.emit(relax.op.where(mask, node.input(0), literal(0, node.dtype())))
+    return aten.triangle(bool(node.integer("upper", 1)), node.builder, node.input(0), k)
 
 
 def eye_like(node: OnnxNode) -> relax.Expr:

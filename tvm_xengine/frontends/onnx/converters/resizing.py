@@ -11,7 +11,7 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.interpolation import Interpolation
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
-from tvm_xengine.relax_ir.types import Array, static_shape
+from tvm_xengine.frontends.torch.aten.shapes import product_along
 
 _BY_TVM = {"nearest": {"asymmetric"}, "linear": {"half_pixel", "align_corners", "asymmetric"}}
 """Modes and coordinates for which TVM's kernels do what ONNX defines."""
@@ -42,25 +42,12 @@ def resize(node: OnnxNode) -> relax.Expr | None:
     interpolation = _interpolation(node)
     for one in axes:
         weights, inside = interpolation.weights(shape[one.axis], one.size, one.scale, one.roi)
-        x = _along(node, x, one.axis, weights)
+        x = product_along(node.builder, x, one.axis, weights)
         if interpolation.coordinates == "tf_crop_and_resize" and not inside.all():
             mask = inside.reshape([-1 if k == one.axis else 1 for k in range(len(shape))])
             filler = literal(fill, node.dtype())
             x = node.emit(relax.op.where(relax.const(mask, "bool"), x, filler))
     return x
-
-
-def _along(node: OnnxNode, x: relax.Expr, axis: int, weights: Array) -> relax.Expr:
-    """The product with a matrix (old, new) along an axis."""
-    dtype = str(x.ty.dtype)
-    matrix = relax.const(weights.astype(dtype), dtype)
-    rank = len(static_shape(x.ty))
-    if axis == rank - 1:
-        return node.emit(relax.op.matmul(x, matrix))
-    order = [k for k in range(rank) if k != axis] + [axis]
-    last = node.emit(relax.op.permute_dims(x, order))
-    made = node.emit(relax.op.matmul(last, matrix))
-    return node.emit(relax.op.permute_dims(made, [int(k) for k in np.argsort(order)]))
 
 
 def _changed_axes(node: OnnxNode, shape: Sequence[int]) -> list[_Axis]:

@@ -9,7 +9,7 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
-from tvm_xengine.frontends.torch.aten.unpooling import max_pool_with_places
+from tvm_xengine.frontends.torch.aten import windows as aten
 
 
 def max_pool(node: OnnxNode) -> relax.Expr | None:
@@ -23,7 +23,7 @@ def max_pool(node: OnnxNode) -> relax.Expr | None:
     pads = _listed(node, "pads", [0] * 2 * rank)
     if pads[:rank] != pads[rank:]:
         raise UnsupportedModelError(f"places of maxima with the borders {pads}; they must be even")
-    y, places = max_pool_with_places(
+    y, places = aten.max_pool_with_places(
         node.builder,
         node.input(0),
         _listed(node, "kernel_shape", []),
@@ -62,11 +62,10 @@ def max_unpool(node: OnnxNode) -> relax.Expr:
         (space[k] - 1) * strides[k] - pads[k] - pads[rank + k] + kernel[k] for k in range(rank)
     ]
     whole = [n, c, *natural]
-    zeros = node.emit(relax.op.zeros((prod(whole),), node.dtype()))
     flat, places = (
         node.emit(relax.op.reshape(node.input(k), (prod(node.shape(k)),))) for k in (0, 1)
     )
-    made = node.emit(relax.op.scatter_elements(zeros, places, flat, 0, "update"))
+    made = aten.max_unpool(node.builder, flat, places, [prod(whole)])
     made = node.emit(relax.op.reshape(made, whole))
     wanted = node.integers(2, "the sizes of the result")
     if wanted is None or wanted == whole:

@@ -9,8 +9,7 @@ from typing import TypeAlias
 from tvm import ir, relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import filled, scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, filled, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
 Operand: TypeAlias = "Expr | float"
@@ -147,7 +146,7 @@ def shift(operator: Operator, builder: Builder, x: Operand, y: Operand) -> Expr:
     )
     moved = operator(left, relax.op.where(inside, right, scalar(0, right)))
     gone = scalar(0, left)
-    if operator is relax.op.right_shift:
+    if operator is relax.op.right_shift and str(left.ty.dtype).startswith("int"):
         gone = relax.op.where(relax.op.less(left, scalar(0, left)), scalar(-1, left), gone)
     return builder.emit(relax.op.where(inside, moved, gone))
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import per_axis
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, per_axis
 from tvm_xengine.relax_ir.types import static_shape
 
 

@@ -11,8 +11,7 @@ from tvm import ir, relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.arithmetic import truth
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import dtype_name
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name
 from tvm_xengine.relax_ir.types import static_shape
 
 Number: TypeAlias = "float | bool | Expr"

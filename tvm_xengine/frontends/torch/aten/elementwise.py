@@ -7,8 +7,7 @@ from functools import partial
 
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
 SELU_ALPHA = 1.6732632423543772848170429916717

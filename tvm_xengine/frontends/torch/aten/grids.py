@@ -11,8 +11,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 _LINEAR, _NEAREST = 0, 1

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import filled, scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, filled, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 

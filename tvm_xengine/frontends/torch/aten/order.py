@@ -7,8 +7,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.frontends.torch.aten.reductions import picked, squeezed
 from tvm_xengine.relax_ir.types import static_shape
 

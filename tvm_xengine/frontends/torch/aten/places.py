@@ -10,8 +10,7 @@ import numpy as np
 from tvm import ir, relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 from tvm_xengine.relax_ir.types import static_shape
 

@@ -9,8 +9,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import per_axis, scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, per_axis, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 MAX_POOL = {

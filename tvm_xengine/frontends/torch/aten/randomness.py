@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from tvm import ir, relax
 
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.frontends.torch.aten.norms import dropout
 from tvm_xengine.relax_ir.types import static_shape
 

@@ -10,9 +10,8 @@ import torch
 from tvm import ir, relax
 
 from tvm_xengine.frontends.torch.aten.arithmetic import truth
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.creation import as_type
-from tvm_xengine.frontends.torch.aten.literals import dtype_name, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise, running_extreme_position
 from tvm_xengine.relax_ir.types import static_shape
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn import functional
 from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.resampling import is_whole, resampled
+from tvm_xengine.frontends.torch.aten.shapes import product_along
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -93,6 +93,48 @@ _FLOOR = partial(upsample_nearest, "asymmetric")
 _FLOOR_OF_CENTRE = partial(upsample_nearest, "tf_half_pixel_for_nn")
 _LINEAR = partial(upsample_smooth, "linear")
 
+
+Weights = Callable[[int, torch.dtype], torch.Tensor]
+"""For the position of an axis in the space and a type: what each element adds to each new one."""
+
+
+def resampled(builder: Builder, x: Expr, weights_of: Weights) -> Expr:
+    """An image of (batch, channels, *space) with each axis of its space resampled.
+
+    `weights_of` returns matrices of (old extent, new extent).
+    """
+    dtype = getattr(torch, str(x.ty.dtype))
+    for axis in range(2, len(static_shape(x.ty))):
+        x = product_along(builder, x, axis, weights_of(axis - 2, dtype).numpy())
+    return x
+
+
+def is_whole(space: Sequence[int], scales: Sequence[float]) -> bool:
+    """Whether every extent times its factor is an integer, up to rounding."""
+    products = [extent * scale for extent, scale in zip(space, scales, strict=True)]
+    return all(abs(product - int(product + 1e-6)) <= 1e-6 * product for product in products)
+
+
+def upsample_antialiased(
+    resize: torch._ops.OpOverload,
+    builder: Builder,
+    x: Expr,
+    size: Sequence[int] | None,
+    align_corners: bool,
+    scales: Sequence[float] | None,
+) -> Expr:
+    """The weights of an axis are what becomes of a unit matrix of which only the rows are resized."""
+    space = static_shape(x.ty)[2:]
+
+    def weights_of(axis: int, dtype: torch.dtype) -> torch.Tensor:
+        new = None if size is None else [size[axis], space[axis]]
+        factors = None if scales is None else [scales[axis], 1.0]
+        unit = torch.eye(space[axis], dtype=dtype)[None, None]
+        return resize(unit, new, align_corners, factors)[0, 0].T
+
+    return resampled(builder, x, weights_of)
+
+
 CONVERTERS: dict[str, Converter] = {
     **{f"_upsample_nearest_exact{rank}d.vec": _FLOOR_OF_CENTRE for rank in (1, 2, 3)},
     **{f"upsample_nearest{rank}d.vec": _FLOOR for rank in (1, 2, 3)},
@@ -100,4 +142,11 @@ CONVERTERS: dict[str, Converter] = {
     "upsample_bilinear2d.vec": _LINEAR,
     "upsample_linear1d.vec": _LINEAR,
     "upsample_trilinear3d.vec": _LINEAR,
+    **{
+        f"{resize._schema.name.removeprefix('aten::')}.vec": partial(upsample_antialiased, resize)
+        for resize in (
+            torch.ops.aten._upsample_bilinear2d_aa.vec,
+            torch.ops.aten._upsample_bicubic2d_aa.vec,
+        )
+    },
 }

@@ -10,8 +10,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr
-from tvm_xengine.frontends.torch.aten.literals import scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -288,6 +287,15 @@ def triangle(upper: bool, builder: Builder, x: Expr, offset: int) -> Expr:
         ~np.tri(rows, columns, offset - 1, bool) if upper else np.tri(rows, columns, offset, bool)
     )
     return builder.emit(relax.op.where(relax.const(mask, "bool"), x, scalar(0, x)))
+
+
+def product_along(builder: Builder, x: Expr, axis: int, matrix: np.ndarray) -> Expr:
+    """x times a matrix of (old extent, new extent) along an axis."""
+    dtype, rank = str(x.ty.dtype), rank_of(x)
+    order = [*(a for a in range(rank) if a != axis), axis]
+    last = permute(builder, x, order)
+    made = builder.emit(relax.op.matmul(last, relax.const(matrix.astype(dtype), dtype)))
+    return permute(builder, made, [order.index(a) for a in range(rank)])
 
 
 def channel_shuffle(builder: Builder, x: Expr, groups: int) -> Expr:
