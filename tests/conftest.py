@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores: with two threads each, they wait for one another most of the time.
+    # Set before anything loads OpenMP.
+    for variable in ("OMP_NUM_THREADS", "TVM_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 """Draws are the same in every run: what fails on one machine fails on the others."""

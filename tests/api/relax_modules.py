@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -80,8 +79,3 @@ def momentum_in_numpy(
     velocity = 0.9 * state["velocity"] + gradient
     new = {"w": state["w"] - rate * velocity, "velocity": velocity, "steps": state["steps"] + 1}
     return float((difference**2).mean()), {**state, **new}
-
-
-def vm(mod: tvm.IRModule) -> tvm.relax.VirtualMachine:
-    """The module, compiled by TVM's default pipeline."""
-    return tvm.relax.VirtualMachine(tvm.compile(mod, tvm.target.Target("llvm")), tvm.cpu())

@@ -22,8 +22,8 @@ from tests.api.relax_modules import (
     Momentum,
     momentum_in_numpy,
     momentum_state,
-    vm,
 )
+from tests.vm import reference_vm
 from tvm_xengine.scheduling.schedule import Compute
 
 RANDOM = np.random.default_rng(0)
@@ -145,7 +145,7 @@ def test_tvms_usual_pipeline_compiles_a_scheduled_step() -> None:
     pipeline = relax.get_pipeline(
         "tvm_xengine", budget="4KiB", costs="roofline", time_limit_s=2.0, func_name="train"
     )
-    machine = vm(pipeline(own_step()))
+    machine = reference_vm(pipeline(own_step()))
     state = momentum_state()
     x, y = (RANDOM.standard_normal(shape).astype("float32") for shape in ((8, 4), (8, 3)))
     given = {**state, "x": x, "y": y, "rate": np.float32(0.1)}

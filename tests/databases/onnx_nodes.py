@@ -20,6 +20,7 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
+from tests.vm import computed
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import with_output
 from tvm_xengine.frontends.model import ForwardModel
@@ -315,11 +316,7 @@ def _trains(case: Case) -> bool:
 def _computed(mod: tvm.IRModule, values: Sequence[Array], *, lowered: bool) -> list[Array]:
     """All results of a module on the VM."""
     mod = LowerToKernels("main")(mod) if lowered else mod
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(relax.build(mod, target), tvm.cpu())
-    made = machine["main"](*(tvm.runtime.tensor(np.array(v, order="C")) for v in values))
-    parts = [made] if isinstance(made, tvm.runtime.Tensor) else list(made)
-    return [part.numpy() for part in parts]
+    return computed(mod, values)
 
 
 def _difference(case: Case, outputs: Sequence[Array], made: Sequence[Array]) -> str:

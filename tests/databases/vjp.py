@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tests.vm import computed
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.passes.lift_constants import CONSTANTS_ATTR
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
@@ -87,12 +88,4 @@ def _run(mod: tvm.IRModule, arguments: Sequence[Array]) -> list[Array]:
     mod[_FUNCTION] = mod[_FUNCTION].with_attr("global_symbol", _FUNCTION)
     lowered = tvm.transform.Sequential([LowerToKernels(_FUNCTION)])(mod)
     constants = (lowered[_FUNCTION].attrs or {}).get(CONSTANTS_ATTR, ())
-    # Checks of arguments are most of the code of small kernels, and compiling takes longer than
-    # running.
-    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
-        target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-        executable = relax.build(lowered, target)
-    function = relax.VirtualMachine(executable, tvm.cpu())[_FUNCTION]
-    # numpy's ascontiguousarray would give a scalar an axis.
-    tensors = [tvm.runtime.tensor(np.array(value, order="C")) for value in arguments]
-    return [result.numpy() for result in function(*tensors, *constants)]
+    return computed(lowered, [*arguments, *(constant.numpy() for constant in constants)], _FUNCTION)

@@ -3,10 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-import tvm
 from onnx import TensorProto, helper, numpy_helper
-from tvm import relax
 
+from tests import vm
 from tvm_xengine.frontends.onnx.importer import import_model
 from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, magnitudes, numpy_type
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
@@ -32,10 +31,7 @@ def cast(x: Array, kind: str, **attributes: object) -> Array:
 def computed(model: onnx.ModelProto, x: Array) -> Array:
     imported = import_model("narrow", model)
     lowered = LowerToKernels("main")(evaluation_module(imported))
-    machine = relax.VirtualMachine(relax.build(lowered, "llvm"), tvm.cpu())
-    state = [tvm.runtime.tensor(value) for value in imported.state.values()]
-    made = machine["main"](tvm.runtime.tensor(x), *state)
-    return (made if isinstance(made, tvm.runtime.Tensor) else made[0]).numpy()
+    return vm.computed(lowered, [x, *imported.state.values()])[0]
 
 
 def hard_numbers(kind: str) -> Array:

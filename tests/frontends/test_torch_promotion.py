@@ -8,11 +8,10 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 import torch
-import tvm
 from torch import nn
-from tvm import relax
 
 from tests.training.autograd import worst_gradient_error
+from tests.vm import computed
 from tvm_xengine.frontends.torch.read import from_torch_export
 
 TYPES = [
@@ -39,7 +38,6 @@ OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "power": lambda a, b: a**b,
 }
 Pair = tuple[object, object]
-FAST = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 """Compiling takes longer than running."""
 
 
@@ -81,10 +79,9 @@ def pairs_of(name: str, x: tuple[torch.Tensor, ...]) -> list[Pair]:
 def imported(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> np.ndarray:
     """What our front end makes of a module, run on its own."""
     model = from_torch_export(torch.export.export(module, inputs))
-    machine = relax.VirtualMachine(tvm.compile(model.mod, FAST), tvm.cpu())
     constants = [*model.parameters.values(), *model.constants.values()]
-    given = [tvm.runtime.tensor(np.asarray(value)) for value in (*inputs, *constants)]
-    return machine["main"](*given).numpy()
+    (made,) = computed(model.mod, [*map(np.asarray, inputs), *constants])
+    return made
 
 
 @pytest.mark.parametrize("name", OPERATORS)

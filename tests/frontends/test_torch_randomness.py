@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import tvm
 from numpy.typing import NDArray
 from scipy import stats
 from torch import nn
-from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
+from tests.vm import computed
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.evaluation import evaluation_module
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
@@ -163,6 +162,5 @@ def test_evaluation_draws_what_lies_in_the_middle() -> None:
 
     x = torch.randn(SHAPE)
     model = exported(Drawn(draws).train(), x)
-    main = relax.VirtualMachine(relax.build(evaluation_module(model), "llvm"), tvm.cpu())["main"]
-    made = main(*(tvm.runtime.tensor(v) for v in [x.numpy(), *model.state.values()]))
-    np.testing.assert_allclose(made.numpy(), 2 * x.numpy(), rtol=1e-5, atol=1e-5)
+    (made,) = computed(evaluation_module(model), [x.numpy(), *model.state.values()])
+    np.testing.assert_allclose(made, 2 * x.numpy(), rtol=1e-5, atol=1e-5)

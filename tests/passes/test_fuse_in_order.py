@@ -7,6 +7,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests.vm import computed
 from tvm_xengine.compiler import lower
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
@@ -75,10 +76,7 @@ def kernels(mod, name="main"):
 
 
 def run(mod, *arrays):
-    vm = relax.VirtualMachine(relax.build(mod, tvm.target.Target({"kind": "llvm"})), tvm.cpu())
-    result = vm["main"](*[tvm.runtime.tensor(array) for array in arrays])
-    parts = list(result) if isinstance(result, tvm.ir.Array | tuple) else [result]
-    return [part.numpy() for part in parts]
+    return computed(mod, arrays)
 
 
 def random(*shape):

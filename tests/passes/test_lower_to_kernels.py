@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tvm
 from tvm import ir, relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from tests.vm import computed
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
@@ -68,9 +68,7 @@ def bindings(mod):
 def run(mod, *args):
     func = mod["train_step"]
     constants = func.attrs.get(CONSTANTS_ATTR, ())
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
-    tensors = [tvm.runtime.tensor(arg) for arg in args]
-    return [out.numpy() for out in machine["train_step"](*tensors, *constants)]
+    return computed(mod, [*args, *(each.numpy() for each in constants)], "train_step")
 
 
 @pytest.fixture

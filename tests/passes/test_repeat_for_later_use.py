@@ -7,6 +7,7 @@ import pytest
 import tvm
 
 from tests.passes.small_step import SmallStep, reference
+from tests.vm import reference_vm
 from tvm_xengine.passes.repeat_for_later_use import RepeatForLaterUse, repeatable_calls
 from tvm_xengine.relax_ir.extract import extract_graph
 
@@ -32,7 +33,7 @@ def test_a_chain_is_repeated_from_what_is_kept() -> None:
 def test_the_result_is_the_same() -> None:
     x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
     w = np.linspace(0, 2, 32, dtype=np.float32)
-    machine = tvm.relax.VirtualMachine(tvm.compile(repeated("h", "both"), "llvm"), tvm.cpu())
+    machine = reference_vm(repeated("h", "both"))
     arguments = [tvm.runtime.tensor(value) for value in (x, np.float32(0.5), w)]
     results = machine["train_step"](*arguments)
     for found, expected in zip(results, reference(x, 0.5, w), strict=True):

@@ -7,6 +7,7 @@ import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests.vm import reference_vm
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.resolve_hints import ResolveHints
 from tvm_xengine.relax_ir.dataflow import single_block
@@ -84,7 +85,7 @@ def test_the_function_computes_the_same() -> None:
     random = np.random.default_rng(0)
     x, w = (random.random((4, 4)).astype("float32") for _ in range(2))
     mod = LowerToKernels("main")(Hinted)
-    machine = tvm.relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = reference_vm(mod)
     loss, gradient = machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(w))
     hidden = np.exp(x @ w)
     np.testing.assert_allclose(loss.numpy(), (hidden @ w).sum(), rtol=1e-5)

@@ -8,6 +8,7 @@ import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests.vm import reference_vm
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.write_over_state import WriteOverState
 from tvm_xengine.relax_ir.extract import extract_graph
@@ -123,8 +124,8 @@ def test_the_function_computes_the_same(mod: tvm.IRModule) -> None:
         for param in func.params
     ]
     updates = {1: (1,), 2: (0, 1)}[len(func.ret_ty.fields) - 1] if mod is not Distance else (0,)
-    found = tvm.relax.VirtualMachine(tvm.compile(lowered(mod, updates), "llvm"), tvm.cpu())
-    expected = tvm.relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    found = reference_vm(lowered(mod, updates))
+    expected = reference_vm(mod)
     for one, other in zip(
         found["train_step"](*inputs), expected["train_step"](*inputs), strict=True
     ):

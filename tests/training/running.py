@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import tvm
-from tvm import relax
 
+from tests.vm import reference_vm
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.training.step import TrainingStep
 
@@ -15,10 +15,7 @@ class ReferenceRun:
 
     def __init__(self, step: TrainingStep) -> None:
         self.step = step
-        # Compiling takes longer than running.
-        target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-        executable = relax.build(step.mod, target)
-        self._function = relax.VirtualMachine(executable, tvm.cpu())[TRAIN_STEP]
+        self._function = reference_vm(step.mod)[TRAIN_STEP]
         self.state = dict(step.initial_state)
 
     def __call__(self, *batch: np.ndarray, lr: float = 0.1) -> Mapping[str, float]:

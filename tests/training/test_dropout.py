@@ -9,6 +9,7 @@ from tvm import relax
 
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
+from tests.vm import computed, reference_vm
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
@@ -48,7 +49,7 @@ def _masks(*keys: tuple[int, int, int], rate: float = 0.25) -> list[np.ndarray]:
             ]
             output = builder.emit_output(relax.Tuple(made))
         builder.emit_func_output(output)
-    main = relax.VirtualMachine(relax.build(builder.get(), "llvm"), tvm.cpu())["main"]
+    main = reference_vm(builder.get())["main"]
     ones = np.ones((64, 100), "float32")
     return [
         main(*(tvm.runtime.tensor(v) for v in (ones, np.int32(seed), np.int32(step))))[k].numpy()
@@ -120,10 +121,8 @@ def test_masks_change_from_step_to_step_and_with_the_seed() -> None:
 def test_evaluation_drops_nothing() -> None:
     x = torch.randn(64, 64)
     model = exported(WithDropout().train(), x)
-    main = relax.VirtualMachine(relax.build(evaluation_module(model), "llvm"), tvm.cpu())["main"]
-    values = [x.numpy(), *model.state.values()]
-    made = main(*(tvm.runtime.tensor(value) for value in values))
-    np.testing.assert_array_equal(made.numpy(), x.numpy())
+    (made,) = computed(evaluation_module(model), [x.numpy(), *model.state.values()])
+    np.testing.assert_array_equal(made, x.numpy())
 
 
 def test_state_has_a_seed_only_when_something_is_drawn() -> None:

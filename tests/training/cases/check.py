@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from tests.training.cases.case import DTYPE, Array, Case
+from tests.vm import reference_vm
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter
@@ -174,8 +175,7 @@ class _Compiled:
 
     def __init__(self, mod: tvm.IRModule, cotangents: Sequence[Array]) -> None:
         mod = relax.transform.DeadCodeElimination(["main"])(mod)
-        target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-        self._main = relax.VirtualMachine(relax.build(mod, target), tvm.cpu())["main"]
+        self._main = reference_vm(mod)["main"]
         self._fixed = [*cotangents, np.array(3, "int32"), np.array(5, "int32")]
 
     def __call__(self, values: Sequence[Array]) -> list[Array]:

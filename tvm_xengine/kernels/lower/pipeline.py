@@ -10,6 +10,7 @@ from tvm_xengine.kernels.lower.expand_transcendentals import ExpandTranscendenta
 from tvm_xengine.kernels.lower.explicit_workspace import STACK_BYTES, ExplicitWorkspace
 from tvm_xengine.kernels.lower.hide_conditions import HideConditions
 from tvm_xengine.kernels.lower.inline_trivial_lets import InlineTrivialLets
+from tvm_xengine.kernels.lower.skip_argument_checks import SkipArgumentChecks
 from tvm_xengine.kernels.lower.store_nested_lets import StoreNestedLets
 from tvm_xengine.kernels.lower.store_short_bindings import StoreShortBindings
 
@@ -84,6 +85,7 @@ def packed_call_passes() -> list[tvm.transform.Pass]:
     return [
         tirx.transform.SplitHostDevice(),
         tirx.transform.MakePackedAPI(),
+        SkipArgumentChecks(),
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerTVMBuiltin(),
