@@ -13,13 +13,8 @@ from typing import Protocol
 from tvm import relax
 
 from tvm_xengine.kernels.te import adaptive
-from tvm_xengine.kernels.te.optimizer import (
-    dampened_update,
-    dampening_share,
-    momentum_update,
-    sgd_update,
-)
-from tvm_xengine.training.emitter import Emitter, Kernel, Option
+from tvm_xengine.kernels.te.optimizer import Rule, dampening_share, momentum, sgd, update_kernel
+from tvm_xengine.training.emitter import Emitter, Option
 
 
 class Optimizer(Protocol):
@@ -150,12 +145,9 @@ class SGD:
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
         options: dict[str, Option] = {"weight_decay": self.weight_decay, "maximize": self.maximize}
         if not self.momentum:
-            return _emit(emitter, sgd_update, update, self.slots, options)
-        if self.dampening:
-            options |= {"momentum": self.momentum}
-            return _emit(emitter, dampened_update, update, self.slots, options)
+            return _emit(emitter, sgd, update, self, options)
         options |= {"momentum": self.momentum, "nesterov": self.nesterov}
-        return _emit(emitter, momentum_update, update, self.slots, options)
+        return _emit(emitter, momentum, update, self, options, ("share",) * self.needs_step)
 
 
 @dataclass(frozen=True)
@@ -212,7 +204,6 @@ class Adam:
         )
 
     def emit(self, emitter: Emitter, update: Update) -> tuple[relax.Expr, ...]:
-        kernel = adaptive.amsgrad_update if self.amsgrad else adaptive.adam_update
         options: dict[str, Option] = {
             "beta1": self.betas[0],
             "beta2": self.betas[1],
@@ -221,7 +212,7 @@ class Adam:
             "decoupled": self.decoupled,
             "maximize": self.maximize,
         }
-        return _emit(emitter, kernel, update, self.slots, options)
+        return _emit(emitter, adaptive.adam, update, self, options, ("rate", "root"))
 
 
 @dataclass(frozen=True)
@@ -299,7 +290,7 @@ class RMSprop:
             options["momentum"] = self.momentum
         if self.centered:
             options["centered"] = True
-        return _emit(emitter, adaptive.rmsprop_update, update, self.slots, options)
+        return _emit(emitter, adaptive.rmsprop, update, self, options)
 
 
 @dataclass(frozen=True)
@@ -363,7 +354,7 @@ class Adagrad:
             "weight_decay": self.weight_decay,
             "maximize": self.maximize,
         }
-        return _emit(emitter, adaptive.adagrad_update, update, self.slots, options)
+        return _emit(emitter, adaptive.adagrad, update, self, options)
 
 
 @dataclass(frozen=True)
@@ -400,29 +391,25 @@ class Lion:
             "beta1": self.betas[0],
             "beta2": self.betas[1],
             "weight_decay": self.weight_decay,
+            "decoupled": True,
         }
-        return _emit(emitter, adaptive.lion_update, update, self.slots, options)
+        return _emit(emitter, adaptive.lion, update, self, options)
 
 
 def _emit(
     emitter: Emitter,
-    kernel: Kernel,
+    rule: Rule,
     update: Update,
-    slots: Sequence[str],
+    optimizer: Optimizer,
     options: Mapping[str, Option],
+    factors: tuple[str, ...] = (),
 ) -> tuple[relax.Expr, ...]:
     """Emit an update kernel, whose results are the new parameter and the new slots."""
-    inputs = [
-        update.parameter,
-        *(update.slots[slot] for slot in slots),
-        update.gradient,
-        update.lr,
-        *update.factors,
-        *update.scale,
-    ]
+    slots = optimizer.slots
+    state = (update.slots[slot] for slot in slots)
+    inputs = [update.parameter, *state, update.gradient, update.lr, *update.factors, *update.scale]
     names = (f"{update.name}_new", *(f"{update.name}_new_{slot}" for slot in slots))
-    if not slots:
-        return (emitter.call(kernel, inputs, names[0], **options),)
+    kernel = update_kernel(rule, slots, factors)
     return emitter.call_many(kernel, inputs, f"{update.name}_update", names, **options)
 
 

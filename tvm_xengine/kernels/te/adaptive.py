@@ -12,8 +12,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.kernels.te.inplace import writes_over
-from tvm_xengine.kernels.te.optimizer import Element, decayed, rate_of
+from tvm_xengine.kernels.te.optimizer import Element, Updated
 from tvm_xengine.kernels.te.pointwise.function import greater
 
 
@@ -63,119 +62,6 @@ def _at_least_single(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-@writes_over((0, 0), (1, 1), (2, 2))
-def adam_update(
-    parameter: te.Tensor,
-    first_moment: te.Tensor,
-    second_moment: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    rate: te.Tensor,
-    root: te.Tensor,
-    *scale: te.Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool = False,
-) -> list[te.Tensor]:
-    """Adam with the factors of `adam_factors`; AdamW when the decay is `decoupled`."""
-    direction = decayed(parameter, gradient, scale, 0.0 if decoupled else weight_decay, maximize)
-    new_first, new_second = _moments(first_moment, second_moment, direction, beta1, beta2)
-    kept = _kept(parameter, lr, weight_decay if decoupled else 0.0)
-    updated = _adam_step(kept, new_first, new_second, rate, root, epsilon)
-    return [updated, new_first, new_second]
-
-
-@writes_over((0, 0), (1, 1), (2, 2), (3, 3))
-def amsgrad_update(
-    parameter: te.Tensor,
-    first_moment: te.Tensor,
-    second_moment: te.Tensor,
-    largest_moment: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    rate: te.Tensor,
-    root: te.Tensor,
-    *scale: te.Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool,
-) -> list[te.Tensor]:
-    """Adam that divides by the largest second moment so far (Reddi et al. 2018)."""
-    direction = decayed(parameter, gradient, scale, 0.0 if decoupled else weight_decay, maximize)
-    new_first, new_second = _moments(first_moment, second_moment, direction, beta1, beta2)
-    new_largest = te.compute(
-        parameter.shape,
-        lambda *i: greater(largest_moment(*i), new_second(*i)),
-        name="new_largest_moment",
-    )
-    kept = _kept(parameter, lr, weight_decay if decoupled else 0.0)
-    updated = _adam_step(kept, new_first, new_largest, rate, root, epsilon)
-    return [updated, new_first, new_second, new_largest]
-
-
-def _adam_step(
-    kept: Element,
-    first: te.Tensor,
-    second: te.Tensor,
-    rate: te.Tensor,
-    root: te.Tensor,
-    epsilon: float,
-) -> te.Tensor:
-    def new_parameter(*i: Var) -> Expr:
-        return kept(*i) - rate() * (first(*i) / (te.sqrt(second(*i)) / root() + epsilon))
-
-    return te.compute(first.shape, new_parameter, name="new_parameter")
-
-
-@writes_over((0, 0), (1, 1), (2, 2), (3, 3))
-def rmsprop_update(
-    parameter: te.Tensor,
-    square_average: te.Tensor,
-    *others: te.Tensor,
-    alpha: float,
-    epsilon: float,
-    weight_decay: float,
-    maximize: bool,
-    momentum: float = 0.0,
-    centered: bool = False,
-) -> list[te.Tensor]:
-    """s = alpha * s + (1 - alpha) * g^2; p = p - lr * g / (sqrt(s) + epsilon).
-
-    `others` are the average of the gradient when `centered`, which divides by the estimated
-    standard deviation instead; the velocity when there is a `momentum` of the scaled gradient; the
-    gradient, the learning rate and factors of the gradient.
-    """
-    *slots, gradient, lr = others[: 2 + centered + bool(momentum)]
-    step = decayed(parameter, gradient, others[len(slots) + 2 :], weight_decay, maximize)
-    new_square = _average(square_average, lambda *i: step(*i) * step(*i), alpha, "new_square")
-    made = [new_square]
-    if centered:
-        made.append(_average(slots[0], step, alpha, "new_mean"))
-
-    def scaled(*i: Var) -> Expr:
-        square = new_square(*i) - made[1](*i) * made[1](*i) if centered else new_square(*i)
-        return step(*i) / (te.sqrt(square) + epsilon)
-
-    change: Element = scaled
-    if momentum:
-        speed = te.compute(
-            parameter.shape, lambda *i: slots[-1](*i) * momentum + scaled(*i), name="new_velocity"
-        )
-        made, change = [*made, speed], speed
-    updated = te.compute(
-        parameter.shape,
-        lambda *i: parameter(*i) - rate_of(lr, parameter) * change(*i),
-        name="new_parameter",
-    )
-    return [updated, *made]
-
-
 def decayed_rate(lr: te.Tensor, step: te.Tensor, *, lr_decay: float, dtype: str) -> te.Tensor:
     """Adagrad's learning rate after `step` earlier steps: ``lr / (1 + step * lr_decay)``."""
     wide = _at_least_single(dtype)
@@ -183,85 +69,65 @@ def decayed_rate(lr: te.Tensor, step: te.Tensor, *, lr_decay: float, dtype: str)
     return te.compute((), lambda: (lr().astype(wide) / slower).astype(dtype), name="rate")
 
 
-@writes_over((0, 0), (1, 1))
-def adagrad_update(
-    parameter: te.Tensor,
-    square_sum: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
-    epsilon: float,
-    weight_decay: float,
-    maximize: bool,
-) -> list[te.Tensor]:
+def adam(
+    read: Updated, beta1: float, beta2: float, epsilon: float
+) -> tuple[Element, list[te.Tensor]]:
+    """Adam with the factors of `adam_factors`.
+
+    With a third slot it divides by the largest second moment so far (Reddi et al. 2018).
+    """
+    rate, root = read.factors
+    first = read.average(0, read.gradient, beta1, "new_first_moment")
+    second = read.average(1, read.squared, beta2, "new_second_moment")
+    made = [first, second]
+    if len(read.slots) > len(made):
+        largest = read.slots[2]
+        made.append(read.stored(lambda *i: greater(largest(*i), second(*i)), "new_largest_moment"))
+    return lambda *i: rate() * (first(*i) / (te.sqrt(made[-1](*i)) / root() + epsilon)), made
+
+
+def rmsprop(
+    read: Updated, alpha: float, epsilon: float, momentum: float = 0.0, centered: bool = False
+) -> tuple[Element, list[te.Tensor]]:
+    """s = alpha * s + (1 - alpha) * g^2; p = p - lr * g / (sqrt(s) + epsilon).
+
+    With the slot of the gradient's average, when `centered`, it divides by the estimated standard
+    deviation instead; the last slot is the velocity when there is a `momentum` of the scaled gradient.
+    """
+    square = read.average(0, read.squared, alpha, "new_square")
+    made = [square]
+    if centered:
+        made.append(read.average(1, read.gradient, alpha, "new_mean"))
+
+    def scaled(*i: Var) -> Expr:
+        spread = square(*i) - made[1](*i) * made[1](*i) if centered else square(*i)
+        return read.gradient(*i) / (te.sqrt(spread) + epsilon)
+
+    change: Element = scaled
+    if momentum:
+        change = read.stored(lambda *i: read.slots[-1](*i) * momentum + scaled(*i), "new_velocity")
+        made = [*made, change]
+    return lambda *i: read.rate() * change(*i), made
+
+
+def adagrad(read: Updated, epsilon: float) -> tuple[Element, list[te.Tensor]]:
     """s = s + g^2; p = p - lr * g / (sqrt(s) + epsilon)."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
-    new_sum = te.compute(
-        parameter.shape, lambda *i: square_sum(*i) + step(*i) * step(*i), name="new_sum"
-    )
-
-    def new_parameter(*i: Var) -> Expr:
-        scaled = step(*i) / (te.sqrt(new_sum(*i)) + epsilon)
-        return parameter(*i) - rate_of(lr, parameter) * scaled
-
-    return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_sum]
+    (old,) = read.slots
+    total = read.stored(lambda *i: old(*i) + read.squared(*i), "new_sum")
+    return lambda *i: read.rate() * (read.gradient(*i) / (te.sqrt(total(*i)) + epsilon)), [total]
 
 
-@writes_over((0, 0), (1, 1))
-def lion_update(
-    parameter: te.Tensor,
-    first_moment: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-) -> list[te.Tensor]:
-    """p = p * (1 - lr * decay) - lr * sign(beta1 * m + (1 - beta1) * g); then m follows g by beta2.
+def lion(read: Updated, beta1: float, beta2: float) -> tuple[Element, list[te.Tensor]]:
+    """p = p - lr * sign(beta1 * m + (1 - beta1) * g); then m follows g by beta2.
 
     The stage of the parameter comes first and writes nothing that the other one reads.
     """
-    step = decayed(parameter, gradient, scale, 0.0, maximize=False)
-    kept = _kept(parameter, lr, weight_decay)
-    zero, one = tvm.tirx.const(0, parameter.dtype), tvm.tirx.const(1, parameter.dtype)
+    (old,) = read.slots
+    zero, one = (tvm.tirx.const(value, read.parameter.dtype) for value in (0, 1))
 
-    def new_parameter(*i: Var) -> Expr:
-        mixed = first_moment(*i) * beta1 + step(*i) * (1 - beta1)
+    def change(*i: Var) -> Expr:
+        mixed = old(*i) * beta1 + read.gradient(*i) * (1 - beta1)
         sign = tvm.tirx.Select(mixed > zero, one, tvm.tirx.Select(mixed < zero, -one, zero))
-        return kept(*i) - rate_of(lr, parameter) * sign
+        return read.rate() * sign
 
-    updated = te.compute(parameter.shape, new_parameter, name="new_parameter")
-    return [updated, _average(first_moment, step, beta2, "new_first_moment")]
-
-
-def _moments(
-    first_moment: te.Tensor,
-    second_moment: te.Tensor,
-    direction: Element,
-    beta1: float,
-    beta2: float,
-) -> tuple[te.Tensor, te.Tensor]:
-    return (
-        _average(first_moment, direction, beta1, "new_first_moment"),
-        _average(
-            second_moment, lambda *i: direction(*i) * direction(*i), beta2, "new_second_moment"
-        ),
-    )
-
-
-def _average(old: te.Tensor, value: Element, keep: float, name: str) -> te.Tensor:
-    """keep * old + (1 - keep) * value."""
-    return te.compute(old.shape, lambda *i: old(*i) * keep + value(*i) * (1 - keep), name=name)
-
-
-def _kept(parameter: te.Tensor, lr: te.Tensor, weight_decay: float) -> Element:
-    """What decoupled weight decay leaves of a parameter."""
-    one = tvm.tirx.const(1, parameter.dtype)
-
-    def value(*i: Var) -> Expr:
-        if not weight_decay:
-            return parameter(*i)
-        return parameter(*i) * (one - rate_of(lr, parameter) * weight_decay)
-
-    return value
+    return change, [read.average(0, read.gradient, beta2, "new_first_moment")]

@@ -6,7 +6,10 @@ of nothing that was written, so that each output may be written over the tensor 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter, Signature
 
 import tvm
 from tvm import te
@@ -19,58 +22,124 @@ Element = Callable[..., Expr]
 """An element of a tensor that is not stored, by its index."""
 
 
-@writes_over((0, 0))
-def sgd_update(
-    parameter: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
-    weight_decay: float,
-    maximize: bool = False,
-) -> te.Tensor:
-    """p - lr * (g + weight_decay * p)."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
-    return te.compute(
-        parameter.shape,
-        lambda *i: parameter(*i) - rate_of(lr, parameter) * step(*i),
-        name="new_parameter",
-    )
+@dataclass(frozen=True)
+class Updated:
+    """What an update reads of one parameter.
+
+    Attributes
+    ----------
+    slots
+        The old state of the parameter.
+    gradient
+        Scaled, with the weight decay added.
+    factors
+        Scalars that the optimizer has computed once for the step.
+    """
+
+    parameter: te.Tensor
+    slots: Sequence[te.Tensor]
+    gradient: Element
+    lr: te.Tensor
+    factors: Sequence[te.Tensor]
+
+    def rate(self) -> Expr:
+        """The learning rate in the type of the parameter."""
+        return self.lr().astype(self.parameter.dtype)
+
+    def squared(self, *i: Var) -> Expr:
+        """The square of the gradient."""
+        return self.gradient(*i) * self.gradient(*i)
+
+    def stored(self, value: Element, name: str) -> te.Tensor:
+        """A tensor like the parameter."""
+        return te.compute(self.parameter.shape, value, name=name)
+
+    def average(self, slot: int, value: Element, keep: float, name: str) -> te.Tensor:
+        """The slot after it has moved towards `value`: keep * old + (1 - keep) * value."""
+        old = self.slots[slot]
+        return self.stored(lambda *i: old(*i) * keep + value(*i) * (1 - keep), name)
 
 
-@writes_over((0, 0), (1, 1))
-def momentum_update(
-    parameter: te.Tensor,
-    velocity: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    *scale: te.Tensor,
-    momentum: float,
-    weight_decay: float,
-    nesterov: bool,
-    maximize: bool = False,
-) -> list[te.Tensor]:
-    """v = momentum * v + g; p = p - lr * v, or p - lr * (g + momentum * v) with `nesterov`."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
-    return _momentum(parameter, velocity, step, step, lr, momentum, nesterov)
+Rule = Callable[..., tuple[Element, list[te.Tensor]]]
+"""From what an update reads, and options by name, to what is subtracted from the parameter and to the
+new slots."""
 
 
-@writes_over((0, 0), (1, 1))
-def dampened_update(
-    parameter: te.Tensor,
-    velocity: te.Tensor,
-    gradient: te.Tensor,
-    lr: te.Tensor,
-    share: te.Tensor,
-    *scale: te.Tensor,
-    momentum: float,
-    weight_decay: float,
-    maximize: bool,
-) -> list[te.Tensor]:
-    """v = momentum * v + share * g; p = p - lr * v."""
-    step = decayed(parameter, gradient, scale, weight_decay, maximize)
-    return _momentum(
-        parameter, velocity, step, lambda *i: share() * step(*i), lr, momentum, nesterov=False
-    )
+@cache
+def update_kernel(
+    rule: Rule, slots: tuple[str, ...], factors: tuple[str, ...] = ()
+) -> Callable[..., list[te.Tensor]]:
+    """The kernel from a parameter, its slots, gradient and learning rate to the new parameter and slots.
+
+    It takes the factors of the rule behind the learning rate, then scalars that the gradient is
+    multiplied by. The weight decay is added to the gradient or, `decoupled`, shrinks the parameter.
+    """
+
+    def kernel(
+        *tensors: te.Tensor,
+        weight_decay: float,
+        decoupled: bool = False,
+        maximize: bool = False,
+        **options: float,
+    ) -> list[te.Tensor]:
+        parameter, *rest = tensors
+        given = 3 + len(slots) + len(factors)
+        gradient, lr, *scalars = rest[len(slots) : given - 1]
+
+        def decayed(*i: Var) -> Expr:
+            result = gradient(*i)
+            for factor in tensors[given:]:
+                result = result * factor()
+            if maximize:
+                result = -result
+            is_added = weight_decay and not decoupled
+            return result + parameter(*i) * weight_decay if is_added else result
+
+        read = Updated(parameter, rest[: len(slots)], decayed, lr, scalars)
+        change, made = rule(read, **options)
+
+        def new_parameter(*i: Var) -> Expr:
+            kept = parameter(*i)
+            if weight_decay and decoupled:
+                kept = kept * (tvm.tirx.const(1, parameter.dtype) - read.rate() * weight_decay)
+            return kept - change(*i)
+
+        return [read.stored(new_parameter, "new_parameter"), *made]
+
+    names = ("parameter", *slots, "gradient", "lr", *factors)
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    scale = Parameter("scale", Parameter.VAR_POSITIONAL)
+    kernel.__name__ = f"{rule.__name__}_update"
+    kernel.__signature__ = Signature([*parameters, scale])  # type: ignore[attr-defined]
+    return writes_over(*((k, k) for k in range(len(slots) + 1)))(kernel)
+
+
+def sgd(read: Updated) -> tuple[Element, list[te.Tensor]]:
+    """p - lr * g."""
+    return lambda *i: read.rate() * read.gradient(*i), []
+
+
+def momentum(
+    read: Updated, momentum: float, nesterov: bool = False
+) -> tuple[Element, list[te.Tensor]]:
+    """v = momentum * v + g; p = p - lr * v, or p - lr * (g + momentum * v) with `nesterov`.
+
+    A factor is the share of the gradient that enters the velocity.
+    """
+    (velocity,) = read.slots
+
+    def moved(*i: Var) -> Expr:
+        counted = read.gradient(*i)
+        for share in read.factors:
+            counted = share() * counted
+        return velocity(*i) * momentum + counted
+
+    new = read.stored(moved, "new_velocity")
+
+    def change(*i: Var) -> Expr:
+        return read.rate() * (read.gradient(*i) + new(*i) * momentum if nesterov else new(*i))
+
+    return change, [new]
 
 
 def dampening_share(step: te.Tensor, *, dampening: float, dtype: str) -> te.Tensor:
@@ -117,50 +186,3 @@ def clipping_scale(*squared_norms: te.Tensor, max_norm: float) -> te.Tensor:
         return lesser(factor, tvm.tirx.const(1, dtype))
 
     return te.compute((), scale, name="clipping_scale")
-
-
-def rate_of(lr: te.Tensor, parameter: te.Tensor) -> Expr:
-    """The learning rate in the type of the parameter."""
-    return lr().astype(parameter.dtype)
-
-
-def _momentum(
-    parameter: te.Tensor,
-    velocity: te.Tensor,
-    step: Element,
-    counted: Element,
-    lr: te.Tensor,
-    momentum: float,
-    nesterov: bool,
-) -> list[te.Tensor]:
-    new_velocity = te.compute(
-        parameter.shape, lambda *i: velocity(*i) * momentum + counted(*i), name="new_velocity"
-    )
-
-    def new_parameter(*i: Var) -> Expr:
-        direction = new_velocity(*i)
-        if nesterov:
-            direction = step(*i) + direction * momentum
-        return parameter(*i) - rate_of(lr, parameter) * direction
-
-    return [te.compute(parameter.shape, new_parameter, name="new_parameter"), new_velocity]
-
-
-def decayed(
-    parameter: te.Tensor,
-    gradient: te.Tensor,
-    scale: tuple[te.Tensor, ...],
-    weight_decay: float,
-    maximize: bool,
-) -> Element:
-    """The gradient as an expression of the index: scaled, with the decay added; no buffer."""
-
-    def value(*i: Var) -> Expr:
-        result = gradient(*i)
-        for factor in scale:
-            result = result * factor()
-        if maximize:
-            result = -result
-        return result + parameter(*i) * weight_decay if weight_decay else result
-
-    return value
