@@ -233,9 +233,10 @@ def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
     assert "cannot read" in absent.refusal()
 
 
-def test_a_network_of_tokens_learns_and_is_evaluated(cache: Path) -> None:
-    """Its labels, one for each token, are one long vector to the step."""
-    given = ("--size", "8", "--batch", "16", "--steps", "2", "--cache", str(cache))
+@pytest.mark.parametrize("batch", [16, 100])
+def test_a_network_of_tokens_learns_and_is_evaluated(batch: int, cache: Path) -> None:
+    """Its labels, one for each token, are one long vector to the step; no batch divides the samples."""
+    given = ("--size", "8", "--batch", str(batch), "--steps", "2", "--cache", str(cache))
     done = run_command("train", "gpt_nano", *QUICK, *given, "--no-compare", "--json", "-")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

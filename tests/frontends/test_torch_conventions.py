@@ -127,6 +127,18 @@ OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
 }
 
 
+BEYOND_FLOAT32: dict[str, Function] = {
+    "clamp": lambda x: x.clamp(min=-1e300),
+    "clamp on both sides": lambda x: x.clamp(torch.finfo(torch.float64).min, 1e300),
+    "hardtanh": lambda x: F.hardtanh(x, -1e300, 1e300),
+    "elu": lambda x: F.elu(x, 1e300),
+    "leaky_relu": lambda x: F.leaky_relu(x, 1e39),
+    "threshold": lambda x: F.threshold(x, 0.0, -1e300),
+    "masked_fill": lambda x: x.masked_fill(x > 0, torch.finfo(torch.float64).min),
+    "pad": lambda x: F.pad(x, (1, 1), value=-1e300),
+}
+
+
 def _check(cases: dict[str, tuple[Function, torch.Tensor]]) -> None:
     samples = [Sample(function, ((x,), {})) for function, x in cases.values()]
     outcomes = dict(zip(cases, judge("conventions", samples), strict=True))
@@ -146,3 +158,9 @@ def test_functions_at_their_kinks() -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_ties_bounds_and_nan(first: int) -> None:
     _check(dict(list(OTHERS.items())[first::2]))
+
+
+def test_numbers_beyond_float32_are_those_of_float64() -> None:
+    """Masks of attention in float64 hold its least number."""
+    x = _rows((0.5, -2.0, 1.0))[0]
+    _check({name: (function, x) for name, function in BEYOND_FLOAT32.items()})

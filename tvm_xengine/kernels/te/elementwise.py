@@ -8,6 +8,7 @@ from tvm import te
 from tvm.tirx import Expr, Var
 
 from tvm_xengine.kernels.te.accumulate import sum_dtype, summed
+from tvm_xengine.kernels.te.pointwise.function import numbers_for
 
 Formula = Callable[..., Expr]
 
@@ -25,7 +26,9 @@ def derivative_kernel(name: str, formula: Formula) -> Callable[..., te.Tensor]:
     """
 
     def kernel(*tensors: te.Tensor, shape: tuple[int, ...], **options: float) -> te.Tensor:
-        return _summed(lambda *values: formula(*values, **options), tensors, shape)
+        values = numbers_for(sum_dtype(tensors[0].dtype), options.values())
+        numbers = dict(zip(options, values, strict=True))
+        return _summed(lambda *values: formula(*values, **numbers), tensors, shape)
 
     kernel.__name__ = name
     return kernel

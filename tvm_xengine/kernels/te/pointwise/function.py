@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import tvm
 from tvm.tirx import Expr
 
@@ -47,9 +50,24 @@ class Pointwise:
     derivatives: tuple[Derivative | None, ...]
 
 
-def const(value: float, like: Expr) -> Expr:
-    """A number in the type of an expression."""
-    return tvm.tirx.const(value, like.ty.dtype)
+def const(value: float | Expr, like: Expr) -> Expr:
+    """A number in the type of an expression; one of `numbers_for` has it already."""
+    return value if isinstance(value, tvm.ir.Expr) else tvm.tirx.const(value, like.ty.dtype)
+
+
+def numbers_for(dtype: str, values: Iterable[float]) -> list[Any]:
+    """Numbers for a formula of elements of a type.
+
+    In a formula TVM takes every number for a float32, and refuses those beyond it. Here they become
+    numbers of float64 where the elements are; PyTorch refuses them in shorter types, too.
+    """
+    most = float(np.finfo("float32").max)
+    return [
+        tvm.tirx.const(value, dtype)
+        if dtype == "float64" and most < abs(value) < math.inf
+        else value
+        for value in values
+    ]
 
 
 def zero(like: Expr) -> Expr:

@@ -13,11 +13,13 @@ from tvm_xengine.relax_ir.types import static_shape
 def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """The kernel of a call."""
     name = call.op.name.removeprefix(PREFIX)
-    numbers = options_of(call)
+    numbers = {f"option_{k}": number for k, number in enumerate(options_of(call))}
     formula = POINTWISE[name].formula
-    kernel = derivative_kernel(name, lambda *elements: formula(*elements, *numbers))
+    kernel = derivative_kernel(
+        name, lambda *elements, **options: formula(*elements, *options.values())
+    )
     tensors = [one for one in call.args if isinstance(one.ty, relax.TensorType)]
     shape = static_shape(call.ty)
     return builder.call_te(
-        lambda *inputs: kernel(*inputs, shape=shape), *tensors, primfunc_name_hint=name
+        lambda *inputs: kernel(*inputs, shape=shape, **numbers), *tensors, primfunc_name_hint=name
     )
