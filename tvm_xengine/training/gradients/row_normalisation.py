@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tvm import relax
-
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.kernels.te.norms.batch_norm import batch_norm_backward, batch_norm_forward
-from tvm_xengine.kernels.te.norms.group_norm import (
+from tvm_xengine.kernels.te.norms.row_norm import (
     group_norm_backward,
     group_norm_forward,
-)
-from tvm_xengine.kernels.te.norms.row_norm import (
     layer_norm_backward,
     layer_norm_forward,
     log_softmax_backward,
@@ -20,35 +14,19 @@ from tvm_xengine.kernels.te.norms.row_norm import (
     rms_norm_forward,
     softmax_backward,
 )
-from tvm_xengine.training.emitter import Emitter, Kernel, shape_of
+from tvm_xengine.training.emitter import Emitter, Kernel, Option, shape_of
 from tvm_xengine.training.gradients.normalisation import pulled_back
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
 
 def _layer_norm(emitter: Emitter, site: Site) -> Linearized:
     _check_trailing(site)
-    data, gamma, beta = site.operands
-    output, mean, inv_std = _forward(
-        emitter, site, layer_norm_forward, [data, gamma, beta], ("mean", "inv_std")
-    )
-
-    def pullback(gradients: Gradients) -> Gradients:
-        tensors = [gradients[0], data, gamma, mean, inv_std]
-        return pulled_back(emitter, site, layer_norm_backward, tensors)
-
-    return Linearized((output,), pullback)
+    return _normalised(emitter, site, layer_norm_forward, layer_norm_backward)
 
 
 def _rms_norm(emitter: Emitter, site: Site) -> Linearized:
     _check_trailing(site)
-    data, weight = site.operands
-    output, inv_rms = _forward(emitter, site, rms_norm_forward, [data, weight], ("inv_rms",))
-
-    def pullback(gradients: Gradients) -> Gradients:
-        tensors = [gradients[0], data, weight, inv_rms]
-        return pulled_back(emitter, site, rms_norm_backward, tensors, positions=(0, 1))
-
-    return Linearized((output,), pullback)
+    return _normalised(emitter, site, rms_norm_forward, rms_norm_backward, ("inv_rms",))
 
 
 def _group_norm(emitter: Emitter, site: Site) -> Linearized:
@@ -61,7 +39,9 @@ def _instance_norm(emitter: Emitter, site: Site) -> Linearized:
     if axes == list(range(2, rank)) or (axes == [0, *range(2, rank)] and site.shape[0] == 1):
         return _by_groups(emitter, site, site.shape[1])
     if axes == [0, *range(2, rank)]:
-        return _without_statistics(emitter, site)
+        # A batch norm that keeps no running statistics, and whose way back reads all operands.
+        kernels = batch_norm_forward, batch_norm_backward
+        return _normalised(emitter, site, *kernels, reads=3, relu=False)
     raise UnsupportedModelError(f"{site.name}: instance norm over the axes {axes}")
 
 
@@ -72,41 +52,7 @@ def _by_groups(emitter: Emitter, site: Site, groups: int) -> Linearized:
             f"{site.name}: {site.source.op} with channels on axis {site.attrs.channel_axis}, "
             "only axis 1 is supported"
         )
-    data, gamma, beta = site.operands
-    epsilon = float(site.attrs.epsilon)
-    output, mean, inv_std = emitter.call_many(
-        group_norm_forward,
-        [data, gamma, beta],
-        f"{site.name}_forward",
-        (site.name, f"{site.name}_mean", f"{site.name}_inv_std"),
-        groups=groups,
-        epsilon=epsilon,
-    )
-
-    def pullback(gradients: Gradients) -> Gradients:
-        tensors = [gradients[0], data, gamma, mean, inv_std]
-        return pulled_back(emitter, site, group_norm_backward, tensors, groups=groups)
-
-    return Linearized((output,), pullback)
-
-
-def _without_statistics(emitter: Emitter, site: Site) -> Linearized:
-    """A batch norm that keeps no running statistics."""
-    data, gamma, beta = site.operands
-    output, mean, inv_std = emitter.call_many(
-        batch_norm_forward,
-        [data, gamma, beta],
-        f"{site.name}_forward",
-        (site.name, f"{site.name}_mean", f"{site.name}_inv_std"),
-        epsilon=float(site.attrs.epsilon),
-        relu=False,
-    )
-
-    def pullback(gradients: Gradients) -> Gradients:
-        tensors = [gradients[0], data, gamma, beta, mean, inv_std]
-        return pulled_back(emitter, site, batch_norm_backward, tensors, relu=False)
-
-    return Linearized((output,), pullback)
+    return _normalised(emitter, site, group_norm_forward, group_norm_backward, groups=groups)
 
 
 def _softmax_rule(backward: Kernel) -> Rule:
@@ -123,20 +69,32 @@ def _softmax_rule(backward: Kernel) -> Rule:
     return rule
 
 
-def _forward(
+def _normalised(
     emitter: Emitter,
     site: Site,
-    kernel: Kernel,
-    inputs: Sequence[relax.Expr],
-    saved: tuple[str, ...],
-) -> tuple[relax.Var, ...]:
-    return emitter.call_many(
-        kernel,
-        inputs,
+    forward: Kernel,
+    backward: Kernel,
+    saved: tuple[str, ...] = ("mean", "inv_std"),
+    reads: int = 2,
+    **options: Option,
+) -> Linearized:
+    """A norm whose way back reads its first operands and what the way there has `saved`."""
+    output, *statistics = emitter.call_many(
+        forward,
+        site.operands,
         f"{site.name}_forward",
         (site.name, *(f"{site.name}_{one}" for one in saved)),
         epsilon=float(site.attrs.epsilon),
+        **options,
     )
+
+    def pullback(gradients: Gradients) -> Gradients:
+        assert gradients[0] is not None
+        tensors = [gradients[0], *site.operands[:reads], *statistics]
+        positions = tuple(range(len(site.operands)))
+        return pulled_back(emitter, site, backward, tensors, positions=positions, **options)
+
+    return Linearized((output,), pullback)
 
 
 def _check_trailing(site: Site) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tvm
 from tvm import te
-from tvm.tirx import Expr, IterVar, Var
+from tvm.tirx import Expr, Var
 
 from tvm_xengine.kernels.te.inplace import writes_over
+from tvm_xengine.kernels.te.norms.parts import (
+    Element,
+    Parts,
+    centred,
+    channels,
+    inverse_root,
+    scaled,
+    statistics,
+)
 from tvm_xengine.kernels.te.norms.wanted import only
 from tvm_xengine.kernels.te.pointwise.function import clipped
 
@@ -21,7 +28,7 @@ def batch_norm_forward(
     Returns the output, the mean and ``1 / sqrt(variance + epsilon)``, the last two of shape
     ``(channels,)``. With `relu`, negative outputs become zero.
     """
-    mean, inv_std = _batch_statistics(data, epsilon)
+    mean, inv_std = statistics(data, channels(data), epsilon)
     return [_normalised(data, gamma, beta, mean, inv_std, relu), mean, inv_std]
 
 
@@ -29,33 +36,11 @@ def batch_norm_add_relu_forward(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, residual: te.Tensor, *, epsilon: float
 ) -> list[te.Tensor]:
     """max(batch norm + residual, 0): the end of a residual block. Returns as `batch_norm_forward`."""
-    mean, inv_std = _batch_statistics(data, epsilon)
+    mean, inv_std = statistics(data, channels(data), epsilon)
 
-    def output(n: Var, c: Var, *i: Var) -> Expr:
-        value = (data(n, c, *i) - mean[c]) * inv_std[c] * gamma[c] + beta[c]
-        return clipped(value + residual(n, c, *i))
-
-    return [te.compute(data.shape, output, name="output"), mean, inv_std]
-
-
-def _batch_statistics(data: te.Tensor, epsilon: float) -> tuple[te.Tensor, te.Tensor]:
-    """Mean and ``1 / sqrt(variance + epsilon)`` of every channel."""
-    count = _elements_per_channel(data)
-    over, at = _over_channel(data)
-    total = te.compute((data.shape[1],), lambda c: te.sum(data(*at(c)), axis=over), name="total")
-    mean = te.compute(total.shape, lambda c: total[c] / count, name="mean")
-    over, at = _over_channel(data)
-    squares = te.compute(
-        total.shape,
-        lambda c: te.sum((data(*at(c)) - mean[c]) * (data(*at(c)) - mean[c]), axis=over),
-        name="squares",
-    )
-    inv_std = te.compute(
-        total.shape,
-        lambda c: tvm.tirx.const(1, data.dtype) / te.sqrt(squares[c] / count + epsilon),
-        name="inv_std",
-    )
-    return mean, inv_std
+    value = _affine(data, gamma, beta, mean, inv_std)
+    output = te.compute(data.shape, lambda *i: clipped(value(*i) + residual(*i)), name="output")
+    return [output, mean, inv_std]
 
 
 def batch_norm_backward(
@@ -101,18 +86,16 @@ def batch_norm_add_relu_backward(
 
 
 def _backward(
-    gradient: Callable[..., Expr],
-    data: te.Tensor,
-    gamma: te.Tensor,
-    mean: te.Tensor,
-    inv_std: te.Tensor,
+    gradient: Element, data: te.Tensor, gamma: te.Tensor, mean: te.Tensor, inv_std: te.Tensor
 ) -> list[te.Tensor]:
-    count = _elements_per_channel(data)
-    dgamma, dbeta = _scale_and_shift_gradients(gradient, data, mean, inv_std)
+    channel = channels(data)
+    count = channel.count(data.dtype)
+    value = centred(data, mean, inv_std, channel)
+    dgamma, dbeta = _scale_and_shift_gradients(gradient, value, channel)
 
-    def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
-        centred = (data(n, c, *i) - mean[c]) * inv_std[c]
-        through = gradient(n, c, *i) - (dbeta[c] + centred * dgamma[c]) / count
+    def data_gradient(*i: Var) -> Expr:
+        c = i[1]
+        through = gradient(*i) - (dbeta[c] + value(*i) * dgamma[c]) / count
         return gamma[c] * inv_std[c] * through
 
     return [te.compute(data.shape, data_gradient, name="data_gradient"), dgamma, dbeta]
@@ -157,7 +140,7 @@ def batch_norm_inference(
     relu: bool,
 ) -> te.Tensor:
     """Normalise each channel by the running statistics."""
-    inv_std = _inv_std_of(running_var, epsilon)
+    inv_std = inverse_root(lambda c: running_var[c] + epsilon, running_var, "inv_std")
     return _normalised(data, gamma, beta, running_mean, inv_std, relu)
 
 
@@ -174,9 +157,11 @@ def batch_norm_inference_backward(
     wanted: tuple[bool, ...],
 ) -> list[te.Tensor]:
     """Gradients of data, gamma and beta of a batch norm that used the running statistics."""
-    inv_std = _inv_std_of(running_var, epsilon)
+    inv_std = inverse_root(lambda c: running_var[c] + epsilon, running_var, "inv_std")
     gradient = _masked(output_gradient, data, gamma, beta, running_mean, inv_std, relu)
-    dgamma, dbeta = _scale_and_shift_gradients(gradient, data, running_mean, inv_std)
+    channel = channels(data)
+    value = centred(data, running_mean, inv_std, channel)
+    dgamma, dbeta = _scale_and_shift_gradients(gradient, value, channel)
     data_gradient = te.compute(
         data.shape,
         lambda n, c, *i: gradient(n, c, *i) * gamma[c] * inv_std[c],
@@ -185,12 +170,11 @@ def batch_norm_inference_backward(
     return only(wanted, [data_gradient, dgamma, dbeta])
 
 
-def _inv_std_of(variance: te.Tensor, epsilon: float) -> te.Tensor:
-    return te.compute(
-        variance.shape,
-        lambda c: tvm.tirx.const(1, variance.dtype) / te.sqrt(variance[c] + epsilon),
-        name="inv_std",
-    )
+def _affine(
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, mean: te.Tensor, inv_std: te.Tensor
+) -> Element:
+    channel = channels(data)
+    return scaled(centred(data, mean, inv_std, channel), gamma, beta, channel)
 
 
 def _normalised(
@@ -201,10 +185,8 @@ def _normalised(
     inv_std: te.Tensor,
     relu: bool,
 ) -> te.Tensor:
-    def output(n: Var, c: Var, *i: Var) -> Expr:
-        value = (data(n, c, *i) - mean[c]) * inv_std[c] * gamma[c] + beta[c]
-        return clipped(value) if relu else value
-
+    value = _affine(data, gamma, beta, mean, inv_std)
+    output = (lambda *i: clipped(value(*i))) if relu else value
     return te.compute(data.shape, output, name="output")
 
 
@@ -216,46 +198,21 @@ def _masked(
     mean: te.Tensor,
     inv_std: te.Tensor,
     relu: bool,
-) -> Callable[..., Expr]:
+) -> Element:
     """The gradient in front of the ReLU, recomputing the sign of what went into it."""
 
-    def masked(n: Var, c: Var, *i: Var) -> Expr:
-        value = (data(n, c, *i) - mean[c]) * inv_std[c] * gamma[c] + beta[c]
-        zero = tvm.tirx.const(0, data.dtype)
-        return tvm.tirx.Select(value <= zero, zero, output_gradient(n, c, *i))
+    value, zero = _affine(data, gamma, beta, mean, inv_std), tvm.tirx.const(0, data.dtype)
+
+    def masked(*i: Var) -> Expr:
+        return tvm.tirx.Select(value(*i) <= zero, zero, output_gradient(*i))
 
     return masked if relu else output_gradient
 
 
 def _scale_and_shift_gradients(
-    gradient: Callable[..., Expr], data: te.Tensor, mean: te.Tensor, inv_std: te.Tensor
+    gradient: Element, value: Element, channel: Parts
 ) -> tuple[te.Tensor, te.Tensor]:
-    over, at = _over_channel(data)
-    dgamma = te.compute(
-        mean.shape,
-        lambda c: te.sum(gradient(*at(c)) * ((data(*at(c)) - mean[c]) * inv_std[c]), axis=over),
-        name="gamma_gradient",
+    return (
+        channel.total(lambda *i: gradient(*i) * value(*i), "gamma_gradient"),
+        channel.total(lambda *i: gradient(*i), "beta_gradient"),
     )
-    over_beta, at_beta = _over_channel(data)
-    dbeta = te.compute(
-        mean.shape, lambda c: te.sum(gradient(*at_beta(c)), axis=over_beta), name="beta_gradient"
-    )
-    return dgamma, dbeta
-
-
-def _over_channel(
-    data: te.Tensor,
-) -> tuple[list[IterVar], Callable[[Var], tuple[Expr, ...]]]:
-    """Reduction axes over all but the channel, and the index of one element."""
-    batch, _, *space = data.shape
-    n = te.reduce_axis((0, batch), name="n")
-    rest = [te.reduce_axis((0, extent), name=f"i{k}") for k, extent in enumerate(space)]
-    return [n, *rest], lambda c: (n, c, *rest)
-
-
-def _elements_per_channel(data: te.Tensor) -> Expr:
-    batch, _, *space = (int(extent) for extent in data.shape)
-    count = batch
-    for extent in space:
-        count *= extent
-    return tvm.tirx.const(count, data.dtype)
