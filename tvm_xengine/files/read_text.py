@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MOST_BYTES = 1 << 30
 """A larger text is no file of ours: problems of the largest networks take tens of megabytes."""
@@ -25,6 +29,26 @@ def read_text(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"expected text in UTF-8, found byte {error.start} to be none") from error
+
+
+def read_document(path: Path, what: str, refusal: type[Exception], parse: Callable[[str], T]) -> T:
+    """What `parse` makes of the text of a file.
+
+    Parameters
+    ----------
+    what
+        Kind of the file, for messages.
+    refusal
+        Raised with the path where the file cannot be read, or `parse` raises a `ValueError`.
+    """
+    try:
+        return parse(read_text(path))
+    except refusal:
+        raise  # of `parse`, which has said what is wrong
+    except OSError as error:
+        raise refusal(f"cannot read {what} file {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise refusal(f"{path} is no {what} file: {error}") from error
 
 
 def parse_json(text: str) -> object:

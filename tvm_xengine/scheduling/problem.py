@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.files.read_text import parse_json, read_text
+from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.files.typed import typed, typed_value
 from tvm_xengine.scheduling.constraints import (
     Constraints,
@@ -315,13 +315,7 @@ def _rows(cls: type[_Row], rows: object) -> tuple[_Row, ...]:
 
 def read_problem(path: str | Path) -> Problem:
     """The problem in the JSON file at `path`; errors as in `problem_from_json`."""
-    try:
-        text = read_text(Path(path))
-    except OSError as error:
-        raise InvalidProblemError(f"cannot read problem file {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidProblemError(f"{path} is no problem file: {error}") from error
-    return problem_from_json(text)
+    return read_document(Path(path), "problem", InvalidProblemError, problem_from_json)
 
 
 def write_problem(problem: Problem, path: str | Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.files.read_text import parse_json, read_text
+from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.scheduling.problem import Problem
 
 SCHEMA = 1
@@ -184,13 +184,7 @@ def schedule_from_json(text: str) -> Schedule:
 
 def read_schedule(path: str | Path) -> Schedule:
     """The schedule in the JSON file at `path`; errors as in `schedule_from_json`."""
-    try:
-        text = read_text(Path(path))
-    except OSError as error:
-        raise InvalidScheduleError(f"cannot read schedule file {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidScheduleError(f"{path} is no schedule file: {error}") from error
-    return schedule_from_json(text)
+    return read_document(Path(path), "schedule", InvalidScheduleError, schedule_from_json)
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.files.read_text import parse_json, read_text
+from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json
@@ -76,12 +76,7 @@ def read_plan(path: Path) -> SavedPlan:
     InvalidScheduleError
         If it is no plan, or a rule of its problem is broken.
     """
-    try:
-        document = parse_json(read_text(path))
-    except OSError as error:
-        raise InvalidScheduleError(f"cannot read the plan {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidScheduleError(f"{path} is no plan: {error}") from error
+    document = read_document(path, "plan", InvalidScheduleError, parse_json)
     if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
         raise InvalidScheduleError(f"{path} is no plan of schema {_SCHEMA}")
     try:
