@@ -7,7 +7,7 @@ import numpy as np
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.emit_c.guards import input_guard, loss_guard, range_guard
 from tvm_xengine.aot.emit_c.types_in_c import float_literal, stored_type
-from tvm_xengine.aot.package.checkpoint import checkpoint_functions
+from tvm_xengine.aot.package.checkpoint import CHECK_CTX, checkpoint_functions
 from tvm_xengine.aot.package.contents import Package, arguments_of, inputs_of
 from tvm_xengine.program.step_program import (
     ArenaView,
@@ -36,9 +36,14 @@ def driver_source(package: Package) -> str:
 /* The bytes at an offset of a region, as a pointer to a type. */
 #define AT(type, region, offset) ((type *)(void *)((region) + (offset)))
 
+/* Differences wrap around, so that no size is too large. */
 static int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {{
-  uintptr_t a_start = (uintptr_t)a, b_start = (uintptr_t)b;
-  return a_start < b_start + b_bytes && b_start < a_start + a_bytes;
+  return (uintptr_t)a - (uintptr_t)b < b_bytes || (uintptr_t)b - (uintptr_t)a < a_bytes;
+}}
+
+static int32_t check_ctx(const {name}_ctx *ctx) {{
+  if (!ctx) return {package.macro}_EINVAL;
+  return (uintptr_t)ctx % sizeof(void *) ? {package.macro}_EALIGN : {package.macro}_OK;
 }}""",
         _init(package),
         _reset(package),
@@ -96,7 +101,7 @@ def _init(package: Package) -> str:
     macro, names = package.macro, list(package.regions)
     lines = [
         f"{init_prototype(package)} {{",
-        f"  if (!ctx) return {macro}_EINVAL;",
+        CHECK_CTX,
         "  ctx->ready = 0;",
         *(f"  ctx->region[{position}] = NULL;" for position in range(len(names))),
     ]
@@ -123,7 +128,8 @@ def _reset(package: Package) -> str:
     macro = package.macro
     lines = [
         f"int32_t {package.name}_state_reset({package.name}_ctx *ctx) {{",
-        f"  if (!ctx || !ctx->region[0]) return {macro}_EINVAL;",
+        CHECK_CTX,
+        f"  if (!ctx->region[0]) return {macro}_EINVAL;",
     ]
     for tensor in package.state:
         place, size = _bytes_at(package, tensor.place), tensor.place.size_bytes
@@ -142,7 +148,8 @@ def _setter(package: Package, hyper: str) -> str:
     macro = package.macro
     return f"""\
 int32_t {package.name}_set_{hyper}({package.name}_ctx *ctx, float {hyper}) {{
-  if (!ctx || !({hyper} - {hyper} == 0.0f)) return {macro}_EINVAL; /* NaN and infinity are refused */
+{CHECK_CTX}
+  if (!({hyper} - {hyper} == 0.0f)) return {macro}_EINVAL; /* NaN and infinity are refused */
   ctx->{hyper} = {hyper};
   return {macro}_OK;
 }}"""
@@ -175,7 +182,7 @@ static int32_t check_result(const {package.name}_ctx *ctx, const void *data, siz
 def _function(package: Package, function: str, program: StepProgram, purpose: str) -> str:
     macro, trains = package.macro, function == "train_step"
     lines = [f"/* {purpose} */", f"{_prototype(package, function, program)} {{"]
-    lines.append(f"  if (!ctx || !ctx->ready) return {macro}_EINVAL;")
+    lines += [CHECK_CTX, f"  if (!ctx->ready) return {macro}_EINVAL;"]
     for view in arguments_of(program):
         align = (
             f"{macro}_INPUT_ALIGN" if package.backend.value == "llvm" else f"sizeof *{view.name}"

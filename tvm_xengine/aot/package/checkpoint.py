@@ -27,6 +27,9 @@ _LEADING = struct.Struct("<4sIQI")
 HEADER_BYTES = _LEADING.size + 4
 """The leading fields and the CRC-32."""
 
+CHECK_CTX = "  { int32_t status = check_ctx(ctx); if (status) return status; }"
+"""The first statement of a C function that takes a context."""
+
 
 def read_checkpoint(
     path: Path, plan: Mapping[str, object]
@@ -128,6 +131,7 @@ def checkpoint_functions(package: Package) -> str:
     return _TEMPLATE.format(
         name=name,
         MACRO=macro,
+        CHECK_CTX=CHECK_CTX,
         rows=rows,
         count=count,
         settings=max(settings, 1),
@@ -190,7 +194,8 @@ int32_t {name}_checkpoint_save(const {name}_ctx *ctx, {name}_write_fn write, voi
   uint8_t header[{header}] = {{'X', 'E', 'C', 'P'}};
   float values[{settings}];
   uint32_t crc;
-  if (!ctx || !ctx->ready || !write) return {MACRO}_EINVAL;
+{CHECK_CTX}
+  if (!ctx->ready || !write) return {MACRO}_EINVAL;
   get_settings(ctx, values);
   put(header + 4, {version}u, 4);
   put(header + 8, {MACRO}_PLAN_HASH, 8);
@@ -216,7 +221,8 @@ int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user)
   float values[{settings}] = {{0}};
   uint32_t crc, expected;
   size_t at = {header}, left = {payload};
-  if (!ctx || !ctx->region[0] || !read) return {MACRO}_EINVAL;
+{CHECK_CTX}
+  if (!ctx->region[0] || !read) return {MACRO}_EINVAL;
   if (read(user, 0, header, sizeof header)) return {MACRO}_EIO;
   if (memcmp(header, "XECP", 4) || get(header + 4, 4) != {version}u) return {MACRO}_EFORMAT;
   if (get(header + 8, 8) != {MACRO}_PLAN_HASH) return {MACRO}_EPLAN;

@@ -1,0 +1,181 @@
+/* Random sequences of calls of a package with one region, with good and bad arguments of all kinds.
+   Every call must return a code, must refuse what is bad, and a refused call must change nothing.
+   Compiled with PACKAGE (its name) and MACRO (the same in capitals), and with sanitizers.
+   usage: fuzz SEED CALLS */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PASTE(a, b) a##b
+#define JOIN(a, b) PASTE(a, b)
+#define F(name) JOIN(PACKAGE, name)
+#define M(name) JOIN(MACRO, name)
+
+#define ROWS 2
+#define INPUTS (ROWS * 16)
+#define OUTPUTS (ROWS * 4)
+#define AROUND 4096 /* bytes on both sides of the region, which belong to nobody */
+
+static uint64_t state;
+static uint32_t any(uint32_t below) { /* splitmix64, which repeats everywhere */
+  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return (uint32_t)((z ^ (z >> 31)) % below);
+}
+
+static _Alignas(64) uint8_t arena[AROUND + M(_SRAM_BYTES) + 64 + AROUND];
+static uint8_t *const region = arena + AROUND;
+static _Alignas(64) uint8_t before[sizeof arena];
+static _Alignas(16) uint8_t contexts[sizeof(F(_ctx)) + 16];
+static _Alignas(16) float x[INPUTS + 4];
+static _Alignas(16) int64_t labels[ROWS + 1];
+static _Alignas(16) uint8_t results[256];
+static uint8_t saved[sizeof arena];
+static size_t saved_bytes, in_file;
+static long fails_at; /* the call of a callback that fails, or that reads something else */
+
+static int is_bad;
+
+/* A pointer to at least `bytes` bytes that may be read: mostly `good`, else one of those that the
+   package has to refuse. `result` may be missing, and lie at any address outside. */
+static void *pointer(void *good, size_t align, int result) {
+  switch (any(12)) {
+    case 0: is_bad |= !result; return NULL;
+    case 1: if (align > 1) { is_bad = 1; return (uint8_t *)good + 1 + any((uint32_t)align - 1); } return good;
+    case 2: is_bad = 1; return region + any(M(_SRAM_BYTES) / 16) * 16; /* inside */
+    case 3: is_bad = 1; return region - (result ? 1 + any(3) : 8); /* over its beginning */
+    case 4: is_bad = 1; return region + M(_SRAM_BYTES) - 4 - (M(_SRAM_BYTES) & 3u); /* over its end */
+    default: return good;
+  }
+}
+
+static int take(void *user, const void *data, size_t bytes) {
+  (void)user;
+  if (!fails_at--) return 1;
+  memcpy(saved + in_file, data, bytes);
+  in_file += bytes;
+  return 0;
+}
+
+static int give(void *user, size_t offset, void *data, size_t bytes) {
+  int lies = user != NULL;
+  if (offset + bytes > saved_bytes) return 1;
+  memcpy(data, saved + offset, bytes);
+  if (!fails_at--) {
+    if (!lies) return 1;
+    ((uint8_t *)data)[any((uint32_t)bytes)] ^= (uint8_t)(1u << any(8));
+  }
+  return 0;
+}
+
+#define MUST(condition) \
+  if (!(condition)) { fprintf(stderr, "call %ld, kind %u: code %d: %s\n", call, kind, (int)code, #condition); return 1; }
+
+int main(int count, char **arguments) {
+  F(_ctx) *ctx = (void *)contexts;
+  int has_memory = 0, has_state = 0;
+  if (count != 3) return 2;
+  state = strtoull(arguments[1], NULL, 10);
+  for (size_t k = 0; k < sizeof arena; k++) arena[k] = (uint8_t)k;
+  memset(ctx, 0, sizeof *ctx);
+  for (long call = 0; call < atol(arguments[2]); call++) {
+    uint32_t kind = any(8);
+    int32_t code = 0;
+    int may_void = 0, is_label_bad = 0, is_number_bad = 0;
+    F(_ctx) *given = ctx;
+    is_bad = 0;
+    if (!any(20)) given = NULL;
+    else if (!any(20)) given = (void *)(contexts + 1 + any(7));
+    is_bad = given != ctx;
+    for (size_t k = 0; k < INPUTS; k++) x[k] = (float)any(1000) / 500.0f - 1.0f;
+    for (size_t k = 0; k < ROWS; k++) labels[k] = any(4);
+    memcpy(before, arena, sizeof arena);
+    switch (kind) {
+      case 0: { /* init */
+        uint8_t *memory = region;
+        size_t bytes = M(_SRAM_BYTES);
+        uint64_t hash = M(_PLAN_HASH);
+        int is_given_bad = is_bad;
+        switch (any(10)) {
+          case 0: memory = NULL; is_bad = 1; break;
+          case 1: memory = region + 1 + any(M(_ALIGN) - 1); is_bad = 1; break;
+          case 2: bytes = any(M(_SRAM_BYTES)); is_bad = 1; break;
+          case 3: hash ^= 1ull << any(64); is_bad = 1; break;
+          case 4: memory = contexts - (uintptr_t)contexts % M(_ALIGN); is_bad = 1; break; /* over the context */
+          case 5: bytes = SIZE_MAX - any(64); if ((uintptr_t)contexts > (uintptr_t)region) is_bad = 1; break;
+          default: break;
+        }
+        /* Memory that ends behind the address space overlaps whatever lies above it. */
+        if (bytes > sizeof arena && (uintptr_t)contexts < (uintptr_t)region) bytes = M(_SRAM_BYTES);
+        code = F(_init)(given, memory, bytes, hash);
+        if (!is_given_bad) has_memory = !is_bad, has_state = 0;
+        break;
+      }
+      case 1:
+        is_bad |= !has_memory;
+        code = F(_state_reset)(given);
+        has_state |= !is_bad;
+        break;
+      case 2: {
+        static const float rates[] = {0.0f, 0.01f, -0.0f, 1e-30f};
+        float rate = rates[any(4)];
+        if (!any(6)) { rate = any(2) ? 0.0f / (float)any(1) : 1e38f * 1e38f; is_bad = 1; }
+        code = F(_set_lr)(given, rate);
+        break;
+      }
+      case 3: case 4: { /* train_step */
+        if (!any(8)) { x[any(INPUTS)] = any(2) ? 1e38f * 1e38f : -(1e38f * 1e38f); is_number_bad = 1; }
+        if (!any(8)) { labels[any(ROWS)] = any(2) ? 4 + (int64_t)any(100) : -1 - (int64_t)any(99); is_label_bad = 1; }
+        is_bad |= !has_state;
+        {
+          void *a = pointer(x, sizeof *x, 0), *b = pointer(labels, sizeof *labels, 0);
+          void *c = pointer(results + any(4), 1, 1), *d = pointer(results + 64 + any(4), 1, 1);
+          code = F(_train_step)(given, a, b, c, d);
+        }
+        is_bad |= is_number_bad | is_label_bad;
+        break;
+      }
+      case 5: { /* eval */
+        is_bad |= !has_state;
+        {
+          void *a = pointer(x, sizeof *x, 0), *b = pointer(results + any(4), 1, 1);
+          code = F(_eval)(given, a, b);
+        }
+        break;
+      }
+      case 6:
+        is_bad |= !has_state;
+        in_file = 0;
+        fails_at = any(3) ? -1 : (long)any(4);
+        if (!any(10)) { is_bad = 1; code = F(_checkpoint_save)(given, NULL, NULL); break; }
+        {
+          int fails = fails_at >= 0;
+          code = F(_checkpoint_save)(given, take, NULL);
+          saved_bytes = code ? in_file / 2 : in_file;
+          if (!is_bad && !fails) MUST(in_file == F(_checkpoint_bytes)());
+          if (fails && !is_bad) MUST(code == M(_EIO));
+          is_bad |= fails;
+        }
+        break;
+      default:
+        is_bad |= !has_memory;
+        fails_at = any(3) ? -1 : (long)any(40);
+        if (!any(10)) { is_bad = 1; code = F(_checkpoint_load)(given, NULL, NULL); break; }
+        may_void = !is_bad;
+        code = F(_checkpoint_load)(given, give, any(2) ? contexts : NULL);
+        if (!is_bad && !code) has_state = 1;
+        if (!is_bad && code && ctx->ready == 0) has_state = 0;
+        if (!is_bad && code) is_bad = 1; /* what a file holds decides */
+        break;
+    }
+    MUST(code <= 0 && code >= M(_ERANGE));
+    MUST(is_bad == (code != 0));
+    /* Nobody writes around the region; a refused call leaves the state, or says that it is void. */
+    MUST(!memcmp(arena, before, AROUND));
+    MUST(!memcmp(region + M(_SRAM_BYTES), before + AROUND + M(_SRAM_BYTES), 64 + AROUND));
+    if (code && !(may_void && !ctx->ready)) MUST(!memcmp(region, before + AROUND, M(_SRAM_KEPT_BYTES)));
+    if (has_state != (ctx->ready != 0)) { fprintf(stderr, "call %ld, kind %u: ready %u\n", call, kind, ctx->ready); return 1; }
+  }
+  return 0;
+}
