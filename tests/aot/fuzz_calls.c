@@ -1,9 +1,9 @@
 /* Random sequences of calls of a package with one region, with good and bad arguments of all kinds.
    Every call must return a code, must refuse what is bad, and a refused call must change nothing.
-   Compiled with PACKAGE (its name) and MACRO (the same in capitals), and with sanitizers.
-   usage: fuzz SEED CALLS */
+   Compiled with PACKAGE (its name), HEADER, MACRO (the name in capitals), SEED
+   and CALLS, and sanitizers. */
+#include HEADER
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PASTE(a, b) a##b
@@ -72,14 +72,13 @@ static int give(void *user, size_t offset, void *data, size_t bytes) {
 #define MUST(condition) \
   if (!(condition)) { fprintf(stderr, "call %ld, kind %u: code %d: %s\n", call, kind, (int)code, #condition); return 1; }
 
-int main(int count, char **arguments) {
+int main(void) {
   F(_ctx) *ctx = (void *)contexts;
   int has_memory = 0, has_state = 0;
-  if (count != 3) return 2;
-  state = strtoull(arguments[1], NULL, 10);
+  state = SEED;
   for (size_t k = 0; k < sizeof arena; k++) arena[k] = (uint8_t)k;
   memset(ctx, 0, sizeof *ctx);
-  for (long call = 0; call < atol(arguments[2]); call++) {
+  for (long call = 0; call < CALLS; call++) {
     uint32_t kind = any(8);
     int32_t code = 0;
     int may_void = 0, is_label_bad = 0, is_number_bad = 0;

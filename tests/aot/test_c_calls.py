@@ -23,13 +23,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
 def run_calls(report: ExportReport, folder: Path, compiler: str, seed: int, calls: int) -> str:
     """What the program says about `calls` random calls; nothing where all were as they must be."""
     package = report.package
-    source = folder / "fuzz.c"
-    text = Path(__file__).with_name("fuzz_calls.c").read_text()
-    main = f"int main(void) {{ char s[] = \"{seed}\", n[] = \"{calls}\", *a[] = {{s, s, n}}; return fuzz(3, a); }}"
-    text = text.replace("int main(int count", "static int fuzz(int count")
-    source.write_text(f'#include "{package.name}.h"\n{text}\n{main}\n')
-    flags = (f"-DPACKAGE={package.name}", f"-DMACRO={package.macro}", f"-I{report.directory}")
-    build = Build(source, (*SANITIZED, *flags), compiler)
+    given = {
+        "PACKAGE": package.name,
+        "MACRO": package.macro,
+        "HEADER": f'"{package.name}.h"',
+        "SEED": seed,
+        "CALLS": calls,
+    }
+    flags = [*SANITIZED, *(f"-D{name}={value}" for name, value in given.items())]
+    build = Build(Path(__file__).with_name("fuzz_calls.c"), flags, compiler)
     build_program(report.directory, package, build, folder / "fuzz")
     done = run_program(folder / "fuzz", package.target)
     return done.stderr or f"exit {done.returncode}" * bool(done.returncode)

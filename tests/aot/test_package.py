@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -109,6 +110,18 @@ def test_header_is_c_plus_plus_too(report: ExportReport, tmp_path: Path) -> None
         str(tmp_path / "main.cpp"),
     ]
     subprocess.run([*command, "-o", str(tmp_path / "main.o")], check=True)
+
+
+def test_the_header_says_what_every_argument_holds(report: ExportReport) -> None:
+    header = (report.directory / f"{report.package.name}.h").read_text()
+    for line in (
+        "x: float32 [2, 16]",
+        "labels: int64 [2], each 0..3 or -100",
+        "loss: one float32",
+        "output: float32 [2, 4]",
+        "const float *x, float *output)",
+    ):
+        assert line in header
 
 
 def test_bad_memory_is_refused_with_its_code(report: ExportReport, tmp_path: Path) -> None:
@@ -328,8 +341,15 @@ def test_an_existing_directory_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_region_that_is_too_small_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(NoScheduleError, match=r"none works with less than sram=\d+B"):
+    with pytest.raises(NoScheduleError) as refused:
         export(tiny_mlp(), tmp_path / "small", regions="sram=1200")
+    message = str(refused.value)
+    working = re.search(r"no schedule fits the regions sram=1200B; .* work: (sram=\d+B)$", message)
+    assert working is not None, message
+    assert message.count("fits") == 1
+    assert "--budget" not in message
+    export(tiny_mlp(), tmp_path / "works", regions=working[1])
+    shutil.rmtree(tmp_path / "works")
     with pytest.raises(NoScheduleError, match="1024 bytes"):
         export(tiny_mlp(), tmp_path / "small", regions="sram=1000")
     with pytest.raises(NoScheduleError, match="flash"):

@@ -14,7 +14,7 @@ _LIBRARY = "y0 y1 yn j0 j1 jn gamma log exp sin cos tan sqrt pow round floor cei
 RESERVED = frozenset((*_KEYWORDS.split(), *_LIBRARY.split()))
 """Names that generated code must not define."""
 
-_DRIVER = "ctx status data bytes align user plan_hash random byte step output saved again i AT"
+_DRIVER = "ctx status data bytes align user plan_hash random byte step eval_output saved again i AT"
 
 
 def c_identifier(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -67,11 +68,46 @@ class ConsoleReporter(Reporter):
         self._progress.console.print(text, markup=False)
 
 
-class NotesOnly(Reporter):
-    """Hands notes on, and ignores progress."""
+SILENCE_S = 10.0
+"""Where nobody watches, a line this often is enough to see that a command goes on."""
+
+
+@contextmanager
+def show_lines(
+    note: Callable[[str], None], say: Callable[[str], None], silence_s: float = SILENCE_S
+) -> Iterator[Reporter]:
+    """A reporter for output that is no terminal: notes, and now and then what is being done."""
+    reporter, is_over = _Lines(note), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(silence_s):
+            if reporter.current:
+                say(reporter.current)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield reporter
+    finally:
+        is_over.set()
+        thread.join()
+
+
+class _Lines(Reporter):
+    """Hands notes on, and remembers what is being done."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
+        self.current = ""
+
+    def stage(self, title: str) -> OnProgress:
+        def advance(done: int, total: int, _item: str) -> None:
+            self.current = f"{title}: {done} of {total}" if done < total else ""
+
+        return advance
+
+    def status(self, text: str) -> None:
+        self.current = text
 
     def note(self, text: str) -> None:
         self._note(text)

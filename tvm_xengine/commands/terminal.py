@@ -63,16 +63,21 @@ class Terminal:
 
         write_json(document, self._json)
 
+    def _say(self, sentence: str) -> None:
+        if not self.console.quiet:
+            print(f"tvm-xengine: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
+
     @contextmanager
     def reporting(self) -> Iterator[Reporter]:
         """A reporter that shows what is being done on the last lines of a terminal.
 
-        Elsewhere, such as in a file, only notes are written.
+        Elsewhere, such as in a file, notes are written, and what takes long is said on standard error.
         """
-        from tvm_xengine.commands.progress import NotesOnly, show_progress
+        from tvm_xengine.commands.progress import show_lines, show_progress
 
         if not self.console.is_terminal:
-            yield NotesOnly(self.note)
+            with show_lines(self.note, self._say) as lines:
+                yield lines
             return
         with show_progress(self.console) as reporter:
             yield reporter

@@ -30,7 +30,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
     extra = ["&loss" if key == "loss" else "NULL" for key in package.train.interface.results]
     train_args = ", ".join(["&ctx", *names, *extra])
     read = [view.name for view in arguments_of(package.evaluate)]
-    eval_args = ", ".join(["&ctx", *read, "output"])
+    eval_args = ", ".join(["&ctx", *read, "eval_output"])
     init_args = ", ".join(f"{region}, {macro}_{region.upper()}_BYTES" for region in regions)
     poison = "\n".join(
         f"  memset({region} + {macro}_{region.upper()}_KEPT_BYTES, byte,"
@@ -94,7 +94,7 @@ enum {{ GUARD = 64, STEPS = {steps} }};
 
 {memory}
 {arrays}
-static {output_kind} output[{output_size}];
+static {output_kind} eval_output[{output_size}];
 
 static const float expected_loss[STEPS] = {{
 {losses}}};
@@ -201,7 +201,7 @@ int main(void) {{
   if ({name}_eval({eval_args})) return 5;
   if (!guards_intact(0xff)) return 4;
   for (int i = 0; i < {output_count}; i++)
-    if (differ(output[i], expected_output[i], {output_tolerance})) return 5;
+    if (differ(eval_output[i], expected_output[i], {output_tolerance})) return 5;
 #ifndef {MACRO}_SELFTEST_NO_CHECKPOINT
   if (!checkpoint_works(&ctx)) return 6;
 #endif

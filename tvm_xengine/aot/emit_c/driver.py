@@ -92,6 +92,32 @@ def _prototype(package: Package, function: str, program: StepProgram) -> str:
     return f"int32_t {package.name}_{function}({arguments})"
 
 
+def arguments_comment(program: StepProgram) -> str:
+    """Lines that say of every argument and result of a function what it holds."""
+    lines = [
+        f"{view.name}: {_type_of(view)}{_allowed(program, name)}"
+        for name, view in inputs_of(program).items()
+    ]
+    lines += [
+        f"{_result_name(name, program)}: {_type_of(view)}"
+        for name, view in program.interface.results.items()
+    ]
+    return "\n".join(f"     {line}" for line in lines)
+
+
+def _type_of(view: Operand) -> str:
+    return f"{view.dtype} {list(view.shape)}" if view.shape else f"one {view.dtype}"
+
+
+def _allowed(program: StepProgram, name: str) -> str:
+    """What an integer argument may hold."""
+    allowed = program.interface.ranges.get(name)
+    if allowed is None:
+        return ""
+    besides = "".join(f" or {value}" for value in allowed.besides)
+    return f", each {allowed.low}..{allowed.high}{besides}"
+
+
 def _result_name(result: str, program: StepProgram) -> str:
     name = c_identifier(result)
     return f"{name}_out" if name in {view.name for view in arguments_of(program)} else name

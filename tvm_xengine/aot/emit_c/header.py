@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.aot.emit_c.driver import (
+    arguments_comment,
     eval_prototype,
     guard_protects_state,
     init_prototype,
@@ -97,8 +98,11 @@ typedef int (*{name}_read_fn)(void *user, size_t offset, void *data, size_t byte
 {init_prototype(package)};
 /* The state that training starts from. */
 int32_t {name}_state_reset({name}_ctx *ctx);
-/* Results may be NULL where they are not wanted. */
+/* Results may be NULL where they are not wanted.
+{arguments_comment(package.train)} */
 {train_prototype(package)};
+/* The forward pass, as it is used after training.
+{arguments_comment(package.evaluate)} */
 {eval_prototype(package)};
 {setters}
 size_t {name}_checkpoint_bytes(void);

@@ -27,7 +27,6 @@ from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
-from tvm_xengine.solvers.working_set import working_sets
 from tvm_xengine.training.step import TrainingStep
 
 Array = NDArray[np.generic]
@@ -178,10 +177,10 @@ def _plan(
             problem, options, on_progress, prefer_reserved_home=prefer_reserved_home
         )
     except NoScheduleError as error:
-        least = working_sets(problem).least_bytes()
+        # Behind its first clause, which names options of other commands, the message has the reasons.
+        reasons = str(error).partition("; ")[2].replace("--budget ", "")
         raise NoScheduleError(
-            f"no schedule fits the regions {format_budgets(sizes)}; none works with less than"
-            f" {format_budgets(least)} (state and the largest op): {error}"
+            f"no schedule fits the regions {format_budgets(sizes)}; {reasons or error}"
         ) from error
 
 
