@@ -67,6 +67,17 @@ def test_an_unmeasured_link_stays_unmeasured_in_the_file(tmp_path: Path) -> None
         ('budget = "2MiB"', "budget = -5", "at least 0 bytes"),
         ('budget = "2MiB"', "budget = 0", "budget_bytes must be"),
         ('dst = "flash"', 'dst = "gpu"', "not one of"),
+        ('dst = "flash"', 'dst = "cpu"', "joins two different devices"),
+        ('dst = "flash"', "dst = 3", "dst must be text, got 3"),
+        ('name = "cpu"', "name = 3", "name must be text, got 3"),
+        ('name = "cpu"', 'name = "c=u"', "text without spaces, commas and '='"),
+        ('name = "cpu"', 'name = "c\\nu"', "text without spaces, commas and '='"),
+        ('target = "llvm -mcpu=native"', "target = 3", "target must be text, got 3"),
+        ('budget = "2MiB"', "budget = 1.5", "expected a size such as"),
+        ('budget = "2MiB"', "budget = true", "expected a size such as"),
+        ("bandwidth_gb_s = 0.5", "bandwidth_gb_s = nan", "bandwidth_gb_s must be > 0"),
+        ("latency_us = 2.0", "latency_us = inf", "latency_us must be >= 0"),
+        ("both_ways = true", 'both_ways = "no"', "both_ways must be true or false"),
         ('home = "cpu"', 'home = "gpu"', "home must be one of"),
         ("latency_us = 2.0", "", "together"),
         ("bandwidth_gb_s = 0.5", "bandwidth_gb_s = 0", "bandwidth_gb_s must be > 0"),
@@ -99,13 +110,22 @@ def test_new_budgets_leave_the_other_devices_alone() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("4096", 4096), ("192KiB", 192 * 1024), ("1.5 MB", 1_500_000), ("2gib", 2**31), (7, 7)],
+    [
+        ("4096", 4096),
+        ("192KiB", 192 * 1024),
+        ("1.5 MB", 1_500_000),
+        ("2gib", 2**31),
+        ("1TiB", 2**40),
+        (7, 7),
+    ],
 )
 def test_sizes_are_read_with_their_units(text: str | int, size_bytes: int) -> None:
     assert parse_bytes(text) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["-1", "", "MiB", "2 parsecs", "1e3", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["-1", "", "MiB", "2 parsecs", "1e3", "0x10", "1.5", "0.5B", "\uff11MiB"]
+)
 def test_a_size_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a size"):
         parse_bytes(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,9 @@ from tvm_xengine.scheduling.sizes import parse_bytes
 
 BOARDS = Path(__file__).parent / "boards"
 """Platform files of boards whose energy was published."""
+
+_NAME = re.compile(r"[^\s=,]+")
+"""Names of devices stand in options of the command line."""
 
 
 def platform_path(text: str | Path) -> Path:
@@ -126,7 +130,12 @@ def _tables(document: Mapping[str, object], key: str) -> list[Mapping[str, objec
 
 
 def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
-    name = _required(where, table, "name")
+    name = _text(where, table, "name")
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{where}: a name is text without spaces, commas and '=', which options such as"
+            f" --budget NAME=BYTES use, got {name!r}"
+        )
     where = f"device {name}"
     known = {"name", "target", "budget", "kernels", "power_w", "energy_nj_per_flop"}
     _reject_unknown_keys(where, table, known)
@@ -134,14 +143,14 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
     kernels = table.get("kernels", list(Device.kernels))
     if not isinstance(kernels, list):
         raise ValueError(f'{where}: kernels must be a list such as ["tir"], got {kernels!r}')
-    target = table.get("target")
+    target = _text(where, table, "target") if "target" in table else None
     try:
         budget_bytes = parse_bytes(budget if isinstance(budget, int) else str(budget))
     except ValueError as error:
         raise ValueError(f"{where}: budget: {error}") from error
     return Device(
-        name=str(name),
-        target=None if target is None else str(target),
+        name=name,
+        target=target,
         budget_bytes=budget_bytes,
         kernels=tuple(str(kernel) for kernel in kernels),
         power_w=_number(where, table, "power_w", 0.0),
@@ -150,7 +159,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
 
 
 def _links_from_table(where: str, table: Mapping[str, object]) -> list[Link]:
-    src, dst = str(_required(where, table, "src")), str(_required(where, table, "dst"))
+    src, dst = (_text(where, table, key) for key in ("src", "dst"))
     where = f"link {src} -> {dst}"
     timing = {"latency_us", "bandwidth_gb_s"}
     energy = {"energy_nj_per_byte", "energy_uj_per_copy"}
@@ -177,6 +186,13 @@ def _required(where: str, table: Mapping[str, object], key: str) -> object:
     if key not in table:
         raise ValueError(f"{where} lacks the key {key!r}; it has {sorted(table)}")
     return table[key]
+
+
+def _text(where: str, table: Mapping[str, object], key: str) -> str:
+    value = _required(where, table, key)
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {key} must be text, got {value!r}")
+    return value
 
 
 def _number(where: str, table: Mapping[str, object], key: str, default: float) -> float:

@@ -16,11 +16,13 @@ _UNITS = {
     "kib": 2**10,
     "mib": 2**20,
     "gib": 2**30,
+    "tb": 10**12,
+    "tib": 2**40,
 }
 _NO_MEMORY_BYTES = 2**53
 """Beyond it not every whole number is a float, and no machine has so much memory."""
 
-_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_PATTERN = re.compile(r"\s*([0-9]+(\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_bytes(text: str | int) -> int:
@@ -38,9 +40,10 @@ def parse_bytes(text: str | int) -> int:
             raise ValueError("expected a size below 2^53 bytes")
         return text
     match = _PATTERN.fullmatch(str(text))
-    if match is None or match.group(2).lower() not in _UNITS:
+    unit = _UNITS.get("none" if match is None else match[3].lower())
+    if match is None or unit is None or (unit == 1 and match[2]):
         raise ValueError(f"expected a size such as 4096, 192KiB, 2MiB or 1.5GB, got {str(text)!r}")
-    size_bytes = float(match.group(1)) * _UNITS[match.group(2).lower()]
+    size_bytes = float(match[1]) * unit
     if not size_bytes < _NO_MEMORY_BYTES:
         raise ValueError(f"expected a size below 2^53 bytes, got {str(text)[:20]!r}")
     return int(size_bytes)
