@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from functools import wraps
+from inspect import signature
 
 import tvm
 from tvm import relax, te
 from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te.elementwise import derivative_kernel, sum_to_shape
-from tvm_xengine.kernels.te.pointwise.function import Derivative, Formula, Pointwise, isnan
+from tvm_xengine.kernels.te.pointwise.function import Formula, Pointwise, isnan
 from tvm_xengine.kernels.te.pointwise.table import POINTWISE
 from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
 from tvm_xengine.training.emitter import Emitter, shape_of
@@ -19,10 +20,13 @@ from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pull
 
 Options = Callable[[Site], dict[str, float]]
 
+_LETTERS = frozenset("gyabc")
+"""What a derivative reads, by the names of its parameters: see `Formula`."""
+
 
 def elementwise_rule(
     name: str,
-    *derivatives: Derivative | None,
+    *derivatives: Formula | None,
     formula: Formula | None = None,
     options: Options | None = None,
 ) -> Rule:
@@ -33,13 +37,11 @@ def elementwise_rule(
     formula
         What the op computes; without one its call stands in the step as it is.
     options
-        The numbers that all formulas take; by default the attributes that a derivative names.
+        The numbers that all formulas take; by default a derivative names attributes of the op.
     """
     forward = None if formula is None else derivative_kernel(name, formula)
     kernels = [
-        None
-        if derivative is None
-        else derivative_kernel(f"{name}_{side}backward", derivative.formula)
+        None if derivative is None else derivative_kernel(f"{name}_{side}backward", derivative)
         for derivative, side in zip(derivatives, _sides(len(derivatives)), strict=True)
     ]
 
@@ -56,11 +58,13 @@ def elementwise_rule(
             if kernel is None or derivative is None or not site.needs[position]:
                 return None
             shape, made = shape_of(site.operands[position]), site.grad_name(position)
-            if derivative is _PASS:
+            if derivative is _pass:
                 return reduce_to(emitter, g, shape, made)
-            own = {key: float(getattr(site.attrs, key)) for key in derivative.options}
-            tensors = [g if letter == "g" else named[letter] for letter in derivative.reads]
-            return emitter.call(kernel, tensors, made, shape=shape, **numbers, **own)
+            names = list(signature(derivative).parameters)
+            own = [] if options is not None else [key for key in names if key not in _LETTERS]
+            given = numbers | {key: float(getattr(site.attrs, key)) for key in own}
+            tensors = [g if key == "g" else named[key] for key in names if key in _LETTERS]
+            return emitter.call(kernel, tensors, made, shape=shape, **given)
 
         def pullback(gradients: Gradients) -> Gradients:
             (g,) = gradients
@@ -97,7 +101,9 @@ def _where(condition: Expr, value: Expr) -> Expr:
     return tvm.tirx.Select(condition, value, _like(value, 0))
 
 
-_PASS = Derivative("g", lambda g: g)
+def _pass(g: Expr) -> Expr:
+    return g
+
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 _SQRT_HALF = math.sqrt(0.5)
@@ -142,72 +148,67 @@ _SELU_SCALE = 1.0507009873554805
 _SELU_ALPHA = 1.6732632423543772
 """Klambauer et al., Self-Normalizing Neural Networks (2017)."""
 
-UNARY: dict[str, Derivative] = {
-    "abs": Derivative("ga", _abs),
-    "acos": Derivative("ga", lambda g, a: -g / te.sqrt(1.0 - a * a)),
-    "acosh": Derivative("ga", lambda g, a: g / te.sqrt(a * a - 1.0)),
-    "asin": Derivative("ga", lambda g, a: g / te.sqrt(1.0 - a * a)),
-    "asinh": Derivative("ga", lambda g, a: g / te.sqrt(a * a + 1.0)),
-    "atan": Derivative("ga", lambda g, a: g / (a * a + 1.0)),
-    "atanh": Derivative("ga", lambda g, a: g / (1.0 - a * a)),
-    "cos": Derivative("ga", lambda g, a: -g * te.sin(a)),
-    "cosh": Derivative("ga", lambda g, a: g * te.sinh(a)),
-    "erf": Derivative("ga", lambda g, a: g * te.exp(-a * a) * _TWO_OVER_SQRT_PI),
-    "exp": Derivative("gy", lambda g, y: g * y),
-    "log": Derivative("ga", lambda g, a: g / a),
-    "negative": Derivative("g", lambda g: -g),
-    "rsqrt": Derivative("gy", lambda g, y: g * y * y * y * -0.5),
-    "sigmoid": Derivative("gy", lambda g, y: g * y * (1.0 - y)),
-    "sin": Derivative("ga", lambda g, a: g * te.cos(a)),
-    "sinh": Derivative("ga", lambda g, a: g * te.cosh(a)),
-    "sqrt": Derivative("gy", lambda g, y: g * 0.5 / y),
-    "square": Derivative("ga", lambda g, a: g * a * 2.0),
-    "tan": Derivative("gy", lambda g, y: g * (1.0 + y * y)),
-    "tanh": Derivative("gy", lambda g, y: g * (1.0 - y * y)),
-    "nn.gelu": Derivative("ga", _gelu),
-    "nn.gelu_tanh": Derivative("ga", _gelu_tanh),
-    "nn.leakyrelu": Derivative(
-        "ga", lambda g, a, alpha: tvm.tirx.Select(a > _like(a, 0), g, g * alpha), ("alpha",)
+UNARY: dict[str, Formula] = {
+    "abs": _abs,
+    "acos": lambda g, a: -g / te.sqrt(1.0 - a * a),
+    "acosh": lambda g, a: g / te.sqrt(a * a - 1.0),
+    "asin": lambda g, a: g / te.sqrt(1.0 - a * a),
+    "asinh": lambda g, a: g / te.sqrt(a * a + 1.0),
+    "atan": lambda g, a: g / (a * a + 1.0),
+    "atanh": lambda g, a: g / (1.0 - a * a),
+    "cos": lambda g, a: -g * te.sin(a),
+    "cosh": lambda g, a: g * te.sinh(a),
+    "erf": lambda g, a: g * te.exp(-a * a) * _TWO_OVER_SQRT_PI,
+    "exp": lambda g, y: g * y,
+    "log": lambda g, a: g / a,
+    "negative": lambda g: -g,
+    "rsqrt": lambda g, y: g * y * y * y * -0.5,
+    "sigmoid": lambda g, y: g * y * (1.0 - y),
+    "sin": lambda g, a: g * te.cos(a),
+    "sinh": lambda g, a: g * te.cosh(a),
+    "sqrt": lambda g, y: g * 0.5 / y,
+    "square": lambda g, a: g * a * 2.0,
+    "tan": lambda g, y: g * (1.0 + y * y),
+    "tanh": lambda g, y: g * (1.0 - y * y),
+    "nn.gelu": _gelu,
+    "nn.gelu_tanh": _gelu_tanh,
+    "nn.leakyrelu": lambda g, a, alpha: tvm.tirx.Select(a > _like(a, 0), g, g * alpha),
+    "nn.relu": lambda g, y: tvm.tirx.Select(y <= _like(y, 0), _like(g, 0), g),
+    "nn.selu": lambda g, a: (
+        g * _SELU_SCALE * tvm.tirx.Select(a > _like(a, 0), _like(a, 1), te.exp(a) * _SELU_ALPHA)
     ),
-    "nn.relu": Derivative("gy", lambda g, y: tvm.tirx.Select(y <= _like(y, 0), _like(g, 0), g)),
-    "nn.selu": Derivative(
-        "ga",
-        lambda g, a: (
-            g * _SELU_SCALE * tvm.tirx.Select(a > _like(a, 0), _like(a, 1), te.exp(a) * _SELU_ALPHA)
-        ),
-    ),
-    "nn.silu": Derivative("ga", _silu),
-    "nn.softplus": Derivative("ga", _softplus, ("beta", "threshold")),
+    "nn.silu": _silu,
+    "nn.softplus": _softplus,
 }
 
-BINARY: dict[str, tuple[Derivative, Derivative]] = {
-    "add": (_PASS, _PASS),
-    "subtract": (_PASS, Derivative("g", lambda g: -g)),
-    "multiply": (Derivative("gb", lambda g, b: g * b), Derivative("ga", lambda g, a: g * a)),
+BINARY: dict[str, tuple[Formula, Formula]] = {
+    "add": (_pass, _pass),
+    "subtract": (_pass, lambda g: -g),
+    "multiply": (lambda g, b: g * b, lambda g, a: g * a),
     "divide": (
-        Derivative("gb", lambda g, b: g / b),
-        Derivative("gby", lambda g, b, y: -g * y / b),
+        lambda g, b: g / b,
+        lambda g, b, y: -g * y / b,
     ),
     "maximum": (
-        Derivative("gab", _selected),
-        Derivative("gab", lambda g, a, b: _selected(g, b, a)),
+        _selected,
+        lambda g, a, b: _selected(g, b, a),
     ),
     "minimum": (
-        Derivative("gab", lambda g, a, b: _selected(g, b, a)),
-        Derivative("gab", _selected),
+        lambda g, a, b: _selected(g, b, a),
+        _selected,
     ),
-    "mod": (_PASS, Derivative("gab", lambda g, a, b: -g * te.trunc(a / b))),
-    "floor_mod": (_PASS, Derivative("gab", lambda g, a, b: -g * te.floor(a / b))),
+    "mod": (_pass, lambda g, a, b: -g * te.trunc(a / b)),
+    "floor_mod": (_pass, lambda g, a, b: -g * te.floor(a / b)),
     "atan2": (
-        Derivative("gab", lambda g, a, b: g * b / (a * a + b * b)),
-        Derivative("gab", lambda g, a, b: -g * a / (a * a + b * b)),
+        lambda g, a, b: g * b / (a * a + b * b),
+        lambda g, a, b: -g * a / (a * a + b * b),
     ),
 }
 
 _WHERE = (
     None,
-    Derivative("ga", lambda g, a: _where(a, g)),
-    Derivative("ga", lambda g, a: tvm.tirx.Select(a, _like(g, 0), g)),
+    lambda g, a: _where(a, g),
+    lambda g, a: tvm.tirx.Select(a, _like(g, 0), g),
 )
 
 
@@ -216,10 +217,8 @@ def _bounds(site: Site) -> dict[str, float]:
     return {"low": low, "high": high}
 
 
-_INSIDE = Derivative(
-    "ga",
-    lambda g, a, low, high: _where(tvm.tirx.all(a >= _like(a, low), a <= _like(a, high)), g),
-)
+def _inside(g: Expr, a: Expr, low: float, high: float) -> Expr:
+    return _where(tvm.tirx.all(a >= _like(a, low), a <= _like(a, high)), g)
 
 
 @by_pullback
@@ -292,9 +291,7 @@ _WHOLE_POWER_BACKWARD = derivative_kernel(
 
 def _pointwise_rule(name: str, function: Pointwise) -> Rule:
     """The rule of an own operator, whose numbers go to its formulas."""
-    derivatives = (
-        one and replace(one, formula=_with_options(one.formula)) for one in function.derivatives
-    )
+    derivatives = (one and _with_options(one) for one in function.derivatives)
     formula = _with_options(function.formula)
     return elementwise_rule(name, *derivatives, formula=formula, options=_numbers)
 
@@ -305,7 +302,12 @@ def _numbers(site: Site) -> dict[str, float]:
 
 def _with_options(formula: Formula) -> Formula:
     """A formula whose numbers stand behind the elements, as one that takes them by name."""
-    return lambda *elements, **options: formula(*elements, *options.values())
+
+    @wraps(formula)
+    def by_name(*elements: Expr, **options: float) -> Expr:
+        return formula(*elements, *options.values())
+
+    return by_name
 
 
 @by_pullback
@@ -321,7 +323,7 @@ RULES: dict[str, Rule] = {
     },
     **{f"relax.{op}": elementwise_rule(op, *pair) for op, pair in BINARY.items()},
     "relax.where": elementwise_rule("where", *_WHERE),
-    "relax.clip": elementwise_rule("clip", _INSIDE, options=_bounds),
+    "relax.clip": elementwise_rule("clip", _inside, options=_bounds),
     "relax.nn.prelu": _prelu,
     "relax.power": _power,
     "relax.astype": _cast,

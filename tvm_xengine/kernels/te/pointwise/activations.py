@@ -8,7 +8,6 @@ from tvm import te
 from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te.pointwise.function import (
-    Derivative,
     Pointwise,
     both,
     either,
@@ -83,53 +82,44 @@ def _gelu_of_tanh(a: Expr) -> Expr:
 
 
 ACTIVATIONS: dict[str, Pointwise] = {
-    "elu": Pointwise(_elu, (Derivative("ga", _elu_slope),)),
+    "elu": Pointwise(_elu, (_elu_slope,)),
     "hardshrink": Pointwise(
         lambda a, width: select(both(a >= -width, a <= width), zero(a), a),
-        (Derivative("ga", _outside),),
+        (_outside,),
     ),
     "hardsigmoid": Pointwise(
         lambda a: lesser(greater(a + 3.0, zero(a)), zero(a) + 6.0) / 6.0,
-        (Derivative("ga", lambda g, a: select(both(a > -3.0, a < 3.0), g * (1 / 6), zero(g))),),
+        (lambda g, a: select(both(a > -3.0, a < 3.0), g * (1 / 6), zero(g)),),
     ),
     "hardswish": Pointwise(
         lambda a: a * lesser(greater(a + 3.0, zero(a)), zero(a) + 6.0) / 6.0,
-        (Derivative("ga", _hardswish_slope),),
+        (_hardswish_slope,),
     ),
     "hardtanh": Pointwise(
         _hardtanh,
-        (
-            Derivative(
-                "ga",
-                lambda g, a, low, high: select(either(a <= low, a >= high), zero(g), g),
-            ),
-        ),
+        (lambda g, a, low, high: select(either(a <= low, a >= high), zero(g), g),),
     ),
     "leaky_relu": Pointwise(
         lambda a, slope: select(a > zero(a), a, a * slope),
-        (Derivative("ga", lambda g, a, slope: select(a > zero(a), g, g * slope)),),
+        (lambda g, a, slope: select(a > zero(a), g, g * slope),),
     ),
-    "logsigmoid": Pointwise(_logsigmoid, (Derivative("ga", _logsigmoid_slope),)),
+    "logsigmoid": Pointwise(_logsigmoid, (_logsigmoid_slope,)),
     "mish": Pointwise(
         lambda a: a * te.tanh(select(a > 20.0, a, log1p(te.exp(a)))),
-        (
-            Derivative(
-                "ga", lambda g, a: select(a > 20.0, g, _mish_slope(g, lesser(a, zero(a) + 20.0)))
-            ),
-        ),
+        (lambda g, a: select(a > 20.0, g, _mish_slope(g, lesser(a, zero(a) + 20.0))),),
     ),
     "prelu": Pointwise(
         lambda a, b: select(a > zero(a), a, b * a),
         (
-            Derivative("gab", lambda g, a, b: select(a > zero(a), g, b * g)),
-            Derivative("ga", lambda g, a: select(a > zero(a), zero(g), a * g)),
+            lambda g, a, b: select(a > zero(a), g, b * g),
+            lambda g, a: select(a > zero(a), zero(g), a * g),
         ),
     ),
-    "softplus": Pointwise(_softplus, (Derivative("ga", _softplus_slope),)),
-    "softshrink": Pointwise(_softshrink, (Derivative("ga", _outside),)),
-    "softsign": Pointwise(lambda a: a / (1.0 + te.abs(a)), (Derivative("ga", _softsign_slope),)),
+    "softplus": Pointwise(_softplus, (_softplus_slope,)),
+    "softshrink": Pointwise(_softshrink, (_outside,)),
+    "softsign": Pointwise(lambda a: a / (1.0 + te.abs(a)), (_softsign_slope,)),
     "threshold": Pointwise(
         lambda a, bound, value: select(a <= bound, value, a),
-        (Derivative("ga", lambda g, a, bound, value: select(a <= bound, zero(g), g)),),
+        (lambda g, a, bound, value: select(a <= bound, zero(g), g),),
     ),
 }

@@ -12,26 +12,11 @@ import tvm
 from tvm.tirx import Expr
 
 Formula = Callable[..., Expr]
+"""From elements, then numbers, to an element.
 
-
-@dataclass(frozen=True)
-class Derivative:
-    """Gradient of one operand of an element-by-element op.
-
-    Attributes
-    ----------
-    reads
-        The tensors that the formula takes, in order: ``g`` the gradient of the result, ``y`` the
-        result, ``a``, ``b``, ``c`` the operands. What is not named need not be kept.
-    formula
-        From elements to the element of the gradient, then the options of the op.
-    options
-        Names of attributes of the op that the formula takes.
-    """
-
-    reads: str
-    formula: Formula
-    options: tuple[str, ...] = ()
+The gradient of an operand is one whose parameters say by their names what it reads: ``g`` the gradient of
+the result, ``y`` the result, ``a``, ``b``, ``c`` the operands. What is not named need not be kept.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,13 +26,13 @@ class Pointwise:
     Attributes
     ----------
     formula
-        From elements, then numbers, to the element of the result.
+        From the operands to the result.
     derivatives
-        One for each tensor; None where the derivative is zero.
+        The gradient of each tensor; None where it is zero.
     """
 
     formula: Formula
-    derivatives: tuple[Derivative | None, ...]
+    derivatives: tuple[Formula | None, ...]
 
 
 def const(value: float | Expr, like: Expr) -> Expr:

@@ -9,7 +9,7 @@ from tvm import te
 from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te.pointwise.function import (
-    Derivative,
+    Formula,
     Pointwise,
     both,
     const,
@@ -107,15 +107,15 @@ def _log2_of_sum(a: Expr, b: Expr) -> Expr:
     return select(same, a, greater(a, b) + log1p(small) / log(2))
 
 
-def _extreme_slopes(first: bool) -> tuple[Derivative, Derivative]:
+def _extreme_slopes(first: bool) -> tuple[Formula, Formula]:
     """fmax (fmin): all of the gradient to the first operand unless the second one is beyond it."""
 
     def wins(a: Expr, b: Expr) -> Expr:
         return either(a >= b if first else a <= b, isnan(b))
 
     return (
-        Derivative("gab", lambda g, a, b: select(wins(a, b), g, zero(g))),
-        Derivative("gab", lambda g, a, b: select(wins(a, b), zero(g), g)),
+        lambda g, a, b: select(wins(a, b), g, zero(g)),
+        lambda g, a, b: select(wins(a, b), zero(g), g),
     )
 
 
@@ -168,85 +168,75 @@ FUNCTIONS: dict[str, Pointwise] = {
     "abs_power": Pointwise(
         lambda a, p: te.power(te.abs(a), const(p, a)),
         (
-            Derivative(
-                "ga",
-                lambda g, a, p: select(
-                    a == zero(a),
-                    zero(g),
-                    g
-                    * p
-                    * te.power(te.abs(a), const(p - 1, a))
-                    * select(a < zero(a), const(-1, a), const(1, a)),
-                ),
+            lambda g, a, p: select(
+                a == zero(a),
+                zero(g),
+                g
+                * p
+                * te.power(te.abs(a), const(p - 1, a))
+                * select(a < zero(a), const(-1, a), const(1, a)),
             ),
         ),
     ),
     "binary_cross_entropy": Pointwise(
         _bce,
         (
-            Derivative("gab", _bce_slope),
-            Derivative("ga", lambda g, a: g * (log1p(-a) - te.log(a))),
+            _bce_slope,
+            lambda g, a: g * (log1p(-a) - te.log(a)),
         ),
     ),
     "clamp": Pointwise(
         lambda a, low, high: lesser(greater(a, const(low, a)), const(high, a)),
-        (Derivative("ga", lambda g, a, low, high: select(both(a >= low, a <= high), g, zero(g))),),
+        (lambda g, a, low, high: select(both(a >= low, a <= high), g, zero(g)),),
     ),
     "clamp_to": Pointwise(
         _clamp,
         (
-            Derivative("gabc", lambda g, a, b, c: select(both(a >= b, a <= c), g, zero(g))),
-            Derivative("gabc", lambda g, a, b, c: select(both(b < c, a < b), g, zero(g))),
-            Derivative("gabc", lambda g, a, b, c: select(either(a > c, c < b), g, zero(g))),
+            lambda g, a, b, c: select(both(a >= b, a <= c), g, zero(g)),
+            lambda g, a, b, c: select(both(b < c, a < b), g, zero(g)),
+            lambda g, a, b, c: select(either(a > c, c < b), g, zero(g)),
         ),
     ),
     "clamp_min": Pointwise(
         greater,
         (
-            Derivative("gab", lambda g, a, b: select(a >= b, g, zero(g))),
-            Derivative("gab", lambda g, a, b: select(a < b, g, zero(g))),
+            lambda g, a, b: select(a >= b, g, zero(g)),
+            lambda g, a, b: select(a < b, g, zero(g)),
         ),
     ),
     "clamp_max": Pointwise(
         lesser,
         (
-            Derivative("gab", lambda g, a, b: select(a <= b, g, zero(g))),
-            Derivative("gab", lambda g, a, b: select(a > b, g, zero(g))),
+            lambda g, a, b: select(a <= b, g, zero(g)),
+            lambda g, a, b: select(a > b, g, zero(g)),
         ),
     ),
     "copysign": Pointwise(
         _with_sign,
         (
-            Derivative(
-                "gay",
-                lambda g, a, y: select(
-                    a == zero(a), zero(g), g * y / select(a == zero(a), const(1, a), a)
-                ),
+            lambda g, a, y: select(
+                a == zero(a), zero(g), g * y / select(a == zero(a), const(1, a), a)
             ),
             None,
         ),
     ),
-    "exp2": Pointwise(
-        lambda a: te.power(const(2, a), a), (Derivative("gy", lambda g, y: g * y * log(2)),)
-    ),
-    "expm1": Pointwise(expm1, (Derivative("gy", lambda g, y: g * (y + 1.0)),)),
-    "float_power": Pointwise(
-        te.power, (Derivative("gab", _power_base), Derivative("gaby", _power_exponent))
-    ),
+    "exp2": Pointwise(lambda a: te.power(const(2, a), a), (lambda g, y: g * y * log(2),)),
+    "expm1": Pointwise(expm1, (lambda g, y: g * (y + 1.0),)),
+    "float_power": Pointwise(te.power, (_power_base, _power_exponent)),
     "floor_divide": Pointwise(_floor_divide, (None, None)),
     "trunc_divide": Pointwise(_trunc_divide, (None, None)),
     "fmod": Pointwise(
         _fmod,
         (
-            Derivative("g", lambda g: g),
-            Derivative("gab", lambda g, a, b: -g * te.trunc(a / b)),
+            lambda g: g,
+            lambda g, a, b: -g * te.trunc(a / b),
         ),
     ),
     "remainder": Pointwise(
         _floor_remainder,
         (
-            Derivative("g", lambda g: g),
-            Derivative("gab", lambda g, a, b: -g * _floor_divide(a, b)),
+            lambda g: g,
+            lambda g, a, b: -g * _floor_divide(a, b),
         ),
     ),
     "fmax": Pointwise(
@@ -258,59 +248,45 @@ FUNCTIONS: dict[str, Pointwise] = {
     "hypot": Pointwise(
         lambda a, b: te.sqrt(a * a + b * b),
         (
-            Derivative("gay", lambda g, a, y: g * (a / y)),
-            Derivative("gby", lambda g, b, y: g * (b / y)),
+            lambda g, a, y: g * (a / y),
+            lambda g, b, y: g * (b / y),
         ),
     ),
-    "log10": Pointwise(
-        lambda a: te.log(a) / log(10), (Derivative("ga", lambda g, a: g / (a * log(10))),)
-    ),
-    "log1p": Pointwise(log1p, (Derivative("ga", lambda g, a: g / (a + 1.0)),)),
-    "log2": Pointwise(
-        lambda a: te.log(a) / log(2), (Derivative("ga", lambda g, a: g / (a * log(2))),)
-    ),
+    "log10": Pointwise(lambda a: te.log(a) / log(10), (lambda g, a: g / (a * log(10)),)),
+    "log1p": Pointwise(log1p, (lambda g, a: g / (a + 1.0),)),
+    "log2": Pointwise(lambda a: te.log(a) / log(2), (lambda g, a: g / (a * log(2)),)),
     "logaddexp": Pointwise(
         _log_of_sum,
         (
-            Derivative("gab", lambda g, a, b: g / (1.0 + te.exp(b - a))),
-            Derivative("gab", lambda g, a, b: g / (1.0 + te.exp(a - b))),
+            lambda g, a, b: g / (1.0 + te.exp(b - a)),
+            lambda g, a, b: g / (1.0 + te.exp(a - b)),
         ),
     ),
     "logaddexp2": Pointwise(
         _log2_of_sum,
         (
-            Derivative("gab", lambda g, a, b: g / (1.0 + te.power(const(2, a), b - a))),
-            Derivative("gab", lambda g, a, b: g / (1.0 + te.power(const(2, a), a - b))),
+            lambda g, a, b: g / (1.0 + te.power(const(2, a), b - a)),
+            lambda g, a, b: g / (1.0 + te.power(const(2, a), a - b)),
         ),
     ),
-    "logit": Pointwise(_logit, (Derivative("ga", _logit_slope),)),
+    "logit": Pointwise(_logit, (_logit_slope,)),
     "nan_to_num": Pointwise(
         _nan_to_num,
-        (
-            Derivative(
-                "ga",
-                lambda g, a, *_: select(either(isnan(a), te.abs(a) == float("inf")), zero(g), g),
-            ),
-        ),
+        (lambda g, a, *_: select(either(isnan(a), te.abs(a) == float("inf")), zero(g), g),),
     ),
-    "reciprocal": Pointwise(lambda a: 1.0 / a, (Derivative("gy", lambda g, y: -g * (y * y)),)),
+    "reciprocal": Pointwise(lambda a: 1.0 / a, (lambda g, y: -g * (y * y),)),
     "root": Pointwise(
         lambda a, p: te.power(a, const(1 / p, a)),
         (
-            Derivative(
-                "gy",
-                lambda g, y, p: select(
-                    y == zero(y), zero(g), g * te.power(y, const(1 - p, y)) * (1 / p)
-                ),
+            lambda g, y, p: select(
+                y == zero(y), zero(g), g * te.power(y, const(1 - p, y)) * (1 / p)
             ),
         ),
     ),
-    "safe_sqrt": Pointwise(
-        te.sqrt, (Derivative("gy", lambda g, y: select(y == zero(y), zero(g), g / (y * 2.0))),)
-    ),
+    "safe_sqrt": Pointwise(te.sqrt, (lambda g, y: select(y == zero(y), zero(g), g / (y * 2.0)),)),
     "scalar_power": Pointwise(
         lambda a, exponent: te.power(a, const(exponent, a)),
-        (Derivative("ga", _scalar_power_slope),),
+        (_scalar_power_slope,),
     ),
     "sinc": Pointwise(
         lambda a: select(
@@ -318,23 +294,20 @@ FUNCTIONS: dict[str, Pointwise] = {
             const(1, a),
             te.sin(a * pi) / (select(a == zero(a), const(1, a), a) * pi),
         ),
-        (Derivative("ga", _sinc_slope),),
+        (_sinc_slope,),
     ),
     "xlogy": Pointwise(
         lambda a, b: select(isnan(b), b, select(a == zero(a), zero(a), a * te.log(b))),
         (
-            Derivative("gab", _xlogy_slope),
-            Derivative("gab", lambda g, a, b: g * a / b),
+            _xlogy_slope,
+            lambda g, a, b: g * a / b,
         ),
     ),
     "xlog1py": Pointwise(
         lambda a, b: select(isnan(b), b, select(a == zero(a), zero(a), a * log1p(b))),
         (
-            Derivative(
-                "gab",
-                lambda g, a, b: select(both(a == zero(a), b <= -1.0), zero(g), g * log1p(b)),
-            ),
-            Derivative("gab", lambda g, a, b: g * a / (b + 1.0)),
+            lambda g, a, b: select(both(a == zero(a), b <= -1.0), zero(g), g * log1p(b)),
+            lambda g, a, b: g * a / (b + 1.0),
         ),
     ),
 }

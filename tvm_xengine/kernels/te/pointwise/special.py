@@ -8,7 +8,6 @@ from tvm import te
 from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te.pointwise.function import (
-    Derivative,
     Pointwise,
     both,
     const,
@@ -142,14 +141,12 @@ def _polygamma_slope(g: Expr, a: Expr, order: float) -> Expr:
 
 
 SPECIAL: dict[str, Pointwise] = {
-    "digamma": Pointwise(digamma, (Derivative("ga", lambda g, a: g * polygamma(a, 1)),)),
+    "digamma": Pointwise(digamma, (lambda g, a: g * polygamma(a, 1),)),
     "erfc": Pointwise(
         lambda a: 1.0 - te.erf(a),
-        (Derivative("ga", lambda g, a: g * te.exp(-a * a) * (-2 / sqrt(pi))),),
+        (lambda g, a: g * te.exp(-a * a) * (-2 / sqrt(pi)),),
     ),
-    "erfinv": Pointwise(
-        erfinv, (Derivative("gy", lambda g, y: g * te.exp(y * y) * (sqrt(pi) / 2)),)
-    ),
-    "lgamma": Pointwise(lgamma, (Derivative("ga", lambda g, a: g * digamma(a)),)),
-    "polygamma": Pointwise(polygamma, (Derivative("ga", _polygamma_slope),)),
+    "erfinv": Pointwise(erfinv, (lambda g, y: g * te.exp(y * y) * (sqrt(pi) / 2),)),
+    "lgamma": Pointwise(lgamma, (lambda g, a: g * digamma(a),)),
+    "polygamma": Pointwise(polygamma, (_polygamma_slope,)),
 }
