@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tvm_xengine.commands.options import OutputOptions
+from tvm_xengine.files.atomic_write import check_writable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -34,6 +35,8 @@ class Terminal:
     def __init__(self, options: OutputOptions) -> None:
         from rich.console import Console
 
+        if options.json not in (None, STANDARD_OUTPUT):
+            check_writable(options.json)
         self._json = options.json
         logging.getLogger("tvm_xengine").setLevel(
             logging.ERROR if options.quiet else logging.NOTSET

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -27,6 +29,25 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
     """
     with naming(path):
         _write(path.resolve(), content)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work whose result it is to hold.
+
+    Raises
+    ------
+    OSError
+        With the name of the file.
+    """
+    with naming(path):
+        target = path.resolve()
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if target.exists() and not target.is_file():
+            return
+        folder = next(parent for parent in target.parents if parent.exists())
+        with unfinished(folder / target.name) as temporary:
+            temporary.touch(exist_ok=False)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.errors import XEngineError
+from tvm_xengine.errors import MissingPackageError, XEngineError
+from tvm_xengine.files.atomic_write import check_writable, write_bytes_atomically
 from tvm_xengine.planning.pareto import ParetoPoint
 from tvm_xengine.scheduling.sizes import format_bytes
 
@@ -85,21 +87,42 @@ def front_document(model: str, front: Sequence[FrontPoint]) -> dict[str, object]
     return {"model": model, "points": [asdict(point) for point in front]}
 
 
-def plot_front(model: str, front: Sequence[FrontPoint], path: Path) -> None:
-    """Draw value and bound over the budget ratio; the file's suffix chooses the format.
+def check_plot(path: Path) -> None:
+    """Refuse a plot that cannot be drawn, before the front is computed.
 
     Raises
     ------
     XEngineError
         If matplotlib is not installed or cannot write this kind of file.
+    OSError
+        If the file cannot be written.
     """
     try:
-        import matplotlib
-
-        matplotlib.use("agg")
-        from matplotlib.figure import Figure
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
-        raise XEngineError("--plot needs matplotlib: pip install 'tvm-xengine[plot]'") from error
+        raise MissingPackageError(
+            "--plot needs matplotlib: pip install 'tvm-xengine[plot]'"
+        ) from error
+    known = FigureCanvasBase.get_supported_filetypes()
+    if _format_of(path) not in known:
+        raise XEngineError(
+            f"cannot draw {path}: expected a name that ends in one of"
+            f" {', '.join(f'.{each}' for each in sorted(known))}"
+        )
+    check_writable(path)
+
+
+def _format_of(path: Path) -> str:
+    return path.suffix.removeprefix(".").lower()
+
+
+def plot_front(model: str, front: Sequence[FrontPoint], path: Path) -> None:
+    """Draw value and bound over the budget ratio in a file that `check_plot` has taken."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib.figure import Figure
+
     solved = [(point, point.value) for point in front if point.value is not None]
     unit = "uJ" if front[0].objective == "energy" else "us"
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
@@ -113,10 +136,6 @@ def plot_front(model: str, front: Sequence[FrontPoint], path: Path) -> None:
     axes.set_ylim(0, 1.15 * max((value for _, value in solved), default=1.0))
     axes.grid(alpha=0.3)
     axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.stem}.part{path.suffix}")
-    try:
-        figure.savefig(partial)
-    except ValueError as error:
-        raise XEngineError(f"cannot draw {path}: {error}") from error
-    partial.replace(path)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=_format_of(path))
+    write_bytes_atomically(path, drawn.getvalue())

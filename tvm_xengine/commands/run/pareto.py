@@ -16,7 +16,7 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.report.front import FrontPoint, front_document, plot_front, print_front
+from tvm_xengine.report.front import FrontPoint, check_plot, front_document, plot_front, print_front
 from tvm_xengine.scheduling.problem import Problem, write_problem
 from tvm_xengine.solvers.result import SolveResult, StopReason
 
@@ -24,6 +24,8 @@ from tvm_xengine.solvers.result import SolveResult, StopReason
 def run_pareto(model: str, options: ParetoOptions) -> None:
     """Solve for every ratio, from ample to small, each solve starting from its neighbours."""
     terminal = Terminal(options.output)
+    if options.plot is not None:
+        check_plot(options.plot)
     wanted = planner_options(options.solver, options.step.model.seed)
     with terminal.reporting() as reporter:
         problem, interrupted = _problem(model, options, wanted, reporter)

@@ -12,6 +12,7 @@ from tvm_xengine.commands.training_options import LoopOptions, StateOptions
 from tvm_xengine.commands.usage import UsageError, refusing_values
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.files.atomic_write import check_writable
 from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.comparison import median_but_first
@@ -38,6 +39,9 @@ def run_train(model: str, options: TrainOptions) -> None:
     saving = _checkpoint(options.state)
     if options.state.save is not None:
         check_state_path(options.state.save)
+        check_writable(options.state.save)
+    if saving is not None:
+        check_writable(saving.path)
     given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
     training = training_of(model, options.plan.step)
     terminal.note(loss_named(training, options.plan.step))

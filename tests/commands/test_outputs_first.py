@@ -1,0 +1,72 @@
+"""A file that cannot be written is refused before the work whose result it is to hold."""
+
+import builtins
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.commands.in_process import run_command
+from tvm_xengine.planning import planner
+
+QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "1")
+
+
+@pytest.fixture(autouse=True)
+def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning would be too late."""
+
+    def plan(*_arguments: object, **_options: object) -> None:
+        raise AssertionError("planned before the outputs were checked")
+
+    monkeypatch.setattr(planner, "solve", plan)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "name"),
+    [
+        ("plan", "--json", "report.json"),
+        ("train", "--json", "report.json"),
+        ("train", "--save", "state.npz"),
+        ("train", "--checkpoint", "run.ckpt"),
+        ("pareto", "--plot", "front.svg"),
+    ],
+)
+def test_an_output_inside_a_file_or_over_a_folder_is_refused_first(
+    command: str, option: str, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder" / name).mkdir(parents=True)
+    for path in (tmp_path / "file" / name, tmp_path / "folder" / name):
+        done = run_command(command, "mlp", *QUICK, option, str(path))
+        assert str(path) in done.refusal()
+        assert done.stderr.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_plot_of_another_kind_is_refused_first(tmp_path: Path) -> None:
+    done = run_command("pareto", "mlp", *QUICK, "--plot", str(tmp_path / "front.xyz"))
+    assert "ends in one of " in done.refusal()
+
+
+def test_a_missing_package_for_plots_is_named_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: object, **options: object) -> ModuleType:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    done = run_command("pareto", "mlp", *QUICK, "--plot", str(tmp_path / "front.svg"))
+    assert "pip install 'tvm-xengine[plot]'" in done.refusal()
+
+
+def test_a_report_may_go_to_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert run_command("estimate", "mlp", "--json", "/dev/null").returncode == 0
+    assert json.loads(run_command("estimate", "mlp", "--json", "-").stdout)
