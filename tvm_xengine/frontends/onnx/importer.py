@@ -82,7 +82,13 @@ def import_model(
 ) -> ForwardModel:
     """The forward model of an ONNX model, which is not changed.
 
-    The parameters are those of `tvm_xengine.frontends.onnx.read.from_onnx`.
+    Parameters
+    ----------
+    batch_size, initialise_seed
+        Those of `tvm_xengine.frontends.onnx.read.from_onnx`.
+    train_norms
+        Whether batch norms use the statistics of the batch, or do what the file says. Most files
+        are exported for inference, so the statistics are what a training step usually needs.
 
     Raises
     ------

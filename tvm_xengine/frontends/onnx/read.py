@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
-
-NormMode = Literal["train", "as_exported"]
 
 
 def from_onnx(
     path: str | Path,
     *,
     batch_size: int | None = None,
-    norms: NormMode = "train",
     initialise_seed: int | None = None,
 ) -> ForwardModel:
     """The forward model in an ONNX file.
@@ -28,9 +24,6 @@ def from_onnx(
     ----------
     batch_size
         What to bind the leading dimension of every input to; None keeps the one in the file.
-    norms
-        Whether batch norms use the statistics of the batch, or do what the file says. Most files
-        are exported for inference, so "train" is what a training step usually needs.
     initialise_seed
         Seed of random weights (He's distribution); None keeps the values in the file.
     """
@@ -45,6 +38,5 @@ def from_onnx(
         file.stem,
         load_model_file(file),
         batch_size=batch_size,
-        train_norms=norms == "train",
         initialise_seed=initialise_seed,
     )

@@ -93,16 +93,14 @@ def call_of(module: nn.Module, inputs: object) -> Call:
     return Call({name: _as_torch(value) for name, value in tensors.items()}, fixed, (*positional,))
 
 
-def trace_module(
-    module: nn.Module, inputs: object, *, training: bool, name: str | None = None
-) -> TracedModule:
+def trace_module(module: nn.Module, inputs: object, *, training: bool) -> TracedModule:
     """The forward function of a module in training or in evaluation mode.
 
     In training mode submodules that were put into evaluation mode stay there, unless the module as
     a whole is in evaluation mode.
     """
     call = call_of(module, inputs)
-    return _traced(module, _Wrapped(module, call), dict(call.tensors), training, name)
+    return _traced(module, _Wrapped(module, call), dict(call.tensors), training)
 
 
 def trace_with_loss(
@@ -110,8 +108,6 @@ def trace_with_loss(
     inputs: object,
     loss: Callable[..., torch.Tensor] | None,
     targets: Sequence[object] = (),
-    *,
-    name: str | None = None,
 ) -> ForwardModel:
     """A model of inputs and targets that returns ``loss(outputs, *targets)``.
 
@@ -126,7 +122,7 @@ def trace_with_loss(
     names = [f"{one}_of_loss" if one in call.tensors else one for one in names]
     examples = {**call.tensors, **dict(zip(names, values, strict=True))}
     wrapped = _Wrapped(module, call, loss or _own_loss, names)
-    return _traced(module, wrapped, examples, True, name).model
+    return _traced(module, wrapped, examples, True).model
 
 
 def trace_loss(
@@ -202,7 +198,7 @@ def _traced(
     wrapped: nn.Module,
     examples: dict[str, Any],
     training: bool,
-    name: str | None,
+    name: str = "",
 ) -> TracedModule:
     title = name or type(module).__name__
     with _in_mode(module, training), _lost_backwards() as lost:

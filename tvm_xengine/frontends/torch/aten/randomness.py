@@ -6,7 +6,7 @@ them. After training, when dropout passes everything through, a draw is its mean
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import pi
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from tvm import ir, relax
 
-from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name, scalar
+from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.frontends.torch.aten.norms import dropout
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -31,7 +32,7 @@ def bernoulli(builder: Builder, x: Expr, probability: float, _generator: object)
     drawn = dropout(builder, ones, 1 - probability, True)
     is_kept = relax.op.greater(drawn, scalar(1.0, drawn))
     mean = relax.op.multiply(drawn, scalar(probability, drawn))
-    return _as_type(builder, builder.emit(relax.op.where(is_kept, ones, mean)), dtype)
+    return as_type(builder, builder.emit(relax.op.where(is_kept, ones, mean)), dtype)
 
 
 def uniform(builder: Builder, shape: Sequence[int], dtype: str) -> Expr:
@@ -40,7 +41,7 @@ def uniform(builder: Builder, shape: Sequence[int], dtype: str) -> Expr:
     bits = dropout(builder, ones, 0.5, True)  # 0 or 2
     values = relax.const(2.0 ** -np.arange(2, _BITS + 2), "float32")
     weighted = builder.emit(relax.op.multiply(bits, values))
-    return _as_type(builder, builder.emit(relax.op.sum(weighted, [-1])), dtype)
+    return as_type(builder, builder.emit(relax.op.sum(weighted, [-1])), dtype)
 
 
 def exponential(builder: Builder, shape: Sequence[int], dtype: str) -> Expr:
@@ -69,28 +70,21 @@ def normal_about(
     *_: object,
 ) -> Expr:
     """Normal numbers of another mean and deviation."""
-    drawn = normal(builder, shape, _name(dtype or torch.get_default_dtype()))
+    drawn = normal(builder, shape, dtype_name(dtype or torch.get_default_dtype()))
     return _scaled(builder, drawn, deviation, mean)
 
 
-def normal_like(
-    builder: Builder, x: Expr, mean: float, deviation: float, _generator: object
-) -> Expr:
-    """The same in the shape of x."""
-    drawn = normal(builder, static_shape(x.ty), str(x.ty.dtype))
-    return _scaled(builder, drawn, deviation, mean)
+def _drawn_like(draw: Converter, scale: Callable[..., tuple[float, float]]) -> Converter:
+    """A draw in the shape of x, times a factor plus a shift that follow from its numbers."""
+
+    def converted(builder: Builder, x: Expr, *given: Any) -> Expr:
+        drawn = draw(builder, static_shape(x.ty), str(x.ty.dtype))
+        return _scaled(builder, drawn, *scale(*given[:-1]))  # the last one is the generator
+
+    return converted
 
 
-def uniform_like(builder: Builder, x: Expr, low: float, high: float, _generator: object) -> Expr:
-    """Uniform in [low, high), in the shape of x."""
-    drawn = uniform(builder, static_shape(x.ty), str(x.ty.dtype))
-    return _scaled(builder, drawn, high - low, low)
-
-
-def exponential_like(builder: Builder, x: Expr, rate: float, _generator: object) -> Expr:
-    """Exponential numbers of a rate, in the shape of x."""
-    drawn = exponential(builder, static_shape(x.ty), str(x.ty.dtype))
-    return _scaled(builder, drawn, 1 / rate, 0.0)
+uniform_like = _drawn_like(uniform, lambda low, high: (high - low, low))
 
 
 def normal_of(
@@ -127,7 +121,11 @@ def randint(
 ) -> Expr:
     """Integers of a shape."""
     return integers(
-        builder, low, high, shape, _name(dtype if isinstance(dtype, torch.dtype) else torch.int64)
+        builder,
+        low,
+        high,
+        shape,
+        dtype_name(dtype if isinstance(dtype, torch.dtype) else torch.int64),
     )
 
 
@@ -140,7 +138,7 @@ def randint_like(
     *_: object,
 ) -> Expr:
     """Integers in the shape of x."""
-    name = str(x.ty.dtype) if dtype is None else _name(dtype)
+    name = str(x.ty.dtype) if dtype is None else dtype_name(dtype)
     return integers(builder, low, high, static_shape(x.ty), name)
 
 
@@ -197,7 +195,7 @@ def _of_shape(draw: Converter) -> Converter:
     def converted(
         builder: Builder, shape: Sequence[int], dtype: torch.dtype | None, *_: object
     ) -> Expr | list[Expr]:
-        return draw(builder, shape, _name(dtype or torch.get_default_dtype()))
+        return draw(builder, shape, dtype_name(dtype or torch.get_default_dtype()))
 
     return converted
 
@@ -206,7 +204,7 @@ def _like(draw: Converter) -> Converter:
     def converted(
         builder: Builder, x: Expr, dtype: torch.dtype | None, *_: object
     ) -> Expr | list[Expr]:
-        name = str(x.ty.dtype) if dtype is None else _name(dtype)
+        name = str(x.ty.dtype) if dtype is None else dtype_name(dtype)
         return draw(builder, static_shape(x.ty), name)
 
     return converted
@@ -217,23 +215,15 @@ def _scaled(builder: Builder, drawn: Expr, factor: float, shift: float) -> Expr:
     return builder.emit(relax.op.add(scaled, scalar(shift, drawn)))
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _as_type(builder: Builder, x: Expr, dtype: str) -> Expr:
-    return x if str(x.ty.dtype) == dtype else builder.emit(relax.op.astype(x, dtype))
-
-
 CONVERTERS: dict[str, Converter] = {
     "bernoulli.p": bernoulli,
-    "exponential.default": exponential_like,
+    "exponential.default": _drawn_like(exponential, lambda rate: (1 / rate, 0.0)),
     "multinomial.default": multinomial,
     "normal.Tensor_Tensor": normal_of,
     "normal.Tensor_float": normal_of,
     "normal.float_Tensor": normal_of,
     "normal.float_float": normal_about,
-    "normal_functional.default": normal_like,
+    "normal_functional.default": _drawn_like(normal, lambda mean, by: (by, mean)),
     "rand.default": _of_shape(uniform),
     "rand_like.default": _like(uniform),
     "randn.default": _of_shape(normal),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 from tvm import te
 from tvm.tirx import Expr
 
@@ -75,10 +73,6 @@ def _mish_slope(g: Expr, a: Expr) -> Expr:
 def _softsign_slope(g: Expr, a: Expr) -> Expr:
     wide = 1.0 + te.abs(a)
     return g / (wide * wide)
-
-
-def _gelu_of_tanh(a: Expr) -> Expr:
-    return a * 0.5 * (1.0 + te.tanh((a + a * a * a * 0.044715) * sqrt(2 / 3.141592653589793)))
 
 
 ACTIVATIONS: dict[str, Pointwise] = {
