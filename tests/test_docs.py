@@ -72,3 +72,22 @@ def test_every_name_in_capitals_that_a_page_quotes_exists(page: Path) -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     labels = {option.name for command in commands() for option in help_of(command).options}
     assert not {name for name in names - labels if not re.search(rf"\b{name}\b", text)}
+
+
+def test_every_test_of_the_page_about_faults_exists() -> None:
+    text = (ROOT / "docs" / "defects.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if not (ROOT / path).is_file()
+        or f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")
+    ]
+    assert len(named) > 50
+    assert missing == []
+
+
+def test_every_row_of_the_page_about_faults_names_a_test() -> None:
+    text = (ROOT / "docs" / "defects.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "**" not in line][1:]
+    assert [row for row in rows if "::" not in row] == []

@@ -112,6 +112,15 @@ def test_header_is_c_plus_plus_too(report: ExportReport, tmp_path: Path) -> None
     subprocess.run([*command, "-o", str(tmp_path / "main.o")], check=True)
 
 
+def test_adam_takes_no_powers_and_one_root_for_each_number(tmp_path: Path) -> None:
+    report = export(tiny_mlp(), tmp_path / "adam", optimizer="adam")
+    source = (report.directory / f"{report.package.name}_kernels.c").read_text()
+    assert "pow(" not in source
+    assert "powf(" not in source
+    for kernel in source.split("\n}\n"):
+        assert kernel.count("sqrtf(") <= 1
+
+
 def test_the_header_says_what_every_argument_holds(report: ExportReport) -> None:
     header = (report.directory / f"{report.package.name}.h").read_text()
     for line in (

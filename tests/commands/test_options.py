@@ -164,6 +164,16 @@ def test_a_quiet_command_says_no_warnings(tmp_path: Path, caplog: pytest.LogCapt
     assert "skipped" in caplog.text
 
 
+def test_tables_fit_80_columns_with_whole_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    quick = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "1")
+    done = run_command("plan", "mlp", *quick, "--cache", str(tmp_path / "measurements.jsonl"))
+    assert " cpu_generic " in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 def test_json_on_standard_output_stands_alone(tmp_path: Path) -> None:
     done = run_command(
         *("estimate", "mlp", "--json", "-", "--cache", str(tmp_path / "measurements.jsonl"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,10 @@ def test_a_network_of_tokens_learns_and_is_evaluated(batch: int, cache: Path) ->
     found = json.loads(done.stdout)
     assert 0 <= found["accuracy"] <= 1
     assert found["validation"]["loss"] == pytest.approx(found["loss_last"], rel=0.5)
+
+
+def test_labels_beyond_the_classes_end_the_run_by_value_and_place(cache: Path) -> None:
+    """The digits have ten classes."""
+    given = ("--classes", "5", "--steps", "3", "--cache", str(cache))
+    refusal = run_command("train", "lenet", *QUICK, *given).refusal()
+    assert re.search(r"labels must be in 0\.\.4 or -100, got [5-9] at \(\d+,\)", refusal)

@@ -120,6 +120,31 @@ OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
         _rows((nan, 1, nan), (3, 3, 3), (1, nan, 2)),
     ),
     "pooling with several NaN": (lambda x: F.max_pool1d(x, 3, 1), _rows((1, nan, nan, 5, nan))),
+    "scalars": (
+        lambda x: (
+            x.sum().cumsum(0)
+            + x.sum().cumprod(0)
+            + x.sum().softmax(0)
+            + x.sum().max(0)[0]
+            + x.sum().amin(0)
+            + x.sum().kthvalue(1)[0]
+            + x.sum().topk(1)[0].squeeze()
+            + x.sum().gather(0, torch.tensor(0))
+            + x.sum().index_select(0, torch.tensor([0])).squeeze()
+        ),
+        ATTENTION,
+    ),
+    "prelu with one slope": (lambda x: F.prelu(x, x.mean()), ATTENTION),
+    "pooling by a norm of a fraction": (lambda x: F.lp_pool1d(x[None], 1.5, 2), ATTENTION),
+    "mean of what is no NaN": (lambda x: x.nanmean((0, 1)), _rows((1, nan, 2), (3, nan, 5))),
+    "softmax of a hidden row": (
+        lambda x: torch.ops.aten._safe_softmax(x.masked_fill(x > 0, -inf), 1),
+        _rows((1, 2, 3), (-1, 2, -3)),
+    ),
+    "resized to less, smoothly": (
+        lambda x: F.interpolate(x[None, None], (2, 2), mode="bilinear", antialias=True),
+        ATTENTION,
+    ),
     "negative padding": (
         lambda x: F.pad(x, (-1, 1, -1, 2)) + F.pad(x[None], (-1, 1, 1, 0), "reflect")[0, :1],
         ATTENTION,

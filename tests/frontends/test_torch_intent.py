@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import tvm_xengine as xe
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tvm_xengine.errors import UnsupportedModelError
@@ -104,3 +105,26 @@ def test_a_pattern_without_match_is_refused() -> None:
     for options in ({"train": ["backbone.*"]}, {"freeze": ["head.*", "backbone.*"]}):
         with pytest.raises(UnsupportedModelError, match=r"backbone\.\*.*matches no parameter"):
             model.with_trained(**options)
+
+
+class _Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(_context: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_context: object, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+def test_a_backward_that_the_export_loses_is_told() -> None:
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return _Reversed.apply(self.head(x))
+
+    model = xe.training_step(Module(), torch.zeros(2, 4), loss="cross_entropy").source.training
+    assert any("_Reversed" in note and "lost by torch.export" in note for note in model.notes)
