@@ -87,6 +87,7 @@ def test_every_command_writes_json_and_can_be_quiet(command: str) -> None:
         (("train", "mlp", "--optimizer", "adamm"), 'Did you mean "adam"?'),
         (("plan", "mlp", "other"), "unexpected argument 'other'"),
         (("plan",), "MODEL requires an argument"),
+        (("pareto", "mlp", "--ratios"), "for --ratios. expected at least one value"),
         (("eval", "mlp"), "--state requires an argument"),
         (("export", "mlp", "-o", "x"), "--target requires an argument"),
         (("export-state", "x.pt"), "--output requires an argument"),

@@ -25,6 +25,7 @@ from tvm_xengine.kernels.store.tuned import (
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.tuning import tune_kernel as tuning
+from tvm_xengine.tuning.search import with_cores
 from tvm_xengine.tuning.tune_kernel import tune_kernel
 
 TARGET = resolve_target(NATIVE)
@@ -203,3 +204,13 @@ def test_the_search_beats_loops_that_nobody_has_scheduled(
     found = tune_kernel(func, target, "matmul", TunedSchedules(tmp_path), trials=32)
     assert found.trace and found.origin == "search"
     assert found.gain_ratio < 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("llvm -mcpu=x86-64", 1), ("llvm -mcpu=x86-64 -num-cores=3", 3)]
+)
+def test_the_search_is_told_how_many_cores_a_processor_has(text: str, cores: int) -> None:
+    """MetaSchedule refuses a processor without; the second device of the usual platform has none."""
+    target = with_cores(resolve_target(text))
+    assert int(target.attrs["num-cores"]) == cores
+    assert str(target.attrs["mcpu"]) == "x86-64"

@@ -149,6 +149,11 @@ def _betas(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
         raise ValueError(f"invalid value for --betas: {error}") from error
 
 
+def _check_any(_type: Any, values: Sequence[object]) -> None:
+    if not values:
+        raise ValueError("expected at least one value")
+
+
 _MANY: dict[str, Any] = {
     "consume_multiple": True,
     "negative": "",
@@ -163,7 +168,10 @@ Counts = Annotated[tuple[int, ...], Parameter(converter=_each(_whole(1)), metava
 Positive = Annotated[float, Parameter(converter=_one(_positive), n_tokens=1, metavar="X")]
 NotNegative = Annotated[float, Parameter(converter=_one(_not_negative), n_tokens=1, metavar="X")]
 Ratio = Annotated[float, Parameter(converter=_one(_ratio), n_tokens=1, metavar="R")]
-Ratios = Annotated[tuple[float, ...], Parameter(converter=_each(_ratio), metavar="R...", **_MANY)]
+Ratios = Annotated[
+    tuple[float, ...],
+    Parameter(converter=_each(_ratio), validator=_check_any, metavar="R...", **_MANY),
+]
 Share = Annotated[float, Parameter(converter=_one(_share), n_tokens=1, metavar="X")]
 Betas = Annotated[
     tuple[float, ...], Parameter(converter=_betas, n_tokens=2, negative="", metavar="X X")

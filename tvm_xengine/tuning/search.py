@@ -45,7 +45,7 @@ def search(
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     context = ms.TuneContext(
         mod=module,
-        target=target,
+        target=with_cores(target),
         space_generator=_space(target),
         search_strategy=ms.search_strategy.EvolutionarySearch(population_size=128),
         task_name="kernel",
@@ -70,6 +70,13 @@ def search(
             strategy.notify_runner_results(candidates, results)
     finally:
         strategy.post_tuning()
+
+
+def with_cores(target: Target) -> Target:
+    """The target with a number of cores, which MetaSchedule asks a processor for; one without has one."""
+    if str(target.kind) != "llvm" or "num-cores" in target.attrs:
+        return target
+    return Target({**target.export(), "num-cores": 1})
 
 
 def _space(target: Target) -> Any:
