@@ -24,10 +24,14 @@ static uint32_t any(uint32_t below) { /* splitmix64, which repeats everywhere */
   return (uint32_t)((z ^ (z >> 31)) % below);
 }
 
-static _Alignas(64) uint8_t arena[AROUND + M(_SRAM_BYTES) + 64 + AROUND];
+static struct { /* the context lies behind the memory */
+  _Alignas(64) uint8_t arena[AROUND + M(_SRAM_BYTES) + 64 + AROUND];
+  _Alignas(16) uint8_t contexts[sizeof(F(_ctx)) + 16];
+} all;
+#define arena all.arena
+#define contexts all.contexts
 static uint8_t *const region = arena + AROUND;
 static _Alignas(64) uint8_t before[sizeof arena];
-static _Alignas(16) uint8_t contexts[sizeof(F(_ctx)) + 16];
 static _Alignas(16) float x[INPUTS + 4];
 static _Alignas(16) int64_t labels[ROWS + 1];
 static _Alignas(16) uint8_t results[256];
@@ -46,6 +50,7 @@ static void *pointer(void *good, size_t align, int result) {
     case 2: is_bad = 1; return region + any(M(_SRAM_BYTES) / 16) * 16; /* inside */
     case 3: is_bad = 1; return region - (result ? 1 + any(3) : 8); /* over its beginning */
     case 4: is_bad = 1; return region + M(_SRAM_BYTES) - 4 - (M(_SRAM_BYTES) & 3u); /* over its end */
+    case 5: if (result) { is_bad = 1; return contexts + any(sizeof(F(_ctx)) - 4); } return good;
     default: return good;
   }
 }
@@ -102,11 +107,9 @@ int main(void) {
           case 2: bytes = any(M(_SRAM_BYTES)); is_bad = 1; break;
           case 3: hash ^= 1ull << any(64); is_bad = 1; break;
           case 4: memory = contexts - (uintptr_t)contexts % M(_ALIGN); is_bad = 1; break; /* over the context */
-          case 5: bytes = SIZE_MAX - any(64); if ((uintptr_t)contexts > (uintptr_t)region) is_bad = 1; break;
+          case 5: bytes = SIZE_MAX - any(64); is_bad = 1; break; /* over everything, the context too */
           default: break;
         }
-        /* Memory that ends behind the address space overlaps whatever lies above it. */
-        if (bytes > sizeof arena && (uintptr_t)contexts < (uintptr_t)region) bytes = M(_SRAM_BYTES);
         code = F(_init)(given, memory, bytes, hash);
         if (!is_given_bad) has_memory = !is_bad, has_state = 0;
         break;
