@@ -8,7 +8,7 @@ import pytest
 
 from tests.aot.examples import attention
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
-from tvm_xengine.aot.plan.plan_step import PlannedTraining, plan_training
+from tvm_xengine.aot.plan.plan_step import PlannedTraining, Wishes, plan_training
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import writable_platform
 from tvm_xengine.aot.targets import embedded_target
@@ -67,7 +67,7 @@ def planned(model: ForwardModel, budget_bytes: int, objective: Objective) -> Pla
     machine = Machine(TARGET, platform, {}, code_target(TARGET, Backend.C))
     training = build_training_step(model, optimizer=SGD())
     options = PlanOptions(objective=objective, limits=Limits(5.0))
-    return plan_training(training, machine, Optimize.SIZE, options)
+    return plan_training(training, machine, Optimize.SIZE, options, Wishes())
 
 
 def test_the_plan_of_least_energy_is_another_one() -> None:

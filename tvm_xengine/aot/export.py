@@ -36,6 +36,7 @@ from tvm_xengine.files.write_directory import check_free, write_directory, write
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.program.step_program import KernelRun
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.training.step import TrainingStep
 
 
@@ -58,6 +59,11 @@ class ExportReport:
     keep_all_bytes: int
     code: CodeSize | None
     expected: Expected
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the training step."""
+        return self.training.function.plan.schedule
 
 
 def export_step(

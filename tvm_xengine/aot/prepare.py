@@ -13,6 +13,7 @@ from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
 from tvm_xengine.aot.plan.plan_step import (
     PlannedFunction,
     PlannedTraining,
+    Wishes,
     plan_evaluation,
     plan_training,
 )
@@ -51,6 +52,8 @@ class ExportOptions:
         The regions once more as devices, with links and energy; None takes usual links.
     storage
         What is stored in a short type; None stores everything as it is computed.
+    wishes
+        Constraints on the schedule of the training step, or the schedule itself.
     """
 
     target: str
@@ -62,6 +65,7 @@ class ExportOptions:
     selftest_steps: int = 20
     platform: Platform | None = None
     storage: ShortStorage | None = None
+    wishes: Wishes = field(default_factory=Wishes)
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,8 @@ def prepare_export(
     ------
     InvalidPlatformError
         If the target is unknown.
+    InvalidScheduleError
+        If a schedule is given that breaks a rule of the step.
     NoScheduleError
         If the regions are too small; it says what each one needs at least.
     UnsupportedModuleError
@@ -136,7 +142,7 @@ def prepare_export(
     storage, plan = options.storage, options.plan
     on_progress("planning the training step")
     stored = training if storage is None else with_short_storage(training, storage)
-    train = plan_training(stored, machine, options.optimize, plan, on_progress)
+    train = plan_training(stored, machine, options.optimize, plan, options.wishes, on_progress)
     on_progress("planning the evaluation")
     evaluate = plan_evaluation(model, train, machine, options.optimize, plan, storage)
     return PreparedExport(options, machine, model, training, stored, train, evaluate)

@@ -11,6 +11,8 @@ from tvm_xengine.commands.costs_app import costs
 from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.names import COST_NAMES
 from tvm_xengine.commands.options import (
+    ConstraintOptions,
+    ExportScheduleOptions,
     MACHINE,
     MODEL,
     OUTPUT,
@@ -245,6 +247,8 @@ class ExportOptions:
     target: TargetOptions
     regions: RegionOptions = RegionOptions()
     step: StepOptions = StepOptions()
+    constraints: ConstraintOptions = ConstraintOptions()
+    schedule: ExportScheduleOptions = ExportScheduleOptions()
     solver: ExportSolverOptions = ExportSolverOptions()
     output: OutputOptions = OutputOptions()
 

@@ -167,6 +167,24 @@ class ExportSolverOptions(SolverOptions):
 
 @Parameter(name="*", group=PLAN)
 @dataclass(frozen=True)
+class ExportScheduleOptions:
+    """A schedule that `export` runs or saves.
+
+    Attributes
+    ----------
+    schedule
+        Run this schedule, saved by an export for the same memory or hand-edited, instead of
+        planning one.
+    save_schedule
+        Write the schedule of the training step as JSON.
+    """
+
+    schedule: File | None = None
+    save_schedule: File | None = None
+
+
+@Parameter(name="*", group=PLAN)
+@dataclass(frozen=True)
 class ConstraintOptions:
     """What every schedule must respect.
 

@@ -60,8 +60,15 @@ class Plan:
     arenas: ArenaPlan
 
     @classmethod
-    def of_schedule(cls, problem: Problem, schedule: Schedule, solver: str) -> Plan:
+    def of_schedule(
+        cls, problem: Problem, schedule: Schedule, solver: str, *, reserve_home: bool = False
+    ) -> Plan:
         """The plan of a given schedule, under the name of `solver`.
+
+        Parameters
+        ----------
+        reserve_home
+            As in `plan_arenas`.
 
         Raises
         ------
@@ -78,7 +85,8 @@ class Plan:
             solve_s=0.0,
             solver=solver,
         )
-        return cls(problem, result, schedule, simulation, plan_arenas(problem, schedule))
+        arenas = plan_arenas(problem, schedule, reserve_home=reserve_home)
+        return cls(problem, result, schedule, simulation, arenas)
 
 
 @dataclass(frozen=True)

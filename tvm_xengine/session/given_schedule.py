@@ -6,15 +6,9 @@ from pathlib import Path
 
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
-from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
-from tvm_xengine.planning.planner import Plan
-from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Free, Schedule, read_schedule, with_frees
-from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.planning.given_schedule import plan_given_schedule
+from tvm_xengine.scheduling.schedule import Schedule, read_schedule
 from tvm_xengine.session.stages import StepPlan, StepProblem
-
-GIVEN = "given"
-"""Name of the solver of a schedule that no solver has found."""
 
 
 def plan_of_schedule(
@@ -38,26 +32,7 @@ def plan_of_schedule(
     """
     where = name if isinstance(schedule, Schedule) else str(schedule)
     found = schedule if isinstance(schedule, Schedule) else read_schedule(schedule)
-    plain = problem.problem
-    try:
-        if not any(isinstance(step, Free) for step in found.steps):
-            found = with_frees(plain, found.steps)
-        plan = Plan.of_schedule(plain, found, GIVEN)
-    except BudgetExceededError as error:
-        raise BudgetExceededError(f"{where} needs too much memory: {error}") from error
-    except InvalidScheduleError as error:
-        raise InvalidScheduleError(f"{where} does not fit this step: {error}") from error
-    _check_layout(plain, plan, where)
+    plan = plan_given_schedule(problem.problem, found, where)
     costed, step = problem.costed, problem.lowered.step
     measured = len(step.distinct) if costed.choice is CostChoice.MEASURED else 0
     return StepPlan(problem.lowered, PlannedStep(costed.lowered, plan, measured))
-
-
-def _check_layout(problem: Problem, plan: Plan, where: str) -> None:
-    for device in problem.platform.devices:
-        needed = plan.arenas.arena_bytes[device.name]
-        if needed > device.budget_bytes:
-            raise BudgetExceededError(
-                f"{where} needs {format_bytes(needed)} on {device.name} when its tensors are laid"
-                f" out, and the budget is {format_bytes(device.budget_bytes)}"
-            )

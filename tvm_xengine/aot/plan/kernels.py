@@ -14,6 +14,7 @@ from tvm.s_tir.schedule import SBlockRV, ScheduleError
 from tvm.target import Target
 
 from tvm_xengine.aot.targets import EmbeddedTarget
+from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lower import LoweredStep, lower_with
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
@@ -68,20 +69,28 @@ def lower_for_target(
     target: Target,
     optimize: Optimize,
     func_name: str,
+    constraints: ConstraintPatterns | None = None,
 ) -> LoweredStep:
     """A function of `mod` as kernel calls; all regions of `platform` share one kernel for each.
 
     With plain SGD the update is fused into the gradient kernel where that saves memory.
 
+    Parameters
+    ----------
+    constraints
+        Where ops run, and which are kept or repeated.
+
     Raises
     ------
+    InvalidProblemError
+        If a pattern of `constraints` matches nothing that it can be used for.
     UnsupportedModuleError
         If an op has no kernel or a shape is not static; it is named.
     """
     is_better = None if optimize is Optimize.SIZE else partial(_saves_memory, target)
     prepared = _TargetKernels(target, optimize)
     passes = [FuseUpdates(func_name, is_better)]
-    return lower_with(prepared, mod, platform, func_name, passes=passes)
+    return lower_with(prepared, mod, platform, func_name, passes=passes, constraints=constraints)
 
 
 class _TargetKernels:

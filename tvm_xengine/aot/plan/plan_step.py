@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,45 @@ from tvm_xengine.aot.plan.region_problem import (
     outside_views,
     region_problem,
 )
+from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.store_short import SHORT_TYPES
+from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import ArenaView, Operand, Outside, OutsideView, StepProgram
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.training.step import TrainingStep
 
 Array = NDArray[np.generic]
 OnProgress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks of the schedule of the training step.
+
+    Attributes
+    ----------
+    constraints
+        Where ops run, and which are kept or repeated.
+    schedule
+        Is run instead of planning one.
+    schedule_name
+        Name of that schedule in messages.
+    """
+
+    constraints: ConstraintPatterns = field(default_factory=ConstraintPatterns)
+    schedule: Schedule | None = None
+    schedule_name: str = "the schedule"
 
 
 @dataclass(frozen=True)
@@ -78,6 +100,7 @@ def plan_training(
     machine: Machine,
     optimize: Optimize,
     options: PlanOptions,
+    wishes: Wishes,
     on_progress: OnProgress | None = None,
 ) -> PlannedTraining:
     """Plan the training step so that every region's arena, state included, fits.
@@ -86,16 +109,25 @@ def plan_training(
 
     Raises
     ------
+    InvalidScheduleError
+        If the schedule that `wishes` gives breaks a rule of the step.
     NoScheduleError
         If the regions are too small; it says what each one needs at least.
     UnsupportedModuleError
         If an op has no kernel.
     """
-    lowered = lower_for_target(training.mod, machine.platform, machine.code, optimize, TRAIN_STEP)
+    lowered = lower_for_target(
+        training.mod, machine.platform, machine.code, optimize, TRAIN_STEP, wishes.constraints
+    )
     fixed = outside_views(lowered, machine.outside)
     problem = region_problem(lowered, machine, fixed)
     # The evaluation needs the bytes above the state in one piece.
-    plan = _plan(problem, options, on_progress, prefer_reserved_home=True)
+    if wishes.schedule is None:
+        plan = _plan(problem, options, on_progress, prefer_reserved_home=True)
+    else:
+        plan = plan_given_schedule(
+            problem, wishes.schedule, wishes.schedule_name, reserve_home=True
+        )
     program = make_step_program(lowered, plan, fixed=fixed)
     state = {
         k: v

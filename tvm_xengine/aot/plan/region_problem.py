@@ -101,7 +101,7 @@ def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, O
     home = _state_home(light, costs, machine)
     state = {tensor.name: home for tensor in light.bases if tensor.role in machine.state_roles}
     state = {name: region for name, region in state.items() if name not in fixed}
-    return Problem(light, platform, costs, state)
+    return Problem(light, platform, costs, state, constraints=lowered.constraints)
 
 
 def _state_home(graph: OpGraph, costs: Mapping[str, Mapping[str, OpCost]], machine: Machine) -> str:

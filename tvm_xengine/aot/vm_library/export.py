@@ -28,6 +28,7 @@ from tvm_xengine.kernels.store.compile import compile_kernels, module_groups
 from tvm_xengine.program.step_program import ArenaView, Operand
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.runtime.vm_function import VmFunction, emit_vm_function
+from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.training.step import TrainingStep
 
 
@@ -39,6 +40,7 @@ class LibraryReport:
     library: Library
     keep_all_bytes: int
     expected: Expected
+    schedule: Schedule
 
 
 def export_library(
@@ -99,7 +101,7 @@ def export_library(
         write_file(folder / "README.md", readme(library, keep))
 
     write_directory(directory, write, force=force)
-    return LibraryReport(directory, library, keep, expected)
+    return LibraryReport(directory, library, keep, expected, train.plan.schedule)
 
 
 def state_image(library: Library, training: TrainingStep) -> bytes:

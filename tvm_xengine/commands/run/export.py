@@ -13,6 +13,7 @@ from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportReport, export_step
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
+from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
 from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.aot.targets import embedded_target
@@ -23,11 +24,13 @@ from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import loss_named, training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.usage import UsageError
+from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
+from tvm_xengine.scheduling.schedule import Schedule, read_schedule, write_schedule
 from tvm_xengine.session.stages import Training
 from tvm_xengine.solvers.result import Objective
 
@@ -44,6 +47,8 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     """Plan for the regions, write the package, and on demand run its self-test."""
     terminal, wanted = Terminal(options.output), options.target
     target, is_library = embedded_target(wanted.target), wanted.format == "tvm"
+    given = options.schedule.schedule
+    schedule = None if given is None else read_schedule(given)
     check_free(wanted.output, force=wanted.force)
     platform = _platform(options.regions)
     regions = (
@@ -54,6 +59,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     if is_library or wanted.check:
         target.find_compiler()
     training = _training(model, options)
+    wishes = _wishes(options, training, schedule)
     terminal.note(loss_named(training, options.step))
     settings = ExportOptions(
         target=wanted.target,
@@ -64,6 +70,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         learning_rate=training.known_recipe.optimizer.lr,
         platform=platform,
         storage=_storage(wanted),
+        wishes=wishes,
     )
     export = export_library if is_library else export_step
     with terminal.reporting() as reporter:
@@ -75,6 +82,8 @@ def run_export(model: str, options: app.ExportOptions) -> None:
             force=wanted.force,
             on_progress=reporter.status,
         )
+    if options.schedule.save_schedule is not None:
+        write_schedule(report.schedule, options.schedule.save_schedule)
     if isinstance(report, LibraryReport):
         terminal.write(_print_library(report, terminal))
         return
@@ -92,6 +101,18 @@ def _training(model: str, options: app.ExportOptions) -> Training:
     if Optimize(options.target.optimize) is Optimize.SIZE:
         return api.with_recipe(training, residuals_apart=True, seed=step.model.seed)
     return training
+
+
+def _wishes(options: app.ExportOptions, training: Training, schedule: Schedule | None) -> Wishes:
+    """The constraints that options give, or the schedule itself."""
+    wanted = options.constraints
+    constraints = ConstraintPatterns(
+        pin=tuple(wanted.pin),
+        keep=wanted.keep,
+        recompute=wanted.recompute,
+        model_names={role.variable: role.names for role in training.roles},
+    )
+    return Wishes(constraints, schedule, str(options.schedule.schedule))
 
 
 def _storage(wanted: TargetOptions) -> ShortStorage | None:

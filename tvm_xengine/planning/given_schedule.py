@@ -1,0 +1,55 @@
+"""The plan of a schedule that a user gives, checked against every rule."""
+
+from __future__ import annotations
+
+from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Free, Schedule, with_frees
+from tvm_xengine.scheduling.sizes import format_bytes
+
+GIVEN = "given"
+"""Name of the solver of a schedule that no solver has found."""
+
+
+def plan_given_schedule(
+    problem: Problem, schedule: Schedule, where: str, *, reserve_home: bool = False
+) -> Plan:
+    """The plan that runs a schedule.
+
+    Parameters
+    ----------
+    problem
+        What the schedule is for, with its budgets.
+    schedule
+        Without any frees it gets the earliest ones.
+    where
+        Name of the schedule in messages.
+    reserve_home
+        As in `plan_arenas`.
+
+    Raises
+    ------
+    InvalidScheduleError
+        Naming the first step that breaks a rule of the problem, a budget or a constraint.
+    """
+    try:
+        if not any(isinstance(step, Free) for step in schedule.steps):
+            schedule = with_frees(problem, schedule.steps)
+        plan = Plan.of_schedule(problem, schedule, GIVEN, reserve_home=reserve_home)
+    except BudgetExceededError as error:
+        raise BudgetExceededError(f"{where} needs too much memory: {error}") from error
+    except InvalidScheduleError as error:
+        raise InvalidScheduleError(f"{where} does not fit this step: {error}") from error
+    _check_layout(problem, plan, where)
+    return plan
+
+
+def _check_layout(problem: Problem, plan: Plan, where: str) -> None:
+    for device in problem.platform.devices:
+        needed = plan.arenas.arena_bytes[device.name]
+        if needed > device.budget_bytes:
+            raise BudgetExceededError(
+                f"{where} needs {format_bytes(needed)} on {device.name} when its tensors are laid"
+                f" out, and the budget is {format_bytes(device.budget_bytes)}"
+            )
