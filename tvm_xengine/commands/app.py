@@ -11,8 +11,6 @@ from tvm_xengine.commands.costs_app import costs
 from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.names import COST_NAMES
 from tvm_xengine.commands.options import (
-    ConstraintOptions,
-    ExportScheduleOptions,
     MACHINE,
     MODEL,
     OUTPUT,
@@ -20,7 +18,9 @@ from tvm_xengine.commands.options import (
     TRAINING,
     BudgetOptions,
     CacheOptions,
+    ConstraintOptions,
     CostOptions,
+    ExportScheduleOptions,
     ExportSolverOptions,
     Model,
     ModelOptions,
