@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from tvm_xengine.api import build as build
     from tvm_xengine.api import compile as compile
     from tvm_xengine.api import estimate as estimate
-    from tvm_xengine.api import export_c as export_c
     from tvm_xengine.api import load_model as load_model
     from tvm_xengine.api import lower as lower
     from tvm_xengine.api import make_problem as make_problem
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from tvm_xengine.scheduling.platform import Platform as Platform
     from tvm_xengine.session.estimate import Estimate as Estimate
     from tvm_xengine.session.evaluation import evaluate_state as evaluate_state
+    from tvm_xengine.session.export import export_c as export_c
+    from tvm_xengine.session.export import export_for_target as export_for_target
     from tvm_xengine.session.fit import CheckpointOptions as CheckpointOptions
     from tvm_xengine.session.fit import FitProgress as FitProgress
     from tvm_xengine.session.fit import FitResult as FitResult
@@ -57,7 +58,6 @@ _PLACES = {
         "build",
         "compile",
         "estimate",
-        "export_c",
         "load_model",
         "lower",
         "make_problem",
@@ -69,6 +69,7 @@ _PLACES = {
     "tvm_xengine.scheduling.default_platform": ("default_platform",),
     "tvm_xengine.scheduling.platform": ("Device", "Link", "Platform"),
     "tvm_xengine.session.estimate": ("Estimate",),
+    "tvm_xengine.session.export": ("export_c", "export_for_target"),
     "tvm_xengine.session.fit": (
         "CheckpointOptions",
         "FitProgress",
@@ -123,6 +124,7 @@ __all__ = [
     "evaluate",
     "evaluate_state",
     "export_c",
+    "export_for_target",
     "fit",
     "load_model",
     "lower",

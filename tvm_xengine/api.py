@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any
 
 import tvm
 
@@ -20,21 +20,17 @@ from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.arguments import check_callable, patterns, pins, whole_number
+from tvm_xengine.session.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
 from tvm_xengine.session.estimate import Estimate, estimate_lowered
-from tvm_xengine.session.losses import (
-    LossLike,
-    as_kernel_loss,
-    check_loss_fits,
-    inferred_loss,
-    is_kernel_loss,
-    resolved,
-)
+from tvm_xengine.session.kind_of_model import check_options, is_module
+from tvm_xengine.session.losses import LossLike
+from tvm_xengine.session.model_and_loss import model_and_loss
 from tvm_xengine.session.own_step import is_own_step, own_training
+from tvm_xengine.session.progress import Progress, reporter_of
 from tvm_xengine.session.source import (
     ModelLike,
     Source,
     load_source,
-    module_source,
     with_batch,
 )
 from tvm_xengine.session.stages import (
@@ -44,25 +40,14 @@ from tvm_xengine.session.stages import (
     StepProblem,
     Training,
     budgets_of,
+    check_plan_is_of,
 )
 from tvm_xengine.session.step import Schedule, Step
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.training.build import build_step_by_recipe
-from tvm_xengine.training.model_loss import ModelLoss
-from tvm_xengine.training.optimizers import SGD, Optimizer, optimizer_called
+from tvm_xengine.training.optimizers import Optimizer
 from tvm_xengine.training.precision import MixedPrecision
-from tvm_xengine.training.recipe import ParameterGroup, Recipe
-
-if TYPE_CHECKING:
-    import torch
-
-    from tvm_xengine.aot.export import ExportReport
-
-OptimizerLike = Union[str, Optimizer, "torch.optim.Optimizer", None]
-"""A name, an optimizer of ours, or one of PyTorch's over the module's parameters."""
-
-Progress = Callable[[str, float | None], None]
-"""Called with the name of the work and, where it is known, the share that is done."""
+from tvm_xengine.training.recipe import Recipe
 
 
 def compile(
@@ -194,7 +179,8 @@ def training_step(
         loss and optimizer, and of all that follows it takes ``params`` only.
     example_targets
         What the loss compares the outputs with, where it is written in PyTorch: a tensor, or a
-        sequence of them. None takes a tensor like the module's output.
+        sequence of them. None takes class numbers for losses over classes, and else a tensor
+        like the module's output.
     train, freeze
         Patterns of parameters to train, and not to train, by the model's own names.
     groups
@@ -215,7 +201,7 @@ def training_step(
     TypeError
         If the kind of model does not take `example_inputs` or one of `options`.
     """
-    _check_options(model, example_inputs, options)
+    check_options(model, example_inputs, options)
     seed = whole_number("seed", seed, 0)
     if isinstance(model, tvm.IRModule) and is_own_step(model):
         own = (loss, optimizer, example_targets, train, *freeze, groups, clip_norm, clip_value)
@@ -225,22 +211,17 @@ def training_step(
                 " but params"
             )
         return own_training(model, **options)
-    wanted = resolved(loss)
-    if _is_module(model):
-        source, wanted = _module_source(model, example_inputs, wanted, example_targets)
-    else:
-        source = model if isinstance(model, Source) else load_source(model, seed=seed, **options)
-        wanted = inferred_loss(source.training) if wanted is None else wanted
-        wanted = as_kernel_loss(wanted, source.training, example_targets)
-    check_loss_fits(wanted, source.training)
+    source, wanted = model_and_loss(
+        model, example_inputs, loss, example_targets, seed=seed, **options
+    )
     forward = source.training.with_trained(
         None if train is None else patterns("train", train), patterns("freeze", freeze)
     )
-    chosen, torch_groups = _optimizer(optimizer, model, forward)
+    chosen, torch_groups = chosen_optimizer(optimizer, model, forward)
     recipe = Recipe(
         loss=wanted,
         optimizer=chosen,
-        groups=(*_groups(groups or {}, forward), *torch_groups),
+        groups=(*groups_by_pattern(groups or {}, forward), *torch_groups),
         max_gradient_value=clip_value,
         max_gradient_norm=clip_norm,
         micro_batches=whole_number("micro_batches", micro_batches, 1),
@@ -307,7 +288,7 @@ def lower(
             tuned=None if tuned is None else Path(tuned),
         )
     )
-    reporter = _reporter(progress)
+    reporter = reporter_of(progress)
     devices = with_measured_links(_platform(platform), stores.measurements)
     on_progress = reporter.stage("lowering kernels")
     constraints = ConstraintPatterns(
@@ -400,10 +381,7 @@ def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: Schedule | None = No
     InvalidScheduleError
         If the plan is of another step.
     """
-    if plan.lowered is not lowered and plan.lowered.fingerprint != lowered.fingerprint:
-        from tvm_xengine.errors import InvalidScheduleError
-
-        raise InvalidScheduleError("the plan was made for another step; plan this one")
+    check_plan_is_of(plan, lowered)
     return Step(replace(plan, lowered=lowered), lr_schedule=lr_schedule)
 
 
@@ -428,7 +406,7 @@ def estimate(
     size = training.source.training.batch_size
 
     def of_batch(count: int) -> Estimate:
-        if _is_module(model):
+        if is_module(model):
             inputs = with_batch(example_inputs, size, count)
             targets = with_batch(options.get("example_targets"), size, count)
             other = {**options, "example_targets": targets}
@@ -442,55 +420,7 @@ def estimate(
 def _can_change_batch(model: object) -> bool:
     """Whether a model can be made for another batch size."""
     is_path = isinstance(model, str | Path)
-    return _is_module(model) or (is_path and Path(str(model)).suffix.lower() != ".pt2")
-
-
-def export_c(
-    training: Training,
-    directory: str | Path,
-    *,
-    target: str = "host",
-    regions: Mapping[str, str | int],
-    force: bool = False,
-    time_limit_s: float = 60.0,
-) -> ExportReport:
-    """Write the training step as C, planned for the memory regions of a target.
-
-    Parameters
-    ----------
-    training
-        Loss, gradients and updates in one function.
-    directory
-        Written whole or not at all.
-    target
-        ``host``, a processor such as ``cortex-m4``, or what else ``export --target`` takes.
-    regions
-        Bytes by name of region, fastest first.
-    force
-        Replaces what an earlier export wrote there.
-    time_limit_s
-        Time limit of the solver.
-
-    Raises
-    ------
-    ExportError
-        If the directory exists, and is not replaced.
-    NoScheduleError
-        If the regions are too small; the message says what each one needs.
-    """
-    from tvm_xengine.aot.export import export_step
-    from tvm_xengine.aot.plan.regions import Region
-    from tvm_xengine.aot.prepare import ExportOptions
-    from tvm_xengine.scheduling.sizes import parse_bytes
-
-    options = ExportOptions(
-        target=target,
-        regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
-        plan=PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
-        learning_rate=training.known_recipe.optimizer.lr,
-    )
-    model = training.source.training
-    return export_step(model, training.step, options, Path(directory), force=force)
+    return is_module(model) or (is_path and Path(str(model)).suffix.lower() != ".pt2")
 
 
 def processor() -> Platform:
@@ -502,145 +432,3 @@ def _platform(platform: Platform | str | Path | None) -> Platform:
     if platform is None:
         return processor()
     return platform if isinstance(platform, Platform) else Platform.load(platform)
-
-
-def _is_module(model: object) -> bool:
-    """Whether a model is a PyTorch module; PyTorch is not loaded to find out."""
-    return any(
-        kind.__module__ == "torch.nn.modules.module" and kind.__name__ == "Module"
-        for kind in type(model).__mro__
-    )
-
-
-def _check_options(model: object, example_inputs: object, options: Mapping[str, object]) -> None:
-    """Refuse options that a kind of model does not take."""
-    if example_inputs is not None and not _is_module(model):
-        raise TypeError(
-            "example_inputs are for a PyTorch module; other models bring their shapes, and"
-            f" {type(model).__name__} is none"
-        )
-    if isinstance(model, str | Path):
-        return  # the front ends know what each kind of file takes
-    known = {"output"}
-    if isinstance(model, tvm.IRModule):
-        known = {"output", "params"}
-    elif _is_module(model) or isinstance(model, Source):
-        known = set()
-    if unused := sorted(set(options) - known):
-        raise TypeError(f"a {type(model).__name__} does not take {', '.join(unused)}")
-
-
-def _module_source(
-    module: torch.nn.Module, inputs: object, loss: Any, targets: object
-) -> tuple[Source, Any]:
-    """The source of a module, and the loss of its training function."""
-    if inputs is None:
-        raise ValueError("a PyTorch module needs example_inputs: what it is called with")
-    if loss is not None and is_kernel_loss(loss):
-        return module_source(module, inputs, None, (), loss_inside=False), loss
-    if loss is None:
-        plain = module_source(module, inputs, None, (), loss_inside=False)
-        if not _returns_loss(plain):
-            return plain, inferred_loss(plain.training)
-        return module_source(module, inputs, None, (), loss_inside=True), ModelLoss()
-    given = _example_targets(module, inputs, targets)
-    return module_source(module, inputs, loss, given, loss_inside=True), ModelLoss()
-
-
-def _returns_loss(source: Source) -> bool:
-    """Whether the first tensor that a model returns is a scalar."""
-    from tvm_xengine.relax_ir.dataflow import returned_fields
-
-    return not returned_fields(source.training.main)[0].ty.ndim
-
-
-def _example_targets(module: torch.nn.Module, inputs: object, targets: object) -> Sequence[object]:
-    import torch
-
-    if targets is not None:
-        return targets if isinstance(targets, list | tuple) else (targets,)
-    from tvm_xengine.frontends.torch.module import call_of
-
-    call = call_of(module, inputs)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        output = call.apply(_copied(module), call.tensors)
-    if not isinstance(output, torch.Tensor):
-        raise ValueError(
-            "the module returns several tensors; give example_targets, what the loss compares with"
-        )
-    return (torch.zeros_like(output),)
-
-
-def _copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy, whose running statistics may change."""
-    from copy import deepcopy
-
-    return deepcopy(module)
-
-
-def _optimizer(
-    optimizer: Any, model: Any, forward: Any
-) -> tuple[Optimizer, tuple[ParameterGroup, ...]]:
-    if optimizer is None:
-        return SGD(0.01, momentum=0.9), ()
-    if hasattr(optimizer, "param_groups"):
-        from tvm_xengine.session.optimizer_state import from_torch_optimizer
-
-        if not _is_module(model):
-            raise ValueError("an optimizer of PyTorch needs the module whose parameters it holds")
-        return from_torch_optimizer(optimizer, model, forward)
-    return _one_optimizer(optimizer), ()
-
-
-def _one_optimizer(optimizer: Any) -> Optimizer:
-    """An optimizer of ours, also by its name."""
-    if isinstance(optimizer, str):
-        return optimizer_called(optimizer)
-    if not hasattr(optimizer, "initial_slot"):
-        raise TypeError(
-            f"expected the name of an optimizer, or one such as SGD(0.01), got {optimizer!r}"
-        )
-    return optimizer  # type: ignore[no-any-return]
-
-
-def _groups(groups: Mapping[str, Optimizer], forward: Any) -> tuple[ParameterGroup, ...]:
-    """Groups of parameters by pattern; a pattern without match is refused."""
-    from tvm_xengine.errors import UnsupportedModelError
-    from tvm_xengine.frontends.roles import matches, some
-
-    made = []
-    for pattern, optimizer in groups.items():
-        found = [r.variable for r in forward.roles if r.is_parameter and matches(r, pattern)]
-        if not found:
-            names = some(role.name for role in forward.roles if role.is_parameter)
-            raise UnsupportedModelError(
-                f"the group {pattern!r} matches no parameter; the parameters are {names}"
-            )
-        made.append(ParameterGroup(frozenset(found), _one_optimizer(optimizer)))
-    return tuple(made)
-
-
-class _Callback(Reporter):
-    """Hands progress to a function."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def stage(self, title: str) -> Callable[[int, int, str], None]:
-        def advance(done: int, total: int, item: str) -> None:
-            self._progress(f"{title}: {item}", done / total if total else None)
-
-        return advance
-
-    def status(self, text: str) -> None:
-        if text:
-            self._progress(text, None)
-
-    def note(self, text: str) -> None:
-        self._progress(text, None)
-
-
-def _reporter(progress: Progress | Reporter | None) -> Reporter:
-    if progress is None:
-        return Reporter()
-    return progress if isinstance(progress, Reporter) else _Callback(progress)

@@ -34,8 +34,7 @@ def test_a_saved_schedule_is_edited_run_and_self_tested(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "self-test passed" in done.stdout
     assert runs_of(found) == [(op, device) for _, op, device in steps]
-    plan = json.loads((tmp_path / "again" / "mlp_plan.json").read_text())
-    assert plan["recomputed_ops"] == 1
+    assert "1 ops recomputed" in done.stdout
 
 
 @pytest.mark.parametrize("form", ["c", "tvm"])
@@ -44,7 +43,7 @@ def test_recomputed_ops_run_twice_and_kept_ones_once(form: str, tmp_path: Path) 
     saved = tmp_path / "saved.json"
     order = (*EXPORT, "--arena-bytes", "4MiB", "--format", form, "--save-schedule", str(saved))
     for number, option in enumerate(("--keep", "--recompute")):
-        done = run_command(*order, option, "fc1.weight", "-o", str(tmp_path / str(number)))
+        done = run_command(*order, option, "fc1_weight", "-o", str(tmp_path / str(number)))
         assert done.returncode == 0, done.stderr
         ops = [op for op, _ in runs_of(saved)]
         assert len([op for op in ops if op.startswith("linear_relu")]) == 1 + number, ops

@@ -116,7 +116,7 @@ def test_a_package_in_c_lets_them_through(name: str, tmp_path: Path) -> None:
     """Without its guard, which would refuse the batch."""
     need_tools("host")
     training = CASES[name].training()
-    report = xe.export_c(training, tmp_path / "package", regions={"sram": "1MiB"})
+    report = xe.export_for_target(training, tmp_path / "package", regions={"sram": "1MiB"})
     session = Session(report, tmp_path, f"-D{report.package.macro}_NAN_GUARD=0")
     assert session.init() == 0
     assert session.call("state_reset") == 0

@@ -99,7 +99,7 @@ def test_gradients_at_ties_and_bounds_are_those_of_pytorch(training: xe.Training
 
 def test_a_package_in_c_keeps_them(training: xe.Training, tmp_path: Path) -> None:
     need_tools("host")
-    report = xe.export_c(training, tmp_path / "package", regions={"sram": "1MiB"})
+    report = xe.export_for_target(training, tmp_path / "package", regions={"sram": "1MiB"})
     session = Session(report, tmp_path)
     assert session.init() == 0
     assert session.call("state_reset") == 0

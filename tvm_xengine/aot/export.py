@@ -97,6 +97,18 @@ def export_step(
     """
     check_free(directory, force=force)
     plan = prepare_export(model, training, options, on_progress)
+    return write_package(plan, directory, force=force, on_progress=on_progress)
+
+
+def write_package(
+    plan: PreparedExport,
+    directory: Path,
+    *,
+    force: bool = False,
+    on_progress: OnProgress = lambda _: None,
+) -> ExportReport:
+    """Write a planned export as C into a new directory, complete or not at all."""
+    options = plan.options
     package = _package(plan)
     _check_flash(package, options.regions)
     on_progress("computing the expected losses")

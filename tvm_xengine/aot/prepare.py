@@ -14,6 +14,7 @@ from tvm_xengine.aot.plan.plan_step import (
     PlannedFunction,
     PlannedTraining,
     Wishes,
+    plan_as_planned,
     plan_evaluation,
     plan_training,
 )
@@ -21,6 +22,7 @@ from tvm_xengine.aot.plan.region_problem import OUTSIDE, Machine
 from tvm_xengine.aot.plan.regions import Region, regions_platform, writable_platform
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.compiler.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import PlanOptions
@@ -146,6 +148,31 @@ def prepare_export(
     on_progress("planning the evaluation")
     evaluate = plan_evaluation(model, train, machine, options.optimize, plan, storage)
     return PreparedExport(options, machine, model, training, stored, train, evaluate)
+
+
+def prepare_planned(
+    model: ForwardModel, training: TrainingStep, planned: PlannedStep, options: ExportOptions
+) -> PreparedExport:
+    """Give a planned training step kernels for the target, and plan the evaluation beside it.
+
+    Parameters
+    ----------
+    options
+        Their regions, plan and wishes are for the evaluation only; the devices of the plan are
+        the regions of the training step.
+
+    Raises
+    ------
+    BudgetExceededError
+        If the scratch memory of a kernel does not fit the budgets of the plan.
+    InvalidPlatformError
+        If the target is unknown.
+    """
+    target, platform = embedded_target(options.target), planned.plan.problem.platform
+    machine = Machine(target, platform, {}, code_target(target, options.backend))
+    train = plan_as_planned(training, machine, options.optimize, planned)
+    evaluate = plan_evaluation(model, train, machine, options.optimize, options.plan)
+    return PreparedExport(options, machine, model, training, training, train, evaluate)
 
 
 def _machine(target: EmbeddedTarget, options: ExportOptions) -> Machine:

@@ -64,8 +64,15 @@ _FUNCTIONS = {
 LOSS_NAMES = tuple(sorted({*_KERNELS, *_FUNCTIONS}))
 """The names that `named_loss` knows."""
 
-_CLASS_TARGETS = ("nll", "multi_margin", "cross_entropy")
-"""Losses whose targets are class numbers."""
+_CLASS_TARGETS = (
+    "nll",
+    "multi_margin",
+    "cross_entropy",
+    "NLLLoss",
+    "MultiMarginLoss",
+    "CrossEntropyLoss",
+)
+"""Losses whose targets are class numbers, by our names and those of PyTorch's modules."""
 
 _TYPICAL = "cross_entropy (classes), mse or huber (numbers), bce_with_logits (yes or no)"
 
@@ -195,13 +202,19 @@ def as_kernel_loss(loss: Loss | LossFunction, model: ForwardModel, target: objec
     output = model.main.ret_ty
     shape, dtype = static_shape(output), str(output.dtype)
     prediction = torch.zeros(shape, dtype=getattr(torch, dtype))
-    if target is not None:
-        given = torch.as_tensor(np.asarray(target))
-    elif getattr(loss, "__name__", "") in _CLASS_TARGETS:
-        given = torch.zeros((shape[0], *shape[2:]), dtype=torch.int64)
-    else:
-        given = torch.zeros_like(prediction)
+    given = (
+        example_target(loss, prediction) if target is None else torch.as_tensor(np.asarray(target))
+    )
     return FunctionLoss(trace_loss(loss, prediction, given))  # type: ignore[arg-type]
+
+
+def example_target(loss: object, prediction: torch.Tensor) -> torch.Tensor:
+    """Class numbers for losses over classes, and else a tensor like the output."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+    if name not in _CLASS_TARGETS:
+        return prediction.new_zeros(prediction.shape)
+    shape = (prediction.shape[0], *prediction.shape[2:]) if prediction.ndim > 1 else ()
+    return prediction.new_zeros(shape).long()
 
 
 def inferred_loss(model: ForwardModel) -> Loss:

@@ -251,6 +251,18 @@ class StepPlan:
         return cls(lowered, PlannedStep(step, saved.plan, saved.measured_kernels))
 
 
+def check_plan_is_of(plan: StepPlan, lowered: Lowered) -> None:
+    """Refuse a plan of another step.
+
+    Raises
+    ------
+    InvalidScheduleError
+        If the plan is of another step.
+    """
+    if plan.lowered is not lowered and plan.lowered.fingerprint != lowered.fingerprint:
+        raise InvalidScheduleError("the plan was made for another step; plan this one")
+
+
 def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
     """The budgets that an argument describes.
 

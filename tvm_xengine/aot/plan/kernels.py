@@ -93,6 +93,15 @@ def lower_for_target(
     return lower_with(prepared, mod, platform, func_name, passes=passes, constraints=constraints)
 
 
+def kernels_for_target(step: LoweredStep, target: Target, optimize: Optimize) -> LoweredStep:
+    """The calls of a step that is lowered for other devices, with kernels for a target."""
+    prepared = _TargetKernels(target, optimize)
+    kernels = {
+        (name, device): prepared.prepare(step.mod[name], name=name) for name, device in step.kernels
+    }
+    return replace(step, kernels=kernels)
+
+
 class _TargetKernels:
     """Prepares each kernel once for one target, whichever region its operands are in."""
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
+from tvm_xengine.aot.plan.kernels import Optimize, kernels_for_target, lower_for_target
 from tvm_xengine.aot.plan.region_problem import (
     Machine,
     outside_views,
+    problem_of_plan,
     region_problem,
 )
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lower import LoweredStep
-from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.plan import PlannedStep, plan_keep_all
 from tvm_xengine.compiler.short_storage import ShortStorage, short_evaluation
-from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.errors import BudgetExceededError, NoScheduleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.passes.store_short import SHORT_TYPES
 from tvm_xengine.planning.given_schedule import plan_given_schedule
@@ -121,13 +122,52 @@ def plan_training(
     )
     fixed = outside_views(lowered, machine.outside)
     problem = region_problem(lowered, machine, fixed)
-    # The evaluation needs the bytes above the state in one piece.
     if wishes.schedule is None:
+        # The evaluation needs the bytes above the state in one piece.
         plan = _plan(problem, options, on_progress, prefer_reserved_home=True)
     else:
-        plan = plan_given_schedule(
-            problem, wishes.schedule, wishes.schedule_name, reserve_home=True
-        )
+        plan = _plan_given(problem, wishes.schedule, wishes.schedule_name)
+    return _with_program(training, machine, lowered, plan, fixed)
+
+
+def plan_as_planned(
+    training: TrainingStep, machine: Machine, optimize: Optimize, planned: PlannedStep
+) -> PlannedTraining:
+    """The training step with the schedule of a plan for other devices, and kernels for a machine.
+
+    Addresses are new, because kernels for the machine have other scratch memory, and what it
+    reads outside the regions takes no arena bytes.
+
+    Raises
+    ------
+    BudgetExceededError
+        If the scratch memory of a kernel does not fit the budgets of the plan.
+    """
+    lowered = kernels_for_target(planned.lowered, machine.code, optimize)
+    fixed = outside_views(lowered, machine.outside)
+    problem = problem_of_plan(lowered, machine, fixed, planned.plan.problem)
+    plan = _plan_given(
+        problem, planned.plan.schedule, f"the plan, exported for {machine.target.name},"
+    )
+    return _with_program(training, machine, lowered, plan, fixed)
+
+
+def _plan_given(problem: Problem, schedule: Schedule, name: str) -> Plan:
+    """The plan of a schedule; all state lies at the bottom of its arena where that fits."""
+    try:
+        return plan_given_schedule(problem, schedule, name, reserve_home=True)
+    except BudgetExceededError:
+        return plan_given_schedule(problem, schedule, name)
+
+
+def _with_program(
+    training: TrainingStep,
+    machine: Machine,
+    lowered: LoweredStep,
+    plan: Plan,
+    fixed: Mapping[str, OutsideView],
+) -> PlannedTraining:
+    problem = plan.problem
     program = make_step_program(lowered, plan, fixed=fixed)
     state = {
         k: v

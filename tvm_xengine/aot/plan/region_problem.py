@@ -91,17 +91,32 @@ def without_bytes(graph: OpGraph, names: Collection[str]) -> OpGraph:
 
 def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Operand]) -> Problem:
     """The problem in which tensors that are `fixed` take no bytes, and the state has one home."""
-    platform = machine.platform
-    bandwidth = machine.bandwidth_gb_s
-    costs = op_costs(
-        lowered,
-        {r.name: static_costs(machine.target, bandwidth.get(r.name)) for r in platform.computing},
-    )
+    platform, costs = machine.platform, _costs(lowered, machine)
     light = without_bytes(lowered.extraction.graph, fixed)
     home = _state_home(light, costs, machine)
     state = {tensor.name: home for tensor in light.bases if tensor.role in machine.state_roles}
     state = {name: region for name, region in state.items() if name not in fixed}
     return Problem(light, platform, costs, state, constraints=lowered.constraints)
+
+
+def problem_of_plan(
+    lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Operand], planned: Problem
+) -> Problem:
+    """The problem of a step that is planned, with the costs of the kernels for a machine.
+
+    Budgets and homes stay those of the plan; tensors that are `fixed` take no bytes.
+    """
+    light = without_bytes(planned.graph, fixed)
+    return replace(planned, graph=light, costs=_costs(lowered, machine))
+
+
+def _costs(lowered: LoweredStep, machine: Machine) -> dict[str, dict[str, OpCost]]:
+    bandwidth = machine.bandwidth_gb_s
+    on = {
+        r.name: static_costs(machine.target, bandwidth.get(r.name))
+        for r in machine.platform.computing
+    }
+    return op_costs(lowered, on)
 
 
 def _state_home(graph: OpGraph, costs: Mapping[str, Mapping[str, OpCost]], machine: Machine) -> str:

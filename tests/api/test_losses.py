@@ -1,0 +1,83 @@
+"""Losses of a PyTorch module, compared with PyTorch: by name, as its modules, and as functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import tvm_xengine as xe
+from tests.api.conftest import Compile
+
+CLASSES, SAMPLES, RATE = 3, 6, 0.1
+torch.manual_seed(0)
+NUMBERS = torch.randn(SAMPLES, CLASSES)
+LABELS = torch.randint(0, CLASSES, (SAMPLES,))
+YES_OR_NO = torch.randint(0, 2, (SAMPLES, CLASSES)).float()
+
+LOSSES: dict[str, tuple[Any, Callable[..., torch.Tensor], torch.Tensor]] = {
+    "mse summed": (xe.named_loss("mse", reduction="sum"), nn.MSELoss(reduction="sum"), NUMBERS),
+    "huber": (xe.named_loss("huber", delta=0.3), nn.HuberLoss(delta=0.3), NUMBERS),
+    "smooth_l1": (nn.SmoothL1Loss(beta=0.4), nn.SmoothL1Loss(beta=0.4), NUMBERS),
+    "bce_with_logits weighted": (
+        xe.named_loss("bce_with_logits", pos_weight=torch.tensor([1.0, 2.0, 3.0])),
+        nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1.0, 2.0, 3.0])),
+        YES_OR_NO,
+    ),
+    "kl_div": (
+        xe.named_loss("kl_div", reduction="batchmean"),
+        nn.KLDivLoss(reduction="batchmean"),
+        torch.softmax(NUMBERS, 1),
+    ),
+    "poisson_nll": (
+        xe.named_loss("poisson_nll", full=True),
+        nn.PoissonNLLLoss(full=True),
+        3 * NUMBERS.abs(),
+    ),
+    "cross_entropy with options": (
+        xe.named_loss(
+            "cross_entropy", label_smoothing=0.2, ignore_index=1, weight=torch.tensor([1.0, 2, 0.5])
+        ),
+        nn.CrossEntropyLoss(torch.tensor([1.0, 2, 0.5]), ignore_index=1, label_smoothing=0.2),
+        LABELS,
+    ),
+    "cross_entropy summed": (
+        nn.CrossEntropyLoss(reduction="sum"),
+        nn.CrossEntropyLoss(reduction="sum"),
+        LABELS,
+    ),
+    "nll": ("nll", nn.NLLLoss(), LABELS),
+    "nll module": (nn.NLLLoss(), nn.NLLLoss(), LABELS),
+    "multi_margin": (
+        xe.named_loss("multi_margin", margin=0.7),
+        nn.MultiMarginLoss(margin=0.7),
+        LABELS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_named_loss_trains_a_module_without_examples_of_its_targets(
+    compile_step: Compile, name: str
+) -> None:
+    torch.manual_seed(1)
+    loss, reference, targets = LOSSES[name]
+    module, inputs = nn.Linear(4, CLASSES), torch.randn(SAMPLES, 4)
+    step = compile_step(module, inputs, loss=loss, optimizer=xe.SGD(RATE))
+    expected = reference(module(inputs), targets)
+    expected.backward()
+    assert float(step(inputs, targets)) == pytest.approx(expected.item(), rel=1e-5)
+    assert module.weight.grad is not None
+    wanted = module.weight.detach() - RATE * module.weight.grad
+    torch.testing.assert_close(step.state_dict()["weight"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_over_other_targets_is_refused_with_advice() -> None:
+    with pytest.raises(xe.XEngineError, match=r"shape \(6, 3\), so give example_targets"):
+        xe.training_step(
+            nn.Linear(4, CLASSES),
+            torch.randn(SAMPLES, 4),
+            loss=lambda outputs, labels: functional.cross_entropy(outputs, labels.squeeze(5)),
+        )

@@ -1,0 +1,111 @@
+"""A training step as C: with a plan that the user has, or planned for the memory of a board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tvm_xengine.aot.export import ExportReport, export_step, write_package
+from tvm_xengine.aot.plan.regions import Region
+from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
+from tvm_xengine.files.write_directory import check_free
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.scheduling.sizes import parse_bytes
+from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
+from tvm_xengine.solvers.result import Limits
+
+
+def export_c(
+    lowered: Lowered,
+    plan: StepPlan,
+    directory: str | Path,
+    *,
+    target: str = "host",
+    force: bool = False,
+) -> ExportReport:
+    """Write a planned training step as C, with the schedule and the budgets of the plan.
+
+    Each device of the platform becomes a memory region that the one processor of the target
+    addresses. Kernels are made for the target, so their scratch memory may differ from that of
+    the plan; addresses are laid out anew.
+
+    Parameters
+    ----------
+    lowered
+        What was planned.
+    plan
+        Its schedule and budgets, made here or loaded from a file.
+    directory
+        Written whole or not at all.
+    target
+        ``host``, a processor such as ``cortex-m4``, or what else ``export --target`` takes.
+    force
+        Replaces what an earlier export wrote there.
+
+    Raises
+    ------
+    BudgetExceededError
+        If the scratch memory of a kernel does not fit the budgets of the plan.
+    ExportError
+        If the directory exists, and is not replaced.
+    InvalidPlatformError
+        If a device of the plan has a name that is no C identifier in lower case.
+    InvalidScheduleError
+        If the plan is of another step.
+    """
+    check_plan_is_of(plan, lowered)
+    check_free(Path(directory), force=force)
+    training, planned = lowered.training, plan.planned
+    options = ExportOptions(
+        target=target,
+        regions=tuple(
+            Region(device.name, device.budget_bytes)
+            for device in planned.plan.problem.platform.devices
+        ),
+        learning_rate=training.known_recipe.optimizer.lr,
+    )
+    prepared = prepare_planned(training.source.training, training.step, planned, options)
+    return write_package(prepared, Path(directory), force=force)
+
+
+def export_for_target(
+    training: Training,
+    directory: str | Path,
+    *,
+    target: str = "host",
+    regions: Mapping[str, str | int],
+    force: bool = False,
+    time_limit_s: float = 60.0,
+) -> ExportReport:
+    """Write the training step as C, planned for the memory regions of a target.
+
+    Parameters
+    ----------
+    training
+        Loss, gradients and updates in one function.
+    directory
+        Written whole or not at all.
+    target
+        ``host``, a processor such as ``cortex-m4``, or what else ``export --target`` takes.
+    regions
+        Bytes by name of region, fastest first.
+    force
+        Replaces what an earlier export wrote there.
+    time_limit_s
+        Time limit of the solver.
+
+    Raises
+    ------
+    ExportError
+        If the directory exists, and is not replaced.
+    NoScheduleError
+        If the regions are too small; the message says what each one needs.
+    """
+    options = ExportOptions(
+        target=target,
+        regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
+        plan=PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
+        learning_rate=training.known_recipe.optimizer.lr,
+    )
+    model = training.source.training
+    return export_step(model, training.step, options, Path(directory), force=force)

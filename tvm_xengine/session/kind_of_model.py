@@ -1,0 +1,36 @@
+"""Which kind of model a user gives, and which options it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import tvm
+
+from tvm_xengine.session.source import Source
+
+
+def is_module(model: object) -> bool:
+    """Whether a model is a PyTorch module; PyTorch is not loaded to find out."""
+    return any(
+        kind.__module__ == "torch.nn.modules.module" and kind.__name__ == "Module"
+        for kind in type(model).__mro__
+    )
+
+
+def check_options(model: object, example_inputs: object, options: Mapping[str, object]) -> None:
+    """Refuse options that a kind of model does not take."""
+    if example_inputs is not None and not is_module(model):
+        raise TypeError(
+            "example_inputs are for a PyTorch module; other models bring their shapes, and"
+            f" {type(model).__name__} is none"
+        )
+    if isinstance(model, str | Path):
+        return  # the front ends know what each kind of file takes
+    known = {"output"}
+    if isinstance(model, tvm.IRModule):
+        known = {"output", "params"}
+    elif is_module(model) or isinstance(model, Source):
+        known = set()
+    if unused := sorted(set(options) - known):
+        raise TypeError(f"a {type(model).__name__} does not take {', '.join(unused)}")

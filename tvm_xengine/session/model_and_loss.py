@@ -1,0 +1,98 @@
+"""The model that is trained together with its loss, wherever the loss is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.session.kind_of_model import is_module
+from tvm_xengine.session.losses import (
+    LossLike,
+    as_kernel_loss,
+    check_loss_fits,
+    example_target,
+    inferred_loss,
+    is_kernel_loss,
+    resolved,
+)
+from tvm_xengine.session.source import Source, load_source, module_source
+from tvm_xengine.training.losses import Loss
+from tvm_xengine.training.model_loss import ModelLoss
+
+if TYPE_CHECKING:
+    import torch
+
+
+def model_and_loss(
+    model: Any, example_inputs: object, loss: LossLike, targets: object, **options: Any
+) -> tuple[Source, Loss]:
+    """The source of a model, and the loss of its training function.
+
+    Parameters
+    ----------
+    targets
+        What a loss written in PyTorch compares the outputs with; None takes a tensor like them.
+    options
+        As in `load_source`, for a model that is no module.
+    """
+    wanted = resolved(loss)
+    if is_module(model):
+        source, wanted = _module_source(model, example_inputs, wanted, targets)
+    else:
+        source = model if isinstance(model, Source) else load_source(model, **options)
+        wanted = inferred_loss(source.training) if wanted is None else wanted
+        wanted = as_kernel_loss(wanted, source.training, targets)
+    check_loss_fits(wanted, source.training)
+    return source, wanted
+
+
+def _module_source(
+    module: torch.nn.Module, inputs: object, loss: Any, targets: object
+) -> tuple[Source, Any]:
+    """The source of a module, and the loss of its training function."""
+    if inputs is None:
+        raise ValueError("a PyTorch module needs example_inputs: what it is called with")
+    if loss is not None and is_kernel_loss(loss):
+        return module_source(module, inputs, None, (), loss_inside=False), loss
+    if loss is None:
+        plain = module_source(module, inputs, None, (), loss_inside=False)
+        if not _returns_loss(plain):
+            return plain, inferred_loss(plain.training)
+        return module_source(module, inputs, None, (), loss_inside=True), ModelLoss()
+    given = _example_targets(module, inputs, loss, targets)
+    try:
+        return module_source(module, inputs, loss, given, loss_inside=True), ModelLoss()
+    except UnsupportedModelError as error:
+        if targets is not None:
+            raise
+        raise UnsupportedModelError(
+            f"{error}; the loss was tried with targets of shape {tuple(given[0].shape)}, so give"
+            " example_targets if they have another shape or type"
+        ) from error
+
+
+def _returns_loss(source: Source) -> bool:
+    """Whether the first tensor that a model returns is a scalar."""
+    return not returned_fields(source.training.main)[0].ty.ndim
+
+
+def _example_targets(
+    module: torch.nn.Module, inputs: object, loss: object, targets: object
+) -> Sequence[Any]:
+    import torch
+
+    if targets is not None:
+        return targets if isinstance(targets, list | tuple) else (targets,)
+    from tvm_xengine.frontends.torch.module import call_of
+
+    call = call_of(module, inputs)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        output = call.apply(deepcopy(module), call.tensors)
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(
+            "the module returns several tensors; give example_targets, what the loss compares with"
+        )
+    return (example_target(loss, output),)
