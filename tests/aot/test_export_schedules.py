@@ -46,7 +46,7 @@ def test_recomputed_ops_run_twice_and_kept_ones_once(form: str, tmp_path: Path) 
         done = run_command(*order, option, "fc1_weight", "-o", str(tmp_path / str(number)))
         assert done.returncode == 0, done.stderr
         ops = [op for op, _ in runs_of(saved)]
-        assert len([op for op in ops if op.startswith("linear_relu")]) == 1 + number, ops
+        assert len([op for op in ops if op.startswith("linear_add_relu")]) == 1 + number, ops
 
 
 def test_pinned_ops_run_on_their_region(tmp_path: Path) -> None:
