@@ -86,6 +86,57 @@ def test_a_function_of_the_user_makes_the_data(tmp_path: Path, monkeypatch) -> N
     assert sys.path == path
 
 
+@pytest.mark.parametrize("kind", ["generator", "loader", "mappings"])
+def test_batches_of_a_function_are_joined(kind: str, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / f"my_{kind}.py").write_text(
+        "import numpy as np\n"
+        "def batches():\n"
+        "    for k in range(2):\n        yield np.full((4, 1, 6, 5), k), np.arange(4) + k\n"
+        "def generator():\n    return batches()\n"
+        "def mappings():\n    return [dict(x=x, y=y) for x, y in batches()]\n"
+        "def loader():\n    import torch\n    from torch.utils.data import DataLoader as L\n"
+        "    x, y = (torch.cat([torch.as_tensor(a) for a in part]) for part in zip(*batches()))\n"
+        "    return L(torch.utils.data.TensorDataset(x, y), batch_size=3)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    data = load_data(f"my_{kind}:{kind}", IMAGES)
+    np.testing.assert_array_equal(data.train["labels"], [0, 1, 2, 3, 1, 2, 3, 4])
+    np.testing.assert_array_equal(data.train["image"].mean((1, 2, 3)), [0] * 4 + [1] * 4)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("yield 1, 2\n    raise KeyError('torn')", "batch 0 is a tuple"),
+        ("yield np.ones((1, 1, 6, 5)), np.ones(1)\n    raise KeyError('torn')", "KeyError: 'torn'"),
+        ("yield from ()", "no batches"),
+        ("yield dict(x=np.ones(1))\n    yield dict(z=np.ones(1))", r"batch 1 has \['z'\]"),
+        ("while True: yield np.ones((2**20, 8)), np.ones(2**20)", "batches must end"),
+    ],
+)
+def test_batches_that_cannot_be_joined_are_refused(
+    body: str, message: str, tmp_path: Path, monkeypatch
+) -> None:
+    module = f"my_batches_{abs(hash(body))}"
+    (tmp_path / f"{module}.py").write_text(f"import numpy as np\ndef f():\n    {body}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tvm_xengine.data.function._most_bytes", lambda: 10**8)
+    with pytest.raises(InvalidDataError, match=message):
+        load_data(f"{module}:f", IMAGES)
+
+
+def test_a_class_without_images_is_refused(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for label in ("cat", "dog", "owl"):
+        (tmp_path / label).mkdir()
+        if label != "owl":
+            image.new("RGBA", (3, 17)).save(tmp_path / label / "1.png")
+    with pytest.raises(InvalidDataError, match="owl"):
+        load_data(str(tmp_path), IMAGES)
+    (tmp_path / "owl").rmdir()
+    assert load_data(str(tmp_path), IMAGES).samples == 2
+
+
 def test_a_folder_of_images_has_a_class_for_each_subfolder(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for part, count in (("train", 3), ("val", 1)):

@@ -22,18 +22,18 @@ def read_images(folder: Path, image_shape: tuple[int, int, int]) -> Data:
     Raises
     ------
     InvalidDataError
-        If there are no images, or one cannot be read; it is named.
+        If there are no images, a class has none, or one cannot be read; it is named.
     """
     parts = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
     held_out = parts.get("validation", parts.get("val"))
     train = parts.get("train", folder)
     classes = _classes(train)
-    x, y = _read(train, classes, image_shape)
+    x, y = _read(train, classes, image_shape, must_have_all=True)
     if held_out is None or train is folder:
         return Data({"x": x, "y": y}, source=str(folder))
     if unknown := sorted(set(_classes(held_out)) - set(classes)):
         raise InvalidDataError(f"{held_out}: the classes {unknown} are not among those of {train}")
-    x_held, y_held = _read(held_out, classes, image_shape)
+    x_held, y_held = _read(held_out, classes, image_shape, must_have_all=False)
     return Data({"x": x, "y": y}, {"x": x_held, "y": y_held}, str(folder))
 
 
@@ -42,7 +42,11 @@ def _classes(folder: Path) -> list[str]:
 
 
 def _read(
-    folder: Path, classes: list[str], image_shape: tuple[int, int, int]
+    folder: Path,
+    classes: list[str],
+    image_shape: tuple[int, int, int],
+    *,
+    must_have_all: bool,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     found = [
         (path, label)
@@ -55,6 +59,12 @@ def _read(
         raise InvalidDataError(
             f"{folder}: expected one subfolder per class with images in it ({', '.join(_SUFFIXES)}),"
             " found none"
+        )
+    seen = {label for _, label in found}
+    if empty := [name for label, name in enumerate(classes) if label not in seen and must_have_all]:
+        raise InvalidDataError(
+            f"{folder}: the classes {empty} have no images ({', '.join(_SUFFIXES)}); remove their"
+            " folders, or add images"
         )
     images = np.stack([_image(path, image_shape) for path, _ in found])
     return images, np.array([label for _, label in found], np.int64)
