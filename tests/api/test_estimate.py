@@ -8,7 +8,7 @@ from torch import nn
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
-from tests.api.networks import perceptron
+from tests.api.networks import Attention, perceptron, recurrent
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,19 @@ def test_the_smallest_budget_works_and_fits_says_so(
     assert found.fits(found.smallest_bytes)
     assert not found.fits(found.smallest_bytes - 1)
     assert found.smallest_bytes <= found.keep_all_bytes
+
+
+@pytest.mark.parametrize("network", ["attention", "recurrent"])
+def test_a_plan_is_found_in_the_smallest_budget(
+    network: str, cache: Path, compile_step: Compile
+) -> None:
+    torch.manual_seed(0)
+    module = Attention() if network == "attention" else recurrent()
+    inputs = torch.randint(0, 11, (8, 6)) if network == "attention" else torch.rand(8, 5, 3)
+    options = {"loss": "cross_entropy", "optimizer": "adam"}
+    found = xe.estimate(module, inputs, cache=cache, **options)
+    step = compile_step(module, inputs, budget=found.smallest_bytes, **options)
+    assert step.plan.plan.arenas.arena_bytes["cpu"] <= found.smallest_bytes
 
 
 def test_the_largest_batch_fits_and_one_more_does_not(cache: Path) -> None:

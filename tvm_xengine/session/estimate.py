@@ -58,7 +58,7 @@ class Estimate:
     keep_all_bytes
         Arena of the step that keeps every tensor until its last use.
     smallest_bytes
-        Smallest arena for which a schedule is known; less may be possible.
+        Smallest budget in which a plan was found; less may be possible.
     peak_bytes
         Live bytes by category at the peak of keep-all. Layout adds to their sum.
     """
@@ -117,19 +117,19 @@ def estimate_lowered(
     device = home if home in names else names[0]
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
-    smallest = _smallest(costed.problem, device)
+    smallest = _smallest_budget(costed.problem, device)
     return Estimate(
         device,
         lowered.training.source.training.batch_size,
         keep_all,
-        keep_all if smallest is None else min(keep_all, smallest.arenas.arena_bytes[device]),
+        keep_all if smallest is None else min(keep_all, smallest),
         _peak_by_category(problem, schedule),
         of_batch,
     )
 
 
-def _smallest(problem: Problem, device: str) -> Plan | None:
-    """The plan with the smallest arena that a short search finds."""
+def _smallest_budget(problem: Problem, device: str) -> int | None:
+    """The smallest budget in which a short search finds a plan."""
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})
     limits = Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO)
@@ -138,12 +138,19 @@ def _smallest(problem: Problem, device: str) -> Plan | None:
         return None
     needed = answer.diagnosis.working_budget_bytes[device]
     for more in _MORE:
-        try:
-            budget = {device: int(needed * more)}
-            return plan_schedule(problem.with_budgets(budget), PlanOptions(limits=limits))
-        except NoScheduleError:
-            continue
+        if plan := _plan_within(problem, device, budget := int(needed * more)):
+            # A budget of this arena may still make the search prefer schedules without a layout.
+            arena_bytes = plan.arenas.arena_bytes[device]
+            return arena_bytes if _plan_within(problem, device, arena_bytes) else budget
     return None
+
+
+def _plan_within(problem: Problem, device: str, budget_bytes: int) -> Plan | None:
+    options = PlanOptions(limits=Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO))
+    try:
+        return plan_schedule(problem.with_budgets({device: budget_bytes}), options)
+    except NoScheduleError:
+        return None
 
 
 def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:
