@@ -35,6 +35,10 @@ _HURRIED_EFFORT = 200_000
 """With less time left the layout of a long schedule is packed with a tenth of the usual effort: on a
 U-Net of two devices that takes 0.2 s in place of 2.5 s. Shorter schedules are always packed with all
 of it, so that the same schedule has the same arena whatever time is left."""
+_ANY_S = 1.0
+"""Time for a plan of any cost, where no cheap one has a layout that fits; greedy ones come within it."""
+_ANY_GAP_RATIO = 0.99
+"""Any schedule is good enough for that."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -150,9 +154,10 @@ def plan_schedule(
     try:
         found = _plan_with_arenas(question, first)
     except NoScheduleError:
-        if known is None:
+        other = known or _any_plan(question, first)
+        if other is None:
             raise
-        return known
+        return other
     value = options.objective.of
     if known and value(known.simulation) < value(found.simulation):
         found = known
@@ -269,6 +274,23 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
                 arenas = better
             result = with_best_bound(first, more) if excess else with_best_bound(more, first)
             first = result
+    return _plan_of(question, first, result, arenas)
+
+
+def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
+    """The first plan that a short search finds, whatever it costs; None where it finds none.
+
+    A search for a cheap schedule uses up the budget, so that no layout of what it finds may fit.
+    """
+    limits = Limits(time_limit_s=_ANY_S, gap_ratio=_ANY_GAP_RATIO)
+    easy = replace(question, options=replace(question.options, limits=limits), clock=Clock(_ANY_S))
+    answer = easy.first()
+    if answer.schedule is None:
+        return None
+    try:
+        result, arenas = fit_layout(answer, easy.lay_out, easy.tightened)
+    except NoScheduleError:
+        return None
     return _plan_of(question, first, result, arenas)
 
 
