@@ -278,12 +278,16 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
 
 
 def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
-    """The first plan that a short search finds, whatever it costs; None where it finds none.
+    """A plan of the greedy solver, whatever it costs; None where it finds none.
 
     A search for a cheap schedule uses up the budget, so that no layout of what it finds may fit.
     """
     limits = Limits(time_limit_s=_ANY_S, gap_ratio=_ANY_GAP_RATIO)
-    easy = replace(question, options=replace(question.options, limits=limits), clock=Clock(_ANY_S))
+    easy = replace(
+        question,
+        options=replace(question.options, solver="greedy", backend=None, limits=limits),
+        clock=Clock(_ANY_S),
+    )
     answer = easy.first()
     if answer.schedule is None:
         return None

@@ -146,7 +146,8 @@ def _smallest_budget(problem: Problem, device: str) -> int | None:
 
 
 def _plan_within(problem: Problem, device: str, budget_bytes: int) -> Plan | None:
-    options = PlanOptions(limits=Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO))
+    # The planner falls back on this solver, which finds the same in every run.
+    options = PlanOptions("greedy", limits=Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO))
     try:
         return plan_schedule(problem.with_budgets({device: budget_bytes}), options)
     except NoScheduleError:
