@@ -11,7 +11,16 @@ def _plugged(group: str) -> tuple[str, ...]:
 
 
 SOLVER_NAMES = (
-    *("auto", "local-search", "astar", "tight", "xengine", "checkmate", "checkmate-rounding"),
+    *(
+        "auto",
+        "local-search",
+        "astar",
+        "miqp",
+        "tight",
+        "xengine",
+        "checkmate",
+        "checkmate-rounding",
+    ),
     *("retention", "poet", "greedy", "keep-all", "recompute-all", "revolve", "rotor", "sqrt-n"),
     *_plugged("solvers"),
 )

@@ -67,6 +67,9 @@ SOLVERS: dict[str, Solver] = {
     "auto": Solver("portfolio.automatic:solve_automatically", ("highs",), without_dominated=True),
     "local-search": Solver("local_search.alone:search_alone", without_dominated=True),
     "astar": Solver("astar.alone:solve_by_astar", without_dominated=True),
+    "miqp": Solver(
+        "miqp.solve:solve_miqp", ("highs", "scip", "gurobi"), is_linear=True, without_dominated=True
+    ),
     "tight": Solver(_FORMULATED, ("highs", "scip", "gurobi"), is_linear=True),
     "xengine": Solver(_FORMULATED, ("scip", "gurobi", "highs"), is_linear=True),
     "checkmate": Solver(_FORMULATED, ("highs", "scip", "gurobi"), is_linear=True),

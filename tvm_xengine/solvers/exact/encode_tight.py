@@ -53,10 +53,8 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
                 j, b = tensor_index[tensor], device_index[dst]
                 t, a = stage - is_late, device_index[src]
                 hop = _next_hop(model, x, a, t, j)
-                column = model.copy[model.legs.index((a, b, hop)), t, j] if hop >= 0 else -1
-                if column < 0 or x[column]:
+                if hop < 0 or not model.copies.take(x, t, j, a, b, hop):
                     return None
-                x[column] = 1.0
                 resident[b, j] = True
                 if p.update_of[j] >= 0 and p.home[p.update_of[j]] == b:
                     resident[b, p.update_of[j]] = False
@@ -85,13 +83,11 @@ def _next_hop(model: TightModel, x: NDArray[np.float64], a: int, t: int, j: int)
     is_made = producer >= 0 and _is_set(x, model.compute[a, t, producer])
     if is_made or _is_set(x, model.keep[a, t, j]):
         return 0
-    last = model.legs[-1][2]
-    arrived = [
-        hop
-        for e, (_, b, hop) in enumerate(model.legs)
-        if b == a and _is_set(x, model.copy[e, t, j])
-    ]
-    return min(arrived) + 1 if arrived and min(arrived) < last else -1
+    last = max(1, model.indexed.device_count - 1) - 1
+    hops: dict[int, int] = {}
+    for source, destination in model.copies.taken(x, t, j):
+        hops[destination] = hops.get(source, -1) + 1
+    return hops[a] + 1 if hops.get(a, last) < last else -1
 
 
 def _make_and_hold(model: TightModel, x: NDArray[np.float64]) -> None:
@@ -120,10 +116,7 @@ def _is_read(model: TightModel, x: NDArray[np.float64], d: int, t: int, j: int, 
     p = model.indexed
     if slot == p.op_count:  # the end of the step
         where = int(p.must_end_on[j])
-        here = [
-            model.keep[d, t, j],
-            *(model.copy[e, t, j] for e, leg in enumerate(model.legs) if leg[1] == d),
-        ]
+        here = [model.keep[d, t, j], *model.copies.arriving(d, t, j)]
         i = int(p.producer[j])
         here += [model.compute[d, t, i]] if i >= 0 else []
         return where in (d, ANYWHERE) and any(c >= 0 and x[c] > 0.5 for c in here)
@@ -133,11 +126,10 @@ def _is_read(model: TightModel, x: NDArray[np.float64], d: int, t: int, j: int, 
             return True
     if p.updated_by[j] == slot and p.home[j] == d:
         landed = [
-            model.copy[e, t, o]
+            column
             for o in p.makes[slot]
             if p.update_of[o] == j
-            for e, (_, b, _) in enumerate(model.legs)
-            if b == d
+            for column in model.copies.arriving(d, t, o)
         ]
-        return any(c >= 0 and x[c] > 0.5 for c in landed)
+        return any(x[c] > 0.5 for c in landed)
     return False

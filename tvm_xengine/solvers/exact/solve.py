@@ -20,7 +20,7 @@ from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
 from tvm_xengine.solvers.published.retention import RetentionProgram
-from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult
 
 _WITH_PRODUCTS = ("scip", "gurobi")
@@ -114,13 +114,16 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
     )
     schedule = model.schedule(answer.x) if answer.x is not None else None
     start_value, value = (request.value_of(problem, s) for s in (request.start, schedule))
+    proof = _proof(chosen, answer, indexed.cheapest)
     if start_value is not None and (value is None or start_value < value):
         schedule = request.start
+        if start_value < proof.bound * (1 - PROOF_RATIO):  # a schedule that the program lacks
+            proof = Proof(indexed.cheapest)
     return conclude(
         problem,
         request,
         schedule,
-        _proof(chosen, answer, indexed.cheapest),
+        proof,
         solver=f"{name} ({backend})",
         message=_message(chosen, answer, backend),
     )

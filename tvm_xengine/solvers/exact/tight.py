@@ -4,24 +4,22 @@ Stage t ends with the first run of op t; in stage t the ops i <= t may run, in o
 most once on each device; stage n, after the last op, repeats and copies only. The model follows the
 frontier-advancing stages of Checkmate (Jain et al., MLSys 2020) with these differences: memory
 is written directly as the sum of what is held during a slot (no recurrence, no FREE
-variables), several devices with explicit copies that occupy their destination, ops with
+variables), several devices with copies that occupy their destination, ops with
 several outputs, workspace, resident state that may be paged, and updates in place.
 
 Variables, for device d, stage t, op i, tensor j, link (a, b):
 
     compute[d,t,i]  in {0,1}  d runs op i in slot i of stage t
     keep[d,t,j]     in {0,1}  j is on d when stage t starts
-    copy[ab,t,j]    in {0,1}  j is copied from a to b right after the slot of its producer;
-                              with three devices or more in hops, the second from what the
-                              first brought
+    copies of j in stage t, right after the slot of its producer (`copies`): a column for each
+    link, or products of where it comes from and where it arrives
     made[d,t,j]     in [0,1]  j appears on d by a run (= compute for ops with one output)
     held[d,t,j,q]   in [0,1]  j is on d during the slot of its q-th reader in stage t
 
-With  there[d,t,j] = keep + made + sum_a copy[ad,t,j]:
+With  arrives[d,t,j] = sum of the copies to d  and  there = keep + made + arrives:
 
     sum_d compute[d,t,t] >= 1                                       every op runs
-    there[d,t,j] <= 1;  copy[ab,t,j] <= keep[a,t,j] + made[a,t,j]   copies have a source
-    (second hop:  copy[bc,t,j] <= sum_a copy[ab,t,j], a != c)
+    there[d,t,j] <= 1;  what is copied is there before            copies have a source
     held[.,1] <= there,  held[.,q+1] <= held[.,q]                   what is dropped is gone
     compute[d,t,i] <= held[d,t,j,q(i)]                              inputs are there
     keep[d,t+1,j] <= held[d,t,j,last]
@@ -47,6 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
+from tvm_xengine.solvers.exact.copies import Copies, CopiesOverLinks
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
 from tvm_xengine.solvers.program import Program, ProgramBuilder
 
@@ -71,10 +70,8 @@ class TightModel:
         Shape (D, n + 1, n): device, stage, op.
     keep
         Shape (D, n + 1, J): device, stage, tensor.
-    copy
-        Shape (legs, n + 1, J).
-    legs
-        (source, destination, hop) of the first axis of `copy`.
+    copies
+        The columns of copies.
     made
         Shape (D, n + 1, J).
     held
@@ -87,8 +84,7 @@ class TightModel:
     program: Program
     compute: _Grid
     keep: _Grid
-    copy: _Grid
-    legs: tuple[tuple[int, int, int], ...]
+    copies: Copies
     made: _Grid
     held: Mapping[tuple[int, int], _Grid]
     slots: Mapping[tuple[int, int], tuple[int, ...]]
@@ -108,8 +104,7 @@ class TightModel:
                 steps += [
                     p.transfer(j, a, b)
                     for j in np.flatnonzero(p.producer == slot).tolist()
-                    for e, (a, b, _) in enumerate(self.legs)
-                    if _is_set(x, self.copy[e, t, j])
+                    for a, b in self.copies.taken(x, t, j)
                 ]
         survivors = {
             p.tensor_names[j]: p.device_names[d]
@@ -124,18 +119,16 @@ class TightModel:
         return (
             _is_set(x, self.keep[d, n, j])
             or (i >= 0 and _is_set(x, self.compute[d, n, i]))
-            or any(
-                b == d and _is_set(x, self.copy[e, n, j]) for e, (_, b, _) in enumerate(self.legs)
-            )
+            or any(b == d for _, b in self.copies.taken(x, n, j))
         )
 
 
-def formulate_tight(indexed: IndexedProblem) -> TightModel:
+def formulate_tight(indexed: IndexedProblem, copies: type[Copies] = CopiesOverLinks) -> TightModel:
     """The program whose optimum is the cheapest schedule of the class `SCOPE`."""
-    draft = _Draft(indexed)
+    draft = _Draft(indexed, copies)
     _run_every_op(draft)
     _make_outputs(draft)
-    _copy_from_a_source(draft)
+    draft.copies.constrain(draft.builder, draft.keep, draft.made)
     _hold_until_read(draft)
     _overwrite_state(draft)
     _deliver(draft)
@@ -146,24 +139,17 @@ def formulate_tight(indexed: IndexedProblem) -> TightModel:
         program=draft.builder.build(),
         compute=draft.compute,
         keep=draft.keep,
-        copy=draft.copy,
-        legs=draft.legs,
+        copies=draft.copies,
         made=draft.made,
         held=draft.held,
         slots=draft.slots,
     )
 
 
-def legs_of(indexed: IndexedProblem) -> tuple[tuple[int, int, int], ...]:
-    """(source, destination, hop) of every copy that one stage may make, in order of hops."""
-    hops = max(1, indexed.device_count - 1)
-    return tuple((a, b, hop) for hop in range(hops) for a, b in indexed.links)
-
-
 class _Draft:
     """The columns of the model while rows are being written."""
 
-    def __init__(self, indexed: IndexedProblem) -> None:
+    def __init__(self, indexed: IndexedProblem, copies: type[Copies]) -> None:
         self.p = p = indexed
         self.builder = ProgramBuilder()
         n, count, devices = p.op_count, p.tensor_count, p.device_count
@@ -186,15 +172,7 @@ class _Draft:
                 live = np.where(self.is_live[:, j], self.compute[:, :, i], _ABSENT)
                 several = len(tensors) > 1
                 self.made[:, :, j] = self._columns(live >= 0) if several else live
-        source = (self.keep >= 0) | (self.made >= 0)
-        self.legs = legs_of(p)
-        copy = np.zeros((len(self.legs), n + 1, count), np.bool_)
-        for e, (a, b, hop) in enumerate(self.legs):
-            copy[e] = (source.any(axis=0) if hop else source[a]) & np.isfinite(
-                p.transfer_value[a, b]
-            )
-        copy[:, n] &= p.must_end_on != NOWHERE
-        self.copy = self._columns(copy, is_integer=True)
+        self.copies = copies.drafted(p, self.builder, (self.keep >= 0) | (self.made >= 0))
         self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
         self.held: dict[tuple[int, int], _Grid] = {}
         for t, j in zip(*(axis.tolist() for axis in np.nonzero(self.is_live)), strict=True):
@@ -210,11 +188,7 @@ class _Draft:
 
     def arrives(self, d: int, t: int, j: int) -> _Terms:
         """Terms of the copies of tensor j to device d in stage t."""
-        return [
-            (int(self.copy[e, t, j]), 1.0)
-            for e, (_, b, _) in enumerate(self.legs)
-            if b == d and self.copy[e, t, j] >= 0
-        ]
+        return [(column, 1.0) for column in self.copies.arriving(d, t, j)]
 
     def kept_next(self, d: int, t: int, j: int) -> int:
         """Column of keep[d,t+1,j], or -1."""
@@ -269,24 +243,6 @@ def _make_outputs(draft: _Draft) -> None:
                 draft.builder.row([(int(made), 1.0), (compute, -1.0)], upper=0.0)
                 kept = [(keep, 1.0)] if keep >= 0 else []
                 draft.builder.row([(int(made), 1.0), (compute, -1.0), *kept], lower=0.0)
-
-
-def _copy_from_a_source(draft: _Draft) -> None:
-    """copy[ab,t,j] <= keep[a,t,j] + made[a,t,j];  hop after hop: <= copies of the hop before"""
-    for e, t, j in zip(*(axis.tolist() for axis in np.nonzero(draft.copy >= 0)), strict=True):
-        a, b, hop = draft.legs[e]
-        if hop == 0:
-            sources = [int(draft.keep[a, t, j]), int(draft.made[a, t, j])]
-        else:
-            before = enumerate(draft.legs)
-            sources = [
-                int(draft.copy[f, t, j])
-                for f, (c, d, earlier) in before
-                if d == a and c != b and earlier == hop - 1
-            ]
-        terms = [(int(draft.copy[e, t, j]), 1.0)]
-        terms += [(source, -1.0) for source in sources if source >= 0]
-        draft.builder.row(terms, upper=0.0)
 
 
 def _hold_until_read(draft: _Draft) -> None:
@@ -363,8 +319,7 @@ def _stay_within_budgets(draft: _Draft) -> None:
 
 def _memory_rows(draft: _Draft, d: int, t: int, live: NDArray[np.int64]) -> None:
     p, builder = draft.p, draft.builder
-    into = [e for e, (_, b, _) in enumerate(draft.legs) if b == d]
-    arriving = {int(p.producer[j]) for j in live if (draft.copy[into, t, j] >= 0).any()}
+    arriving = {int(p.producer[j]) for j in live if draft.copies.arriving(d, t, int(j))}
     arriving |= set(np.flatnonzero(draft.compute[d, t] >= 0).tolist())
     slots = np.array(sorted(arriving), np.int64)
     if not len(slots):
@@ -407,14 +362,12 @@ def _appears(draft: _Draft, d: int, t: int, j: int) -> list[int]:
 
 
 def _weigh(draft: _Draft) -> None:
-    """Minimise sum weight * compute + sum weight * copy."""
+    """Minimise sum value * compute + the value of copies."""
     p = draft.p
     for d in range(p.device_count):
         t, i = np.nonzero(draft.compute[d] >= 0)
         draft.builder.minimise(draft.compute[d, t, i], p.compute_value[i, d])
-    for e, (a, b, _) in enumerate(draft.legs):
-        t, j = np.nonzero(draft.copy[e] >= 0)
-        draft.builder.minimise(draft.copy[e, t, j], p.transfer_value[a, b, j])
+    draft.copies.weigh(draft.builder)
 
 
 def _is_set(x: NDArray[np.float64], column: int) -> bool:
