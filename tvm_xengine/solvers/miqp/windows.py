@@ -60,7 +60,7 @@ def parts_of(model: TightModel) -> Parts:
         beside[part_of[j]].add(part_of[int(p.update_of[j])])
         beside[part_of[int(p.update_of[j])]].add(part_of[j])
     return Parts(
-        tuple(_present(np.concatenate(each)) for each in columns),
+        tuple(np.unique(_present(np.concatenate(each))) for each in columns),
         tuple(tuple(sorted(each - {k})) for k, each in enumerate(beside)),
     )
 
