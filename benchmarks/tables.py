@@ -47,6 +47,16 @@ TABLES = (
         ("network", "platform", "ratio", "solver", "objective"),
     ),
     Table(
+        "miqp",
+        "The quadratic program on the default platform",
+        "Training steps of the model zoo on a CPU with and without libraries, with predicted costs and a"
+        " limit of 60 s. `value` and `bound` are divided by the sum of every op at its fastest device;"
+        " `auto` is the portfolio's value with the same limit. `columns` and `rows` are those of the"
+        " whole program in the graph's order, which is solved in windows where it is large.",
+        "python -m benchmarks.miqp",
+        ("network", "ratio", "backend"),
+    ),
+    Table(
         "sensitivity",
         "Constants of greedy and of the local search",
         "Each constant is moved with the others as they are; its own value stands first. `cost` is the"
