@@ -375,7 +375,7 @@ def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
     ("backend", "dtype"),
     [
         ("c", "float16"),
-        ("c", "bfloat16"),
+        pytest.param("c", "bfloat16", marks=pytest.mark.slow),
         pytest.param("llvm", "float16", marks=pytest.mark.slow),
         pytest.param("llvm", "bfloat16", marks=pytest.mark.slow),
     ],

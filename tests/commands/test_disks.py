@@ -115,6 +115,7 @@ def run(arguments: tuple[str, ...], variables: Mapping[str, str | None]) -> tupl
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_a_full_disk_for_caches_stops_nothing(full: Path) -> None:
     where = {"XDG_CACHE_HOME": str(full), "NUMBA_CACHE_DIR": str(full / "numba")}
     code, errors = run((*TRAIN, "--budget-ratio", "0.9"), where)

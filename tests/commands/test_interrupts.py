@@ -49,7 +49,9 @@ def once_measured(cache: Path) -> Callable[[subprocess.Popen[str]], None]:
     return wait
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_an_interrupt_while_measuring_keeps_what_was_measured(
     sent: signal.Signals, tmp_path: Path
 ) -> None:
@@ -67,7 +69,7 @@ def test_an_interrupt_while_measuring_keeps_what_was_measured(
     ("command", "key"),
     [
         (("plan", "--budget-ratio", "0.5"), "devices"),
-        (("pareto", "--ratios", "1", "0.5"), "points"),
+        pytest.param(("pareto", "--ratios", "1", "0.5"), "points", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupt_of_active_costs_writes_the_best_so_far(

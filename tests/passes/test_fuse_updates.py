@@ -65,8 +65,15 @@ def losses(training: TrainingStep, batch: int, size: int) -> tuple[list[float], 
     return found, [np.asarray(value) for value in executable.read_state().values()]
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.01])
-@pytest.mark.parametrize(("batch", "size"), [(1, 6), (40, 12)])
+@pytest.mark.parametrize(
+    ("batch", "size", "decay"),
+    [
+        (1, 6, 0.0),
+        (40, 12, 0.01),
+        pytest.param(1, 6, 0.01, marks=pytest.mark.slow),
+        pytest.param(40, 12, 0.0, marks=pytest.mark.slow),
+    ],
+)
 def test_the_step_computes_what_it_did(batch: int, size: int, decay: float) -> None:
     """With 1,440 positions to add up, the sums do not fit the blocks of the packed product."""
     apart = step(network(batch, size), SGD(weight_decay=decay))

@@ -92,6 +92,7 @@ COMPILES_A_CHAIN = """
 """
 
 
+@pytest.mark.slow
 def test_nested_lets_compile_for_ever() -> None:
     """Two functions take some 0.1 s of processor time, six more than 3 s (and 20 s)."""
 
