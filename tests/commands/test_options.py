@@ -197,3 +197,22 @@ def test_an_unknown_shell_is_refused() -> None:
 def test_every_command_has_a_description() -> None:
     assert isinstance(app, App)
     assert all(app[name].help for name in app if not name.startswith("-"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "mlp", "--freeze"),
+        ("train", "mlp", "--freeze", "--steps", "3"),
+        ("plan", "mlp", "--budget"),
+        ("plan", "mlp", "--pin", "--json", "-"),
+    ],
+)
+def test_an_option_for_several_values_needs_one(arguments: tuple[str, ...]) -> None:
+    (option,) = {"--freeze", "--budget", "--pin"} & set(arguments)
+    assert f"option {option}: expected a value" in run_command(*arguments).refusal()
+
+
+def test_values_that_begin_with_a_dash_are_values() -> None:
+    refusal = run_command("plan", "mlp", "--pin", "-x=cpu", "--solver", "nothing").refusal()
+    assert "expected a value" not in refusal

@@ -28,6 +28,7 @@ def run_command(arguments: Sequence[str]) -> None:
         )
     except CycloptsError as error:
         raise UsageError(_sentence(error)) from error
+    _require_values(arguments)
     logger = logging.getLogger("tvm_xengine")
     level = logger.level
     try:
@@ -35,6 +36,24 @@ def run_command(arguments: Sequence[str]) -> None:
             command(*bound.args, **bound.kwargs)
     finally:
         logger.setLevel(level)  # which `--quiet` raises
+
+
+def _require_values(arguments: Sequence[str]) -> None:
+    """Refuse an option for a list of values that is followed by none: the parser ignores it."""
+    _, apps, tokens = app.parse_commands(list(arguments))
+    if not tokens:
+        return
+    taken = {
+        name
+        for argument in apps[-1].assemble_argument_collection()
+        if argument.token_count()[1]
+        for name in argument.names
+    }
+    for token, following in zip(tokens, [*tokens[1:], "--"], strict=True):
+        if token == "--":
+            return  # what comes behind is no option
+        if token in taken and following.startswith("--"):
+            raise UsageError(f"option {token}: expected a value or several, found none; see --help")
 
 
 def _sentence(error: CycloptsError) -> str:

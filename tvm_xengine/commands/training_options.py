@@ -124,7 +124,7 @@ class DataOptions:
     ----------
     data
         digits, a .npz file with arrays x and y (or named as the inputs), a folder of images with
-        a subfolder for each class, or package.module:function.
+        a subfolder for each class, or package.module:function, which returns arrays or batches.
     validation
         Share of the samples to hold out, such as 0.2, or another source of data.
     """
