@@ -39,7 +39,9 @@ def test_the_smallest_budget_works_and_fits_says_so(
     assert found.smallest_bytes <= found.keep_all_bytes
 
 
-@pytest.mark.parametrize("network", ["attention", "recurrent"])
+@pytest.mark.parametrize(
+    "network", ["attention", pytest.param("recurrent", marks=pytest.mark.slow)]
+)
 def test_a_plan_is_found_in_the_smallest_budget(
     network: str, cache: Path, compile_step: Compile
 ) -> None:
