@@ -78,6 +78,14 @@ def test_a_schedule_that_the_program_lacks_is_not_called_its_optimum() -> None:
     assert found.value == pytest.approx(6.0)
 
 
+def test_a_program_that_is_too_large_is_left_to_the_portfolio() -> None:
+    options = replace(DEFAULTS, most_cells=10)
+    request = Request(limits=Limits(LIMIT_S), backend="highs", solver="miqp")
+    found = solve_miqp(repeated_start(12), request, options)
+    assert found.value == pytest.approx(7.0)
+    assert "too large" in found.message
+
+
 def test_the_makespan_is_refused() -> None:
     with pytest.raises(UnsupportedProblemError, match="minimises cost or energy"):
         solve(repeated_start(16), "miqp", objective=Objective.MAKESPAN)

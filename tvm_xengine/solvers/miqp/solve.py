@@ -38,6 +38,9 @@ class MiqpOptions:
         Problems of up to so many places (devices by stages by tensors) are solved whole: HiGHS proved
         the programs of LeNet, 5,256 places and 10,250 columns, within half a minute on two cores, and
         found nothing for ResNet-8 with 51,084 and 96,366.
+    most_cells, cells_per_s
+        Larger programs are not written, nor such whose writing would take more than half of the time
+        left: 66,304 places (DS-CNN) took 600 MB and 7 s, and a busy machine takes twice as long.
     start_share_of_whole, start_share_of_windows
         Share of the time left in which the portfolio finds a schedule to begin from and a bound that
         holds for every schedule. For windows, that bound is the only one.
@@ -51,6 +54,8 @@ class MiqpOptions:
     """
 
     whole_cells: int = 12_000
+    most_cells: int = 200_000
+    cells_per_s: float = 5_000.0
     start_share_of_whole: float = 0.25
     start_share_of_windows: float = 0.5
     window_columns: int = 5_000
@@ -84,7 +89,14 @@ def solve_miqp(problem: Problem, request: Request, options: MiqpOptions = DEFAUL
         raise UnsupportedProblemError(
             "solver miqp minimises cost or energy; use auto for the makespan"
         )
-    is_whole = _cells(problem) <= options.whole_cells
+    cells = _cells(problem)
+    if cells > min(options.most_cells, options.cells_per_s * request.remaining_s / 2):
+        return _answered_by(
+            solve_automatically(problem, request),
+            request,
+            f"a program of {cells} places is too large to be written in this time",
+        )
+    is_whole = cells <= options.whole_cells
     share = options.start_share_of_whole if is_whole else options.start_share_of_windows
     found: SolveResult | None = None
     solved: set[tuple[str, ...]] = set()
@@ -92,7 +104,7 @@ def solve_miqp(problem: Problem, request: Request, options: MiqpOptions = DEFAUL
         best = request.start if found is None else found.schedule
         start = _portfolio(problem, replace(request, start=best), share)
         if start.scope is Scope.EVERY_SCHEDULE and start.stopped_by in _PROVEN:
-            return _named(start, request)
+            return _answered_by(start, request, "the proof came before the program was written")
         ordered = _in_order_of(problem, start.schedule)
         order = tuple(ordered.graph.op_index)
         if found is not None and (order in solved or request.is_over):
@@ -103,7 +115,7 @@ def solve_miqp(problem: Problem, request: Request, options: MiqpOptions = DEFAUL
             problem,
             request,
             search.schedule,
-            search.proof,
+            search.proof_of_best(),
             solver=f"miqp ({request.backend})",
             message="; ".join(search.sentences),
         )
@@ -127,12 +139,12 @@ def _cells(problem: Problem) -> int:
     return len(problem.platform.devices) * (len(graph.ops) + 1) * len(graph.bases)
 
 
-def _named(result: SolveResult, request: Request) -> SolveResult:
+def _answered_by(result: SolveResult, request: Request, reason: str) -> SolveResult:
+    """What the portfolio found, and why the program did not."""
+    message = "; ".join(sentence for sentence in (reason, result.message) if sentence)
     return replace(
-        result,
-        solver=f"miqp ({request.backend})",
-        message=f"proven by {result.solver} before the program was written; {result.message}".rstrip("; "),
-    )  # fmt: skip
+        result, solver=f"miqp ({result.solver} without {request.backend})", message=message
+    )
 
 
 def _in_order_of(problem: Problem, schedule: Schedule | None) -> Problem:
@@ -186,6 +198,13 @@ class _Search:
                     raise
                 self.sentences.append(f"{error}; solved in windows instead")
         self._solve_windows()
+
+    def proof_of_best(self) -> Proof:
+        """The bound, unless the schedule is below it: then it is none of the scope."""
+        value = self._request.value_of(self._problem, self.schedule)
+        if value is None or value >= self.proof.bound * (1 - PROOF_RATIO):
+            return self.proof
+        return Proof(self._model.indexed.cheapest)
 
     def _solve_whole(self) -> None:
         answer = self._answer(self._model.program, self._x, self._request.remaining_s)
