@@ -1,8 +1,9 @@
-"""``python -m benchmarks.miqp``: the quadratic program against the portfolio, on the default platform."""
+"""``python -m benchmarks.miqp [BACKEND...]``: the quadratic program against the portfolio."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 
 import tvm_xengine as xe
 from benchmarks.record import record
@@ -20,14 +21,14 @@ BACKENDS = ("highs", "scip", "gurobi")
 LIMIT_S = 60.0
 
 
-def main() -> None:
+def main(backends: Sequence[str]) -> None:
     """Record a row for each network, budget and backend."""
     for network in NETWORKS:
         lowered = xe.lower(xe.training_step(network))
         for ratio in RATIOS:
             problem = xe.make_problem(lowered, "predicted").with_budget_ratio(ratio).problem
             auto = solve(problem, "auto", limits=Limits(LIMIT_S))
-            for backend in BACKENDS:
+            for backend in backends or BACKENDS:
                 found = solve(problem, "miqp", backend, limits=Limits(LIMIT_S))
                 record("miqp", _row(network, ratio, backend, problem, auto, found))
 
@@ -63,4 +64,4 @@ def _relative(value: float | None, cheapest: float) -> float | None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
