@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 def main(backends: Sequence[str]) -> None:
     """Record a row for each network, budget and backend."""
     for network in NETWORKS:
-        lowered = xe.lower(xe.training_step(network))
+        lowered = xe.lower(xe.training_step(network), xe.default_platform())
         for ratio in RATIOS:
             problem = xe.make_problem(lowered, "predicted").with_budget_ratio(ratio).problem
             auto = solve(problem, "auto", limits=Limits(LIMIT_S))
