@@ -52,7 +52,8 @@ TABLES = (
         "Training steps of the model zoo on a CPU with and without libraries, with predicted costs and a"
         " limit of 60 s. `value` and `bound` are divided by the sum of every op at its fastest device;"
         " `auto` is the portfolio's value with the same limit. `columns` and `rows` are those of the"
-        " whole program in the graph's order, which is solved in windows where it is large.",
+        " whole program in the graph's order, which is solved in windows where it is large. Where the"
+        " portfolio proves the optimum for every schedule at first, no program is written.",
         "python -m benchmarks.miqp",
         ("network", "ratio", "backend"),
     ),
