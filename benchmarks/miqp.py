@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 import tvm_xengine as xe
 from benchmarks.record import record
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.solvers.exact.copies import CopiesAsProducts, CopiesOverLinks
 from tvm_xengine.solvers.exact.tight import formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
-from tvm_xengine.solvers.miqp.solve import WITH_PRODUCTS
+from tvm_xengine.solvers.miqp.solve import copies_for
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult
 from tvm_xengine.solvers.solve import solve
 
@@ -42,8 +41,7 @@ def _row(
     found: SolveResult,
 ) -> Mapping[str, str | int | float | None]:
     indexed = index_problem(problem, Objective.COST)
-    copies = CopiesAsProducts if backend in WITH_PRODUCTS else CopiesOverLinks
-    program = formulate_tight(indexed, copies).program
+    program = formulate_tight(indexed, copies_for(backend)).program
     return {
         "network": network,
         "ratio": ratio,

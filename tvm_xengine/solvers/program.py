@@ -119,6 +119,12 @@ class ProgramBuilder:
         )
         return columns
 
+    def grid(self, exists: NDArray[np.bool_], *, is_integer: bool = False) -> NDArray[np.int64]:
+        """New columns between 0 and 1 where `exists` holds, and -1 elsewhere."""
+        grid = np.full(exists.shape, -1, np.int64)
+        grid[exists] = self.new_columns(int(exists.sum()), is_integer=is_integer)
+        return grid
+
     def minimise(self, columns: ArrayLike, weights: ArrayLike) -> None:
         """Add ``weights . columns`` to the objective."""
         columns = np.atleast_1d(np.asarray(columns, np.int64))
@@ -194,6 +200,11 @@ class ProgramBuilder:
             quadratic_columns=np.stack([u, v], axis=1),
             quadratic_values=products,
         )
+
+
+def is_set(x: NDArray[np.float64], column: int) -> bool:
+    """Whether the binary at `column` is 1 in solution `x`; an absent one, -1, is not."""
+    return column >= 0 and bool(x[column] > 0.5)
 
 
 def side_by_side(programs: Sequence[Program]) -> Program:

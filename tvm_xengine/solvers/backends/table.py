@@ -28,6 +28,9 @@ BACKENDS: Mapping[str, str] = {
 }
 """The backends of this package by name: a function, imported where it is used."""
 
+WITH_PRODUCTS = ("scip", "gurobi")
+"""Backends that take products of columns; programs for the others are linear."""
+
 
 def backends() -> Extended[str | SolveProgram]:
     """Every backend by name, those of other packages after `BACKENDS`."""

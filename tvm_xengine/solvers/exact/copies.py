@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.indexed import NOWHERE, IndexedProblem
-from tvm_xengine.solvers.program import ProgramBuilder
+from tvm_xengine.solvers.program import ProgramBuilder, is_set
 
 _Grid = NDArray[np.int64]
 
@@ -91,11 +91,13 @@ class CopiesOverLinks:
         """New binary columns."""
         legs = _legs(indexed)
         exists = np.stack([_may_copy(indexed, source, leg) for leg in legs]) if legs else source[:0]
-        return cls(indexed, legs, _binaries(builder, exists))
+        return cls(indexed, legs, builder.grid(exists, is_integer=True))
 
     def arriving(self, d: int, t: int, j: int) -> list[int]:
         """Columns of which one is 1 where a copy brings tensor j to device d."""
-        return _existing(int(self.column[e, t, j]) for e, (_, b, _) in self._legs() if b == d)
+        return _existing(
+            int(self.column[e, t, j]) for e, (_, b, _) in enumerate(self.legs) if b == d
+        )
 
     def of_tensor(self, j: int) -> NDArray[np.int64]:
         """Every column of the copies of tensor j."""
@@ -104,11 +106,11 @@ class CopiesOverLinks:
 
     def constrain(self, builder: ProgramBuilder, keep: _Grid, made: _Grid) -> None:
         """Add the rows: what is copied is there before."""
-        for e, t, j in zip(*(axis.tolist() for axis in np.nonzero(self.column >= 0)), strict=True):
+        for e, t, j in _places(self.column):
             a, b, hop = self.legs[e]
             before = [
                 self.column[f, t, j]
-                for f, (c, d, earlier) in self._legs()
+                for f, (c, d, earlier) in enumerate(self.legs)
                 if d == a and c != b and earlier == hop - 1
             ]
             sources = _existing(map(int, before if hop else (keep[a, t, j], made[a, t, j])))
@@ -117,22 +119,21 @@ class CopiesOverLinks:
 
     def weigh(self, builder: ProgramBuilder) -> None:
         """Add the value of the copies to the objective."""
-        for e, (a, b, _) in self._legs():
+        for e, (a, b, _) in enumerate(self.legs):
             t, j = np.nonzero(self.column[e] >= 0)
             builder.minimise(self.column[e, t, j], self.indexed.transfer_value[a, b, j])
 
     def taken(self, x: NDArray[np.float64], t: int, j: int) -> list[tuple[int, int]]:
         """(source, destination) of the copies of tensor j in solution `x`, in order."""
-        return [(a, b) for e, (a, b, _) in self._legs() if _is_set(x, int(self.column[e, t, j]))]
+        return [
+            (a, b) for e, (a, b, _) in enumerate(self.legs) if is_set(x, int(self.column[e, t, j]))
+        ]
 
     def take(self, x: NDArray[np.float64], t: int, j: int, a: int, b: int, hop: int) -> bool:
         """Write a copy into solution `x`; False where it cannot be expressed."""
         return (a, b, hop) in self.legs and _set(
             x, int(self.column[self.legs.index((a, b, hop)), t, j])
         )
-
-    def _legs(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        return iter(enumerate(self.legs))
 
 
 @dataclass(frozen=True)
@@ -148,13 +149,15 @@ class CopiesAsProducts:
         cls, indexed: IndexedProblem, builder: ProgramBuilder, source: NDArray[np.bool_]
     ) -> CopiesAsProducts:
         """New binary columns."""
-        shape = (indexed.device_count, max(1, indexed.device_count - 1), *source.shape[1:])
+        shape = (indexed.device_count, hop_count(indexed), *source.shape[1:])
         leaves, lands = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         for a, b, hop in _legs(indexed):
             may_copy = _may_copy(indexed, source, (a, b, hop))
             leaves[a, hop] |= may_copy
             lands[b, hop] |= may_copy
-        return cls(indexed, _binaries(builder, leaves), _binaries(builder, lands))
+        return cls(
+            indexed, builder.grid(leaves, is_integer=True), builder.grid(lands, is_integer=True)
+        )
 
     def arriving(self, d: int, t: int, j: int) -> list[int]:
         """Columns of which one is 1 where a copy brings tensor j to device d."""
@@ -200,17 +203,17 @@ class CopiesAsProducts:
         return [
             (a, b)
             for a, b, hop in _legs(self.indexed)
-            if _is_set(x, int(self.source[a, hop, t, j]))
-            and _is_set(x, int(self.arrival[b, hop, t, j]))
+            if is_set(x, int(self.source[a, hop, t, j]))
+            and is_set(x, int(self.arrival[b, hop, t, j]))
         ]
 
     def take(self, x: NDArray[np.float64], t: int, j: int, a: int, b: int, hop: int) -> bool:
         """Write a copy into solution `x`; False where it cannot be expressed."""
         others = [c for d, c in enumerate(self.source[:, hop, t, j].tolist()) if d != a]
-        if any(_is_set(x, column) for column in others):
+        if any(is_set(x, column) for column in others):
             return False
         source, arrival = int(self.source[a, hop, t, j]), int(self.arrival[b, hop, t, j])
-        return source >= 0 and _set(x, arrival) and (_is_set(x, source) or _set(x, source))
+        return source >= 0 and _set(x, arrival) and (is_set(x, source) or _set(x, source))
 
     def _sources(self, b: int, hop: int, t: int, j: int) -> list[int]:
         """Devices from which tensor j can be copied to b."""
@@ -219,10 +222,14 @@ class CopiesAsProducts:
         return np.flatnonzero(linked & (self.source[:, hop, t, j] >= 0)).tolist()
 
 
+def hop_count(indexed: IndexedProblem) -> int:
+    """Hops that one stage may make: enough to reach every device from any other."""
+    return max(1, indexed.device_count - 1)
+
+
 def _legs(indexed: IndexedProblem) -> tuple[tuple[int, int, int], ...]:
     """(source, destination, hop) of every copy that one stage may make, in order of hops."""
-    hops = max(1, indexed.device_count - 1)
-    return tuple((a, b, hop) for hop in range(hops) for a, b in indexed.links)
+    return tuple((a, b, hop) for hop in range(hop_count(indexed)) for a, b in indexed.links)
 
 
 def _may_copy(
@@ -235,22 +242,12 @@ def _may_copy(
     return np.asarray(may)
 
 
-def _binaries(builder: ProgramBuilder, exists: NDArray[np.bool_]) -> _Grid:
-    grid = np.full(exists.shape, -1, np.int64)
-    grid[exists] = builder.binaries(int(exists.sum()))
-    return grid
-
-
 def _places(grid: _Grid) -> Iterator[tuple[int, ...]]:
     return zip(*(axis.tolist() for axis in np.nonzero(grid >= 0)), strict=True)
 
 
 def _existing(columns: Iterable[int]) -> list[int]:
     return [column for column in columns if column >= 0]
-
-
-def _is_set(x: NDArray[np.float64], column: int) -> bool:
-    return column >= 0 and bool(x[column] > 0.5)
 
 
 def _set(x: NDArray[np.float64], column: int) -> bool:

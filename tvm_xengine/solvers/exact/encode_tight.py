@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer, with_frees
+from tvm_xengine.solvers.exact.copies import hop_count
 from tvm_xengine.solvers.exact.tight import TightModel
 from tvm_xengine.solvers.indexed import ANYWHERE
+from tvm_xengine.solvers.program import is_set
 
 
 def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] | None:
@@ -29,7 +31,7 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
             is_boundary
             and isinstance(step, Transfer)
             and p.producer[tensor_index[step.tensor]] == stage - 1
-            and _is_set(x, model.compute[device_index[step.src], stage - 1, stage - 1])
+            and is_set(x, model.compute[device_index[step.src], stage - 1, stage - 1])
         )
         if is_boundary and not is_late and not isinstance(step, Free):
             _set(x, model.keep[:, stage], resident)
@@ -67,10 +69,6 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
     return x if model.program.is_satisfied_by(x) else None
 
 
-def _is_set(x: NDArray[np.float64], column: int) -> bool:
-    return column >= 0 and bool(x[column] > 0.5)
-
-
 def _set(x: NDArray[np.float64], columns: NDArray[np.int64], values: NDArray[np.bool_]) -> None:
     """Set the columns that exist."""
     exists = columns >= 0
@@ -80,10 +78,10 @@ def _set(x: NDArray[np.float64], columns: NDArray[np.int64], values: NDArray[np.
 def _next_hop(model: TightModel, x: NDArray[np.float64], a: int, t: int, j: int) -> int:
     """The hop of a copy of tensor j from device a in stage t; -1 when it has no source there."""
     producer = int(model.indexed.producer[j])
-    is_made = producer >= 0 and _is_set(x, model.compute[a, t, producer])
-    if is_made or _is_set(x, model.keep[a, t, j]):
+    is_made = producer >= 0 and is_set(x, model.compute[a, t, producer])
+    if is_made or is_set(x, model.keep[a, t, j]):
         return 0
-    last = max(1, model.indexed.device_count - 1) - 1
+    last = hop_count(model.indexed) - 1
     hops: dict[int, int] = {}
     for source, destination in model.copies.taken(x, t, j):
         hops[destination] = hops.get(source, -1) + 1

@@ -14,6 +14,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import run_backend
+from tvm_xengine.solvers.backends.table import WITH_PRODUCTS
 from tvm_xengine.solvers.exact import tight
 from tvm_xengine.solvers.exact.encode_tight import encode_tight
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
@@ -22,9 +23,6 @@ from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
 from tvm_xengine.solvers.published.retention import RetentionProgram
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult
-
-_WITH_PRODUCTS = ("scip", "gurobi")
-"""Backends that take products of columns; the others get flows in their place."""
 
 
 class Model(Protocol):
@@ -62,7 +60,7 @@ class Formulation:
 
 def formulation(name: str, backend: str) -> Formulation:
     """The formulation of that name, in the form that suits the backend."""
-    if name == "xengine" and backend not in _WITH_PRODUCTS:
+    if name == "xengine" and backend not in WITH_PRODUCTS:
         name = "xengine-flows"
     return {
         "tight": Formulation("tight", tight.formulate_tight, tight.SCOPE),

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.exact.copies import Copies, CopiesOverLinks
 from tvm_xengine.solvers.indexed import ANYWHERE, NOWHERE, IndexedProblem
-from tvm_xengine.solvers.program import Program, ProgramBuilder
+from tvm_xengine.solvers.program import Program, ProgramBuilder, is_set
 
 SCOPE = (
     "schedules that first run the ops in the given order, repeat an op at most once on a device"
@@ -99,7 +99,7 @@ class TightModel:
                     steps += [
                         p.compute(slot, d)
                         for d in range(p.device_count)
-                        if _is_set(x, self.compute[d, t, slot])
+                        if is_set(x, self.compute[d, t, slot])
                     ]
                 steps += [
                     p.transfer(j, a, b)
@@ -117,8 +117,8 @@ class TightModel:
     def _ends_on(self, x: NDArray[np.float64], j: int, d: int) -> bool:
         n, i = self.indexed.op_count, self.indexed.producer[j]
         return (
-            _is_set(x, self.keep[d, n, j])
-            or (i >= 0 and _is_set(x, self.compute[d, n, i]))
+            is_set(x, self.keep[d, n, j])
+            or (i >= 0 and is_set(x, self.compute[d, n, i]))
             or any(b == d for _, b in self.copies.taken(x, n, j))
         )
 
@@ -159,19 +159,19 @@ class _Draft:
         runs = (stage[:, None] == op) | (
             p.recomputable & (op < stage[:, None]) & (stage[:, None] <= last_run)
         )
-        self.compute = self._columns(runs[None] & p.can_run.T[:, None, :], is_integer=True)
+        self.compute = self.builder.grid(runs[None] & p.can_run.T[:, None, :], is_integer=True)
         self.is_live = (p.producer <= stage[:, None]) & (stage[:, None] <= last_read)
         is_kept = self.is_live & (p.producer < stage[:, None])
         keep = np.repeat(is_kept[None], devices, axis=0)
         for d in range(devices):
             keep[d, 0] &= p.home == d
-        self.keep = self._columns(keep, is_integer=True)
+        self.keep = self.builder.grid(keep, is_integer=True)
         self.made = np.full((devices, n + 1, count), _ABSENT, np.int64)
         for i, tensors in enumerate(p.makes):
             for j in tensors:
                 live = np.where(self.is_live[:, j], self.compute[:, :, i], _ABSENT)
                 several = len(tensors) > 1
-                self.made[:, :, j] = self._columns(live >= 0) if several else live
+                self.made[:, :, j] = self.builder.grid(live >= 0) if several else live
         self.copies = copies.drafted(p, self.builder, (self.keep >= 0) | (self.made >= 0))
         self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
         self.held: dict[tuple[int, int], _Grid] = {}
@@ -199,11 +199,6 @@ class _Draft:
         for o in np.flatnonzero(self.p.update_of >= 0).tolist():
             w = int(self.p.update_of[o])
             yield int(self.p.producer[o]), o, w, int(self.p.home[w])
-
-    def _columns(self, exists: NDArray[np.bool_], *, is_integer: bool = False) -> _Grid:
-        grid = np.full(exists.shape, _ABSENT, np.int64)
-        grid[exists] = self.builder.new_columns(int(exists.sum()), is_integer=is_integer)
-        return grid
 
     def _slots(self, t: int, j: int) -> tuple[int, ...]:
         """The slots of stage t in which tensor j may be read, a landing update included."""
@@ -368,7 +363,3 @@ def _weigh(draft: _Draft) -> None:
         t, i = np.nonzero(draft.compute[d] >= 0)
         draft.builder.minimise(draft.compute[d, t, i], p.compute_value[i, d])
     draft.copies.weigh(draft.builder)
-
-
-def _is_set(x: NDArray[np.float64], column: int) -> bool:
-    return column >= 0 and bool(x[column] > 0.5)

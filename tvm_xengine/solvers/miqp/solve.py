@@ -13,7 +13,8 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import run_backend
-from tvm_xengine.solvers.exact.copies import CopiesAsProducts, CopiesOverLinks
+from tvm_xengine.solvers.backends.table import WITH_PRODUCTS
+from tvm_xengine.solvers.exact.copies import Copies, CopiesAsProducts, CopiesOverLinks
 from tvm_xengine.solvers.exact.encode_tight import encode_tight
 from tvm_xengine.solvers.exact.tight import TightModel, formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
@@ -23,9 +24,6 @@ from tvm_xengine.solvers.portfolio.automatic import solve_automatically
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, StopReason
-
-WITH_PRODUCTS = ("scip", "gurobi")
-"""Backends that take products of columns; others get a column for each link."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +137,11 @@ def _cells(problem: Problem) -> int:
     return len(problem.platform.devices) * (len(graph.ops) + 1) * len(graph.bases)
 
 
+def copies_for(backend: str) -> type[Copies]:
+    """The form in which a backend gets the copies."""
+    return CopiesAsProducts if backend in WITH_PRODUCTS else CopiesOverLinks
+
+
 def _answered_by(result: SolveResult, request: Request, reason: str) -> SolveResult:
     """What the portfolio found, and why the program did not."""
     message = "; ".join(sentence for sentence in (reason, result.message) if sentence)
@@ -178,8 +181,7 @@ class _Search:
         self._request, self._options = request, options
         self._problem = problem
         indexed = index_problem(problem, request.objective)
-        copies = CopiesAsProducts if request.backend in WITH_PRODUCTS else CopiesOverLinks
-        self._model: TightModel = formulate_tight(indexed, copies)
+        self._model: TightModel = formulate_tight(indexed, copies_for(request.backend))
         program = self._model.program
         self._x = None if self.schedule is None else encode_tight(self._model, self.schedule)
         request.say(

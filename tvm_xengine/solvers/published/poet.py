@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.program import Program, is_set
 from tvm_xengine.solvers.published.bundles import Bundles
 from tvm_xengine.solvers.published.checkmate import draft_one_device, state_copies
 from tvm_xengine.solvers.published.stages import (
     ABSENT,
     Grid,
     StageDraft,
-    is_set,
     keep_only_what_was_there,
 )
 

@@ -58,8 +58,8 @@ def draft_stages(bundles: Bundles) -> StageDraft:
     op = np.arange(n)[None]
     runs = (op <= stage[:n]) & ((op == stage[:n]) | (stage[:n] <= np.array(bundles.last_run)))
     runs = runs[None] & np.isfinite(bundles.compute_value).T[:, None, :]
-    compute = _columns(builder, runs)
-    keep = _columns(builder, np.repeat((op < stage)[None], devices, axis=0))
+    compute = builder.grid(runs, is_integer=True)
+    keep = builder.grid(np.repeat((op < stage)[None], devices, axis=0), is_integer=True)
     draft = StageDraft(bundles, builder, compute, keep)
     for t in range(n):
         terms = [(c, 1.0) for c in compute[:, t, t].tolist() if c >= 0]
@@ -141,14 +141,3 @@ def _free(draft: StageDraft, d: int, t: int, u: int, k: int, users: list[int]) -
     if len(draft.bundles.devices) > 1:
         builder.row([(column, 1.0), *((c, -v) for c, v in there(draft, d, t, u))], upper=0.0)
     return column
-
-
-def _columns(builder: ProgramBuilder, exists: NDArray[np.bool_]) -> Grid:
-    grid = np.full(exists.shape, ABSENT, np.int64)
-    grid[exists] = builder.binaries(int(exists.sum()))
-    return grid
-
-
-def is_set(x: NDArray[np.float64], column: int) -> bool:
-    """Whether the binary at `column` is 1; an absent one is not."""
-    return column >= 0 and bool(x[column] > 0.5)

@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
-from tvm_xengine.solvers.program import Program
+from tvm_xengine.solvers.program import Program, is_set
 from tvm_xengine.solvers.published.bundles import Bundles, bundle
 from tvm_xengine.solvers.published.checkmate import state_copies
 from tvm_xengine.solvers.published.stages import (
     Grid,
     StageDraft,
     draft_stages,
-    is_set,
     keep_only_what_was_there,
     keep_results_to_the_end,
     stay_within_budgets,

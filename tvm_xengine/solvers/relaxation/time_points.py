@@ -148,8 +148,8 @@ class _Draft:
         at_once = there_at_once(p) & self.counts
         runs_at_once = np.array([at_once[:, list(made)].all(axis=1) for made in p.makes]).T
         may_wait = ~runs_at_once | (period <= run_by)[:, None]
-        self.run = self._columns(runs[:, None] & p.can_run.T & may_wait)
-        self.at = self._columns(periods.may_be[:, None] & p.can_run.T)
+        self.run = self.builder.grid(runs[:, None] & p.can_run.T & may_wait, is_integer=True)
+        self.at = self.builder.grid(periods.may_be[:, None] & p.can_run.T, is_integer=True)
         made_from = np.where(p.producer >= 0, first[p.producer], 0)
         kept = (made_from <= period) & (period < last_read)
         for k, op in np.argwhere(periods.may_be).tolist():
@@ -157,12 +157,14 @@ class _Draft:
         kept[self.time_point_count] |= p.must_end_on != NOWHERE
         kept &= self.counts
         self.stays = at_once & (p.updated_by < 0) & (made_by < period)[:, None]
-        self.keep = self._columns(kept[:, None] & ~self.stays)
+        self.keep = self.builder.grid(kept[:, None] & ~self.stays, is_integer=True)
         for k, d, j in np.argwhere(kept[:, None] & self.stays).tolist():
             self.keep[k, d, j] = self.keep[made_by[j], d, j]
         exists = (made_from <= period) & (period <= last_read) & self.counts
         may_wait = ~at_once | (period <= made_by)[:, None]
-        self.copy = self._columns(exists[:, None] & may_wait[:, [b for _, b in p.links]])
+        self.copy = self.builder.grid(
+            exists[:, None] & may_wait[:, [b for _, b in p.links]], is_integer=True
+        )
         self.hold = np.full_like(self.keep, _ABSENT)
         self.held = np.full(self.keep.shape[:2], _ABSENT, np.int64)
 
@@ -205,11 +207,6 @@ class _Draft:
         """Write ``column <= terms + constant``, unless the constant makes it vacuous."""
         if constant < 1.0:
             self.builder.row([(column, 1.0), *((c, -v) for c, v in terms)], upper=constant)
-
-    def _columns(self, exists: NDArray[np.bool_]) -> _Grid:
-        grid = np.full(exists.shape, _ABSENT, np.int64)
-        grid[exists] = self.builder.binaries(int(exists.sum()))
-        return grid
 
     def _last_periods(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The last period in which a tensor may be read, an op may run."""
