@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench tables networks tables-operators table-robustness clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench docs tables networks tables-operators table-robustness clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -38,6 +38,11 @@ tables: .stamp-dev
 networks: .stamp-networks
 	$(BIN)/python -m tests.networks
 
+# The site, in build/site. Warnings and broken internal links are errors.
+docs: .stamp-docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/site
+	@echo "open build/site/index.html"
+
 lint: .stamp-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,6 +61,10 @@ format: .stamp-dev
 
 .stamp-networks: .stamp-dev
 	$(BIN)/pip install --quiet --editable '.[dev,networks]'
+	touch $@
+
+.stamp-docs: .stamp-dev
+	$(BIN)/pip install --quiet --editable '.[dev,docs]'
 	touch $@
 
 clean:
