@@ -64,6 +64,31 @@ def test_a_bound_at_the_value_of_the_best_ends_the_solve(monkeypatch: pytest.Mon
     assert (proof.bound, note) == (VALUE, "")
 
 
+@pytest.mark.parametrize(("bound_ratio", "is_found"), [(0.5, True), (0.999, False)])
+def test_a_proof_for_one_order_ends_the_solve_only_where_no_order_can_be_far_better(
+    monkeypatch: pytest.MonkeyPatch, bound_ratio: float, is_found: bool
+) -> None:
+    assert VALUE is not None
+    dear = 1.5 * VALUE  # of the schedule that is found first
+    limits = Limits(4.0)
+    late_s = (DEFAULTS.general_share + DEFAULTS.far_share) / 2 * limits.time_limit_s
+
+    def prove(task: Task) -> None:
+        task.post(BoundProven(Proof(bound_ratio * dear)))
+        task.post(BoundProven(Proof(dear, Scope.GIVEN_ORDER)))
+        wait(task)
+
+    def search(task: Task) -> None:
+        assert FOUND is not None
+        task.post(ScheduleFound(FOUND, "dear", dear))
+        if not task.board.stop.wait(late_s):
+            task.post(ScheduleFound(FOUND, "cheap", VALUE))
+        wait(task)
+
+    best, _, _ = run(monkeypatch, {SEARCH: search, "p": prove}, Request(limits=limits))
+    assert best.source == ("cheap" if is_found else "dear")
+
+
 def test_what_workers_post_at_the_very_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(task: Task) -> None:
         wait(task)

@@ -23,6 +23,8 @@ class Board:
         (value, schedule) of the best schedule so far, replaced as a whole; None without one.
     is_proving
         Whether better bounds may still come.
+    is_narrow
+        Whether the best schedule is proven for some schedules only, and one outside may be much better.
     hints
         What relaxations suggest to the search.
     stop
@@ -31,6 +33,7 @@ class Board:
 
     best: tuple[float, Schedule] | None = None
     is_proving: bool = True
+    is_narrow: bool = False
     hints: Hints = field(default_factory=Hints)
     stop: threading.Event = field(default_factory=threading.Event)
 

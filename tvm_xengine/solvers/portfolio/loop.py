@@ -94,10 +94,16 @@ class _Loop:
     @property
     def _is_final(self) -> bool:
         """Whether a proof for some schedules only may end the solve."""
-        share, limit_s = self.options.general_share, self.request.limits.time_limit_s
-        is_walking = SHORTEST_PATH in self.working
-        first_s = self.options.walk_first_s if is_walking else share * limit_s
-        return not self.board.is_proving or self.request.elapsed_s >= first_s
+        options, limit_s = self.options, self.request.limits.time_limit_s
+        if not self.board.is_proving:
+            first_s = 0.0
+        elif SHORTEST_PATH in self.working:
+            first_s = options.walk_first_s
+        else:
+            first_s = options.general_share * limit_s
+        if self.board.is_narrow:
+            first_s = max(first_s, options.far_share * limit_s)
+        return self.request.elapsed_s >= first_s
 
     def _is_over(self) -> bool:
         if self.request.is_over or not self.working:
@@ -121,6 +127,13 @@ class _Loop:
                 self.board.is_proving = bool(self.working - {SEARCH})
                 if error is not None:
                     self._note(worker, error)
+        self.board.is_narrow = self._is_narrow()
+
+    def _is_narrow(self) -> bool:
+        value = self.best.value
+        if value is None or self.proofs.about(value, is_final=True) is self.proofs.general:
+            return False
+        return value - self.proofs.general.bound > self.options.far_ratio * value
 
     def _note(self, worker: str, error: Exception) -> None:
         """Note why a proof is missing; the answer stands without it."""

@@ -79,6 +79,7 @@ class _Turns:
             self.is_small
             and self.task.best is not None
             and self.task.board.is_proving
+            and not self.task.board.is_narrow
             and not self.task.board.hints
             and self.request.elapsed_s - self.improved_s > self.task.options.patience_s
         )
