@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+import tvm_xengine as xe
 from tvm_xengine.relax_ir.types import Array
 
 
@@ -58,6 +60,12 @@ class Momentum:
 
 
 UPDATES = {"w": "w_new", "velocity": 3, "steps": "steps_new"}
+
+
+def own_step() -> tvm.IRModule:
+    return xe.with_step_signature(
+        Momentum, "train", batch=["x", "y"], hyper=["rate"], updates=UPDATES
+    )
 
 
 def momentum_state() -> dict[str, Array]:

@@ -17,22 +17,16 @@ from tvm.script import relax as R
 import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.relax_modules import (
-    UPDATES,
     Forward,
     Momentum,
     momentum_in_numpy,
     momentum_state,
+    own_step,
 )
 from tests.vm import reference_vm
 from tvm_xengine.scheduling.schedule import Compute
 
 RANDOM = np.random.default_rng(0)
-
-
-def own_step() -> tvm.IRModule:
-    return xe.with_step_signature(
-        Momentum, "train", batch=["x", "y"], hyper=["rate"], updates=UPDATES
-    )
 
 
 def forward_params() -> dict[str, np.ndarray]:

@@ -145,9 +145,27 @@ class StepExecutable:
         self.run()
         return self.read_results()
 
-    def read_results(self) -> dict[str, NDArray[np.generic]]:
-        """A copy of every result of the last step."""
-        return {name: tensor.numpy() for name, tensor in self._results.items()}
+    def read_results(self, names: Iterable[str] | None = None) -> dict[str, NDArray[np.generic]]:
+        """A copy of every result of the last step, or of those in `names`."""
+        names = self._results if names is None else names
+        return {name: self._results[name].numpy() for name in names}
+
+    @property
+    def state_views(self) -> dict[str, tvm.runtime.Tensor]:
+        """Every persistent tensor in its place in the arenas, which it keeps alive.
+
+        It has its value between steps; during a step, or while it is moved, its bytes may change.
+        """
+        return {
+            name: self._tensors[name]
+            for name, role in self.interface.roles.items()
+            if role.is_persistent
+        }
+
+    @property
+    def result_views(self) -> dict[str, tvm.runtime.Tensor]:
+        """Every result in its place in the arenas, valid until the next write or step."""
+        return dict(self._results)
 
 
 def _is_gpu(arena: Arena) -> bool:

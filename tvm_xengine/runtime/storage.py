@@ -164,6 +164,27 @@ def allocate_arenas(
     }
 
 
+def shared_array(tensor: tvm.runtime.Tensor) -> NDArray[np.generic]:
+    """A read-only array in the memory of a tensor, which it keeps alive.
+
+    Raises
+    ------
+    BufferError
+        If the tensor is not in memory of the processor.
+    """
+    if tensor.device.dlpack_device_type() != _HOST:
+        raise BufferError(
+            f"expected a tensor in memory of the processor, got one on {tensor.device};"
+            " numpy can read a copy only"
+        )
+    # numpy's DLPack does not know bfloat16, so the bytes are shared, and the type is set here.
+    size_bytes = tensor_bytes(tensor.shape, tensor.dtype)
+    memory = np.from_dlpack(tensor._create_view((size_bytes,), "uint8"))
+    array: NDArray[np.generic] = memory.view(np.dtype(str(tensor.dtype))).reshape(tensor.shape)
+    array.flags.writeable = False
+    return array
+
+
 def runtime_device(target: str | None) -> tvm.runtime.Device:
     """The TVM device that holds the tensors of a device; devices without target are host memory.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.torch.arrays import to_array, to_tensor
+from tvm_xengine.frontends.torch.arrays import as_tensor, to_array
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.session.stages import Training
 from tvm_xengine.training.optimizers import (
@@ -81,6 +81,8 @@ def as_torch_optimizer(
 
     Parameters
     ----------
+    state
+        The optimizer's tensors by our names; the result keeps their memory.
     order
         Names of all parameters, in the order of the module.
     rates
@@ -102,7 +104,7 @@ def as_torch_optimizer(
                 continue
             called = _slots_of(optimizer)
             entry: dict[str, Any] = {
-                called[slot]: to_tensor(state[tensor]) for slot, tensor in slots.items()
+                called[slot]: as_tensor(state[tensor]) for slot, tensor in slots.items()
             }
             if isinstance(optimizer, _COUNTING):
                 entry["step"] = torch.tensor(float(steps_taken))

@@ -171,8 +171,7 @@ def as_array(value: Any) -> Array:
     if np.ma.is_masked(value):
         raise TypeError("expected an array without mask, got one with hidden elements; fill them")
     if hasattr(value, "detach"):  # PyTorch's
-        array = to_array(value)
-        return array.astype(np.float32) if str(array.dtype) == "bfloat16" else array
+        return to_array(value)
     if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     array = np.asarray(value)

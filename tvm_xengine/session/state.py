@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tvm
 
 from tvm_xengine.errors import InvalidInputError, InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
@@ -51,15 +52,33 @@ class ModelState:
         self._order = source.order or (*self._variables, *unread)
 
     def read(self, batches_seen: int) -> dict[str, Array]:
-        """Every tensor by name; counters of batches have advanced by what was trained."""
-        state = self._executable.read_state()
-        more = batches_seen - self._counted
+        """A copy of every tensor by name; the names of a tied tensor share one copy.
+
+        Counters of batches have advanced by what was trained.
+        """
+        state = self._executable.read_state(set(self._variables.values()))
         return {
-            name: np.asarray(state[self._variables[name]])
+            name: state[self._variables[name]]
             if name in self._variables
-            else self._unused[name] + (more if name in self._source.counters else 0)
+            else self._outside(name, batches_seen)
             for name in self._order
         }
+
+    def views(self, batches_seen: int) -> dict[str, tvm.runtime.Tensor]:
+        """As `read`, with every tensor that the step reads in its place in the arenas."""
+        state = self._executable.state_views
+        return {
+            name: state[self._variables[name]]
+            if name in self._variables
+            else tvm.runtime.tensor(self._outside(name, batches_seen))
+            for name in self._order
+        }
+
+    def _outside(self, name: str, batches_seen: int) -> Array:
+        """A copy of a tensor that the step does not read."""
+        value = np.array(self._unused[name])
+        is_counter = name in self._source.counters
+        return np.asarray(value + (batches_seen - self._counted)) if is_counter else value
 
     def start_counting_at(self, batches_seen: int) -> None:
         """The counters that were written are those after so many batches."""

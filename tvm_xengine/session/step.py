@@ -13,11 +13,12 @@ from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.errors import InvalidStateError, UnsupportedModelError
 from tvm_xengine.frontends.assemble import OF_MODEL
-from tvm_xengine.frontends.torch.arrays import to_tensor
+from tvm_xengine.frontends.torch.arrays import as_tensor, shared_tensor
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.guard import FiniteGuard
+from tvm_xengine.runtime.storage import shared_array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.arguments import learning_rate
 from tvm_xengine.session.optimizer_state import (
@@ -34,6 +35,7 @@ from tvm_xengine.training.evaluation import evaluation_module
 
 if TYPE_CHECKING:
     import torch
+    import tvm
 
 Schedule = Callable[[int], float]
 """The learning rate of a step, by the number of steps taken before it."""
@@ -79,7 +81,7 @@ class Step:
         self.lr = 0.0 if recipe is None else recipe.optimizer.lr
         self.steps_taken = 0
         self.last_step_us = 0.0
-        self.results: Mapping[str, Array] = {}
+        self._results: Mapping[str, Array] | None = {}
 
     @property
     def training(self) -> Training:
@@ -106,24 +108,42 @@ class Step:
             *(name for name in settings if name not in rates),
         )
 
-    def __call__(self, *batch: object, **named: object) -> Any:
+    @property
+    def results(self) -> Mapping[str, Array]:
+        """A copy of what the last step returned, by name; made when it is asked for."""
+        if self._results is None:
+            self._results = self._executable.read_results()
+        return self._results
+
+    @property
+    def result_views(self) -> Mapping[str, Array | torch.Tensor]:
+        """What the last step returned, in the arenas: valid until the next step overwrites it.
+
+        The views are PyTorch's tensors where the model was a module, else read-only arrays. They
+        keep the memory alive, also when the step is gone.
+        """
+        has_run = self._results is None or self._results
+        return self._shared(self._executable.result_views if has_run else {})
+
+    def __call__(self, *batch: object, **named: Any) -> Any:
         """Train on a batch and return its loss; in evaluation mode, return predictions.
 
         Parameters
         ----------
         batch, named
             Inputs and then targets, as tensors of any library with DLPack or as arrays; nested
-            sequences count in order. A single mapping names them.
+            sequences count in order. A single mapping names them. A dense tensor of the input's type
+            is copied once, from where it lies into the arena.
         """
         return self.step(*batch, **named) if self._is_training else self.predict(*batch, **named)
 
     def step(self, *batch: object, **named: object) -> np.float32:
-        """Train on a batch, whatever the mode; the loss before the update."""
+        """Train on a batch, whatever the mode; a copy of the loss before the update."""
         arrays = _by_name(self.batch_names, batch, named)
-        self.results = self._run({**arrays, **self._learning_rates()})
+        loss = self._run({**arrays, **self._learning_rates()})
         self.steps_taken += 1
         self._forward_is_current = False
-        return np.float32(self.results["loss"])
+        return np.float32(loss)
 
     def guard(self, on: bool = True) -> Step:
         """Undo every later step that makes a NaN or an infinity; returns the step itself.
@@ -155,11 +175,24 @@ class Step:
         """The differences that `compare_with_keep_all` has measured; None without it."""
         return None if self._reference is None else self._reference.result
 
-    def predict(self, *inputs: object, **named: object) -> Any:
+    def predict(self, *inputs: object, copy: bool = True, **named: object) -> Any:
         """What the model returns in evaluation mode, in its own structure.
 
         The evaluation keeps an arena and a copy of the parameters of its own.
+
+        Parameters
+        ----------
+        inputs, named
+            As in a call. An input that is called ``copy`` is given by position or in a mapping.
+        copy
+            False returns views of the arena, which the next prediction overwrites. They keep the
+            memory alive, also when the step is gone.
         """
+        if not isinstance(copy, bool):
+            raise TypeError(
+                f"expected copy=True or copy=False, got {type(copy).__name__}; give an input of"
+                " that name by position or in a mapping"
+            )
         source = self.training.source
         if self.training.recipe is None:
             raise UnsupportedModelError(
@@ -167,11 +200,15 @@ class Step:
                 " compile the forward function, and give it the state of this step"
             )
         forward = self._current_forward()
-        made = forward.step(_by_name(source.inputs, inputs, named))
-        outputs: list[Any] = [made[name] for name in result_names(source.outputs)]
-        if source.is_torch:
-            outputs = [to_tensor(output) for output in outputs]
-        return source.restore(outputs)
+        forward.write(forward.check(_by_name(source.inputs, inputs, named)))
+        forward.run()
+        names = result_names(source.outputs)
+        made = (
+            self._handed_over(forward.read_results(names))
+            if copy
+            else self._shared(forward.result_views)
+        )
+        return source.restore([made[name] for name in names])
 
     def train(self, mode: bool = True) -> Step:
         """Make calls train; returns the step itself."""
@@ -186,9 +223,21 @@ class Step:
         """Memory, time and proof of the plan, and what it trains, in lines."""
         return self.plan.report()
 
-    def state_dict(self) -> dict[str, Any]:
-        """All tensors of the model by its own names, as PyTorch's where it was a module."""
-        return self._as_given(self._state.read(self._batches_seen))
+    def state_dict(self, *, copy: bool = True) -> dict[str, Any]:
+        """All tensors of the model by its own names, as PyTorch's where it was a module.
+
+        Parameters
+        ----------
+        copy
+            False returns views of the arenas: later steps change them, as they change the
+            parameters of a module, and each shows the current value between steps. They keep the
+            memory alive, also when the step is gone. Read them only; to write, use
+            `load_state_dict`. Tensors that the step does not read, such as counters of batches,
+            are copies.
+        """
+        if copy:
+            return self._handed_over(self._state.read(self._batches_seen))
+        return self._shared(self._state.views(self._batches_seen))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Load the tensors of a state dict.
@@ -298,8 +347,8 @@ class Step:
         self._state.start_counting_at(self._batches_seen)
         self._was_written()
 
-    def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Take one step; what it returns is finite if it is guarded."""
+    def _run(self, batch: Mapping[str, Array]) -> Array:
+        """Take one step; the loss. What the step returns is finite if it is guarded."""
         executable, finite, reference = self._executable, self._finite, self._reference
         if reference is not None:
             reference.begin()
@@ -307,11 +356,13 @@ class Step:
             executable.write(executable.check(batch))
         else:
             finite.write(batch)
+        self._results = {}
         self.last_step_us = timed_run(executable)
-        results = executable.read_results() if finite is None else finite.settle()
+        self._results = None if finite is None else finite.settle()
+        loss = executable.read_results(("loss",))["loss"]
         if reference is not None:
             reference.end(batch)
-        return results
+        return loss
 
     def _was_written(self) -> None:
         """Forget what is known of the state."""
@@ -349,11 +400,16 @@ class Step:
         order = source.order or tuple(first)
         return [name for name in order if name in first]
 
-    def _as_given(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
+    def _handed_over(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
+        """Arrays that nobody else holds, as tensors of PyTorch where the model was a module."""
         if not self.training.source.is_torch:
             return dict(arrays)
+        return {name: as_tensor(value) for name, value in arrays.items()}
 
-        return {name: to_tensor(value) for name, value in arrays.items()}
+    def _shared(self, views: Mapping[str, tvm.runtime.Tensor]) -> dict[str, Any]:
+        """The same memory as tensors of PyTorch where the model was a module, else as arrays."""
+        share = shared_tensor if self.training.source.is_torch else shared_array
+        return {name: share(view) for name, view in views.items()}
 
     def _current_forward(self) -> StepExecutable:
         source = self.training.source

@@ -11,6 +11,7 @@ from tvm_xengine.relax_ir.types import Array
 
 if TYPE_CHECKING:
     import torch
+    import tvm
 
 
 def to_array(value: torch.Tensor) -> Array:
@@ -36,9 +37,20 @@ def to_array(value: torch.Tensor) -> Array:
 
 def to_tensor(array: Array) -> torch.Tensor:
     """A copy of an array as a tensor."""
+    return as_tensor(np.array(array))
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """A tensor in the memory of a writable array, which it keeps alive."""
     import torch
 
-    copied = np.array(array)
-    if copied.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(copied.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_numpy(copied)
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def shared_tensor(tensor: tvm.runtime.Tensor) -> torch.Tensor:
+    """A tensor of PyTorch in the memory of one of TVM, which it keeps alive."""
+    import torch
+
+    return torch.from_dlpack(tensor)
