@@ -182,11 +182,13 @@ class Step:
 
         Parameters
         ----------
-        inputs, named
-            As in a call. An input that is called ``copy`` is given by position or in a mapping.
+        inputs
+            As in a call.
         copy
             False returns views of the arena, which the next prediction overwrites. They keep the
             memory alive, also when the step is gone.
+        named
+            As in a call. An input that is called ``copy`` is given by position or in a mapping.
         """
         if not isinstance(copy, bool):
             raise TypeError(
