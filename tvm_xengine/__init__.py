@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tvm_xengine.api import processor as processor
     from tvm_xengine.api import training_step as training_step
     from tvm_xengine.errors import XEngineError as XEngineError
+    from tvm_xengine.model.losses import named_loss as named_loss
+    from tvm_xengine.model.lr_schedules import named_schedule as named_schedule
     from tvm_xengine.scheduling.default_platform import default_platform as default_platform
     from tvm_xengine.scheduling.platform import Device as Device
     from tvm_xengine.scheduling.platform import Link as Link
@@ -31,19 +33,17 @@ if TYPE_CHECKING:
     from tvm_xengine.session.fit import evaluate as evaluate
     from tvm_xengine.session.fit import fit as fit
     from tvm_xengine.session.given_schedule import plan_of_schedule as plan_of_schedule
-    from tvm_xengine.session.losses import named_loss as named_loss
-    from tvm_xengine.session.lr_schedules import named_schedule as named_schedule
     from tvm_xengine.session.own_step import with_step_signature as with_step_signature
     from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
     from tvm_xengine.session.stages import Lowered as Lowered
     from tvm_xengine.session.stages import StepPlan as StepPlan
     from tvm_xengine.session.stages import StepProblem as StepProblem
     from tvm_xengine.session.stages import Training as Training
-    from tvm_xengine.session.state_file import read_state as read_state
-    from tvm_xengine.session.state_file import write_onnx_state as write_onnx_state
-    from tvm_xengine.session.state_file import write_state as write_state
     from tvm_xengine.session.step import Step as Step
     from tvm_xengine.session.training_data import training_data as training_data
+    from tvm_xengine.state.state_file import read_state as read_state
+    from tvm_xengine.state.state_file import write_onnx_state as write_onnx_state
+    from tvm_xengine.state.state_file import write_state as write_state
     from tvm_xengine.training.losses import CrossEntropy as CrossEntropy
     from tvm_xengine.training.optimizers import SGD as SGD
     from tvm_xengine.training.optimizers import Adagrad as Adagrad
@@ -77,15 +77,15 @@ _PLACES = {
         "evaluate",
         "fit",
     ),
-    "tvm_xengine.session.losses": ("named_loss",),
+    "tvm_xengine.model.losses": ("named_loss",),
     "tvm_xengine.session.own_step": ("with_step_signature",),
     "tvm_xengine.session.pipeline": ("scheduling_pipeline",),
     "tvm_xengine.session.stages": ("Lowered", "StepPlan", "StepProblem", "Training"),
     "tvm_xengine.session.evaluation": ("evaluate_state",),
     "tvm_xengine.session.given_schedule": ("plan_of_schedule",),
-    "tvm_xengine.session.state_file": ("read_state", "write_onnx_state", "write_state"),
+    "tvm_xengine.state.state_file": ("read_state", "write_onnx_state", "write_state"),
     "tvm_xengine.session.training_data": ("training_data",),
-    "tvm_xengine.session.lr_schedules": ("named_schedule",),
+    "tvm_xengine.model.lr_schedules": ("named_schedule",),
     "tvm_xengine.session.step": ("Step",),
     "tvm_xengine.training.losses": ("CrossEntropy",),
     "tvm_xengine.training.optimizers": ("SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"),

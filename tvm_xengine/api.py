@@ -16,23 +16,23 @@ from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import cost_step, plan_costed
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.scheduling.default_platform import default_platform
-from tvm_xengine.scheduling.platform import Platform
-from tvm_xengine.session.arguments import check_callable, patterns, pins, whole_number
-from tvm_xengine.session.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
-from tvm_xengine.session.estimate import Estimate, estimate_lowered
-from tvm_xengine.session.kind_of_model import check_options, is_module
-from tvm_xengine.session.losses import LossLike
-from tvm_xengine.session.model_and_loss import model_and_loss
-from tvm_xengine.session.own_step import is_own_step, own_training
-from tvm_xengine.session.progress import Progress, reporter_of
-from tvm_xengine.session.source import (
+from tvm_xengine.model.arguments import check_callable, patterns, pins, whole_number
+from tvm_xengine.model.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
+from tvm_xengine.model.kind_of_model import check_options, is_module
+from tvm_xengine.model.losses import LossLike
+from tvm_xengine.model.model_and_loss import model_and_loss
+from tvm_xengine.model.source import (
     ModelLike,
     Source,
     load_source,
     with_batch,
 )
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.scheduling.default_platform import default_platform
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.session.estimate import Estimate, estimate_lowered
+from tvm_xengine.session.own_step import is_own_step, own_training
+from tvm_xengine.session.progress import Progress, reporter_of
 from tvm_xengine.session.stages import (
     BudgetLike,
     Lowered,

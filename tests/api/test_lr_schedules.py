@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tvm_xengine.session.lr_schedules import named_schedule
+from tvm_xengine.model.lr_schedules import named_schedule
 
 
 def test_cosine_falls_from_the_rate_to_zero() -> None:

@@ -11,8 +11,8 @@ import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import Attention, Convolutional, TwoBranches
 from tests.api.relax_modules import momentum_state, own_step
+from tvm_xengine.model.source import as_array
 from tvm_xengine.runtime.inputs import checked_inputs
-from tvm_xengine.session.source import as_array
 
 IMAGES = torch.randn(4, 1, 6, 6)
 LABELS = torch.tensor([0, 3, 1, 4])

@@ -309,13 +309,13 @@ def _read_run(path: Path) -> object:
 
 
 def _write_state(path: Path) -> None:
-    from tvm_xengine.session.state_file import write_state
+    from tvm_xengine.state.state_file import write_state
 
     write_state(_step().state_dict(), path)
 
 
 def _read_state(path: Path) -> object:
-    from tvm_xengine.session.state_file import read_state
+    from tvm_xengine.state.state_file import read_state
 
     return _step().load_state_dict(read_state(path))
 

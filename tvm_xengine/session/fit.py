@@ -14,11 +14,11 @@ import numpy as np
 
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, NotFiniteError
+from tvm_xengine.model.losses import loss_of_predictions
+from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.processes.held_signals import interrupts_held
-from tvm_xengine.session.checkpoint import Position, load_step, save_step
-from tvm_xengine.session.losses import loss_of_predictions
-from tvm_xengine.session.source import as_array, leaves
 from tvm_xengine.session.step import Step, step_name
+from tvm_xengine.state.checkpoint import Position, load_step, save_step
 
 Batches = Data | Iterable[Any] | Callable[[int], Iterable[Any]]
 """Arrays, any iterable of batches that can be repeated, or a function of the epoch that gives one."""

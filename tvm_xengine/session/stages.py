@@ -19,6 +19,7 @@ from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, Unsup
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.model.source import Source
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
@@ -27,7 +28,6 @@ from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 from tvm_xengine.session.plan_file import SavedPlan, read_plan, write_plan
-from tvm_xengine.session.source import Source
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep
 

@@ -14,22 +14,22 @@ from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.errors import InvalidStateError, UnsupportedModelError
 from tvm_xengine.frontends.assemble import OF_MODEL
 from tvm_xengine.frontends.torch.arrays import as_tensor, shared_tensor
+from tvm_xengine.model.arguments import learning_rate
+from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.runtime.storage import shared_array
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.session.arguments import learning_rate
-from tvm_xengine.session.optimizer_state import (
+from tvm_xengine.session.stages import Lowered, StepPlan, Training
+from tvm_xengine.state.model_state import ModelState, check_fits_module
+from tvm_xengine.state.torch_optimizer_state import (
     as_torch_optimizer,
     check_is_counterpart,
     read_torch_optimizer,
     slots_by_name,
 )
-from tvm_xengine.session.source import as_array, leaves
-from tvm_xengine.session.stages import Lowered, StepPlan, Training
-from tvm_xengine.session.state import ModelState, check_fits_module
 from tvm_xengine.training.assembly import STEP, learning_rate_name
 from tvm_xengine.training.evaluation import evaluation_module
 
@@ -311,13 +311,13 @@ class Step:
 
     def save(self, path: str | Path) -> None:
         """Write the state of model and optimizer to a checkpoint, complete or not at all."""
-        from tvm_xengine.session.checkpoint import save_step
+        from tvm_xengine.state.checkpoint import save_step
 
         save_step(self, Path(path))
 
     def load(self, path: str | Path) -> None:
         """Continue from a checkpoint, of this plan or of another plan of the same model."""
-        from tvm_xengine.session.checkpoint import load_step
+        from tvm_xengine.state.checkpoint import load_step
 
         load_step(self, Path(path))
 

@@ -11,8 +11,8 @@ from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.options import CompileOptions
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.session.evaluation import evaluate_state
-from tvm_xengine.session.state_file import read_state
 from tvm_xengine.session.training_data import training_data
+from tvm_xengine.state.state_file import read_state
 
 
 def run_eval(model: str, options: EvalOptions) -> None:

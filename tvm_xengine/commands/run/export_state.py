@@ -7,7 +7,7 @@ from pathlib import Path
 from tvm_xengine.commands.app import ExportStateOptions
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.usage import UsageError
-from tvm_xengine.session.state_file import read_state, write_onnx_state, write_state
+from tvm_xengine.state.state_file import read_state, write_onnx_state, write_state
 
 
 def run_export_state(path: Path, options: ExportStateOptions) -> None:

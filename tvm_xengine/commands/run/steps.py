@@ -19,11 +19,11 @@ from tvm_xengine.commands.training_options import LossOptions, OptimizerOptions
 from tvm_xengine.commands.usage import refusing_values
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.model.losses import parsed_loss
+from tvm_xengine.model.source import Source
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import read_platform
-from tvm_xengine.session.losses import parsed_loss
-from tvm_xengine.session.source import Source
 from tvm_xengine.session.stages import Lowered, StepProblem, Training
 from tvm_xengine.training.optimizers import Optimizer, optimizer_called
 

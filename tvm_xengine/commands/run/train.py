@@ -13,17 +13,17 @@ from tvm_xengine.commands.usage import UsageError, refusing_values
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import check_writable
+from tvm_xengine.model.lr_schedules import Schedule, named_schedule
 from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.comparison import median_but_first
 from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
 from tvm_xengine.session.given_schedule import plan_of_schedule
-from tvm_xengine.session.lr_schedules import Schedule, named_schedule
 from tvm_xengine.session.stages import Training
-from tvm_xengine.session.state_file import check_state_path, write_state
 from tvm_xengine.session.step import Step
 from tvm_xengine.session.training_data import training_data
+from tvm_xengine.state.state_file import check_state_path, write_state
 
 _USUAL_STEPS = 600
 """A minute for LeNet on a laptop, and enough to see that a network learns."""

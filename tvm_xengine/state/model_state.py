@@ -11,9 +11,9 @@ import tvm
 from tvm_xengine.errors import InvalidInputError, InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import some
+from tvm_xengine.model.source import Source
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.session.source import Source
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""Optimizers and their state in the form that ``torch.optim`` gives them."""
+"""The state of optimizers in the form that ``torch.optim`` gives it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.errors import InvalidStateError
-from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.torch.arrays import as_tensor, to_array
+from tvm_xengine.model.torch_optimizer import COUNTERPARTS, torch_kind
 from tvm_xengine.relax_ir.types import Array
-from tvm_xengine.session.stages import Training
 from tvm_xengine.training.optimizers import (
     SGD,
     Adagrad,
     Adam,
-    AdamW,
     Lion,
     Optimizer,
     RMSprop,
 )
-from tvm_xengine.training.recipe import ParameterGroup
 
 if TYPE_CHECKING:
     import torch
+
+    from tvm_xengine.session.stages import Training
 
 _SLOTS: dict[type, dict[str, str]] = {
     SGD: {"velocity": "momentum_buffer"},
@@ -43,21 +42,6 @@ _SLOTS: dict[type, dict[str, str]] = {
 
 _COUNTING = (Adam, RMSprop, Adagrad)
 """Optimizers that keep the number of steps for each parameter in PyTorch."""
-
-_OPTIONS: dict[str, tuple[type, tuple[str, ...]]] = {
-    "SGD": (SGD, ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")),
-    "Adam": (Adam, ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")),
-    "AdamW": (AdamW, ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")),
-    "RMSprop": (
-        RMSprop,
-        ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize"),
-    ),
-    "Adagrad": (
-        Adagrad,
-        ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize"),
-    ),
-}
-"""Optimizers of PyTorch that have one of ours, and their options that change results."""
 
 
 def slots_by_name(training: Training) -> dict[str, str]:
@@ -177,47 +161,12 @@ def check_is_counterpart(optimizer: torch.optim.Optimizer, training: Training) -
     InvalidStateError
         If it is of another kind.
     """
-    wanted = _torch_kind(training.known_recipe.optimizer)
-    known = (kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in _OPTIONS)
-    if wanted in _OPTIONS and next(known, None) != wanted:
+    wanted = torch_kind(training.known_recipe.optimizer)
+    known = (kind.__name__ for kind in type(optimizer).__mro__ if kind.__name__ in COUNTERPARTS)
+    if wanted in COUNTERPARTS and next(known, None) != wanted:
         raise InvalidStateError(
             f"the step's optimizer is {wanted}, the one given is {type(optimizer).__name__}"
         )
-
-
-def from_torch_optimizer(
-    optimizer: torch.optim.Optimizer, module: torch.nn.Module, model: ForwardModel
-) -> tuple[Optimizer, tuple[ParameterGroup, ...]]:
-    """The optimizer of ours, and its groups of parameters, that do what PyTorch's does.
-
-    Raises
-    ------
-    InvalidStateError
-        If there is none of that kind, or parameters of the module are in no group.
-    """
-    kind = type(optimizer).__name__
-    if kind not in _OPTIONS:
-        raise InvalidStateError(
-            f"there is no counterpart of torch.optim.{kind}; there are those of"
-            f" {', '.join(_OPTIONS)}"
-        )
-    ours, options = _OPTIONS[kind]
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
-    variable_of = {name: role.variable for role in model.roles for name in role.names}
-    groups = []
-    for group in optimizer.param_groups:
-        made = ours(**{option: _plain(group[option]) for option in options if option in group})
-        variables = [variable_of.get(names.get(id(p), "")) for p in group["params"]]
-        groups.append(ParameterGroup(frozenset(v for v in variables if v is not None), made))
-    first, *others = groups
-    return first.optimizer, tuple(others)
-
-
-def _plain(value: Any) -> Any:
-    """An option without tensors, which PyTorch accepts as learning rates."""
-    if isinstance(value, tuple):
-        return tuple(_plain(one) for one in value)
-    return float(value) if hasattr(value, "item") else value
 
 
 def _numbered(recipe: Any) -> list[tuple[int, Optimizer]]:
@@ -236,14 +185,10 @@ def _torch_defaults(optimizer: Optimizer) -> dict[str, Any]:
     """The options of a group of parameters in PyTorch."""
     import torch
 
-    kind = _torch_kind(optimizer)
-    if kind not in _OPTIONS:
+    kind = torch_kind(optimizer)
+    if kind not in COUNTERPARTS:
         return {"lr": optimizer.lr, "weight_decay": getattr(optimizer, "weight_decay", 0.0)}
-    options = {name: getattr(optimizer, name) for name in _OPTIONS[kind][1]}
+    options = {name: getattr(optimizer, name) for name in COUNTERPARTS[kind][1]}
     parameter = torch.nn.Parameter(torch.zeros(()))
     group = getattr(torch.optim, kind)([parameter], **options).param_groups[0]
     return {name: value for name, value in group.items() if name != "params"}
-
-
-def _torch_kind(optimizer: Optimizer) -> str:
-    return "AdamW" if getattr(optimizer, "decoupled", False) else type(optimizer).__name__

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tvm
 
-from tvm_xengine.session.source import Source
+from tvm_xengine.model.source import Source
 
 
 def is_module(model: object) -> bool:

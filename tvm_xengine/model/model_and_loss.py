@@ -7,9 +7,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.relax_ir.dataflow import returned_fields
-from tvm_xengine.session.kind_of_model import is_module
-from tvm_xengine.session.losses import (
+from tvm_xengine.model.kind_of_model import is_module
+from tvm_xengine.model.losses import (
     LossLike,
     as_kernel_loss,
     check_loss_fits,
@@ -18,7 +17,8 @@ from tvm_xengine.session.losses import (
     is_kernel_loss,
     resolved,
 )
-from tvm_xengine.session.source import Source, load_source, module_source
+from tvm_xengine.model.source import Source, load_source, module_source
+from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.training.losses import Loss
 from tvm_xengine.training.model_loss import ModelLoss
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Union
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import matches, some
-from tvm_xengine.session.kind_of_model import is_module
-from tvm_xengine.session.optimizer_state import from_torch_optimizer
+from tvm_xengine.model.kind_of_model import is_module
+from tvm_xengine.model.torch_optimizer import from_torch_optimizer
 from tvm_xengine.training.optimizers import SGD, Optimizer, optimizer_called
 from tvm_xengine.training.recipe import ParameterGroup
 

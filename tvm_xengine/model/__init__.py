@@ -1,0 +1,1 @@
+"""What a user brings to a training step: the model, its loss and its optimizer, checked."""
