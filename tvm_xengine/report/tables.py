@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tvm_xengine.report.summary import PlanSummary, RunSummary
+from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.sizes import format_bytes
 
@@ -19,15 +20,6 @@ def print_report(console: Console, plan: PlanSummary, run: RunSummary | None) ->
     console.print(_step_table(plan, run))
     if plan.message:
         console.print(f"[dim]{plan.message}[/dim]", highlight=False)
-
-
-def format_us(time_us: float) -> str:
-    """A time with four digits and a unit that suits it."""
-    if time_us < 1000:
-        return f"{time_us:.4g} us"
-    if time_us < 1e6:
-        return f"{time_us / 1000:.4g} ms"
-    return f"{time_us / 1e6:.4g} s"
 
 
 def _device_table(plan: PlanSummary) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,25 +76,11 @@ def with_frees(
     survives on its home device, each result on the device that `survivors` names, by
     default the one where it was made last.
     """
-    graph = problem.graph
     ordered = [step for step in steps if not isinstance(step, Free)]
-    needed: set[tuple[str, str]] = set()
-    for name, device in problem.home.items():
-        if graph.tensor[name].role.is_persistent:
-            final = graph.updated_by[name][1] if name in graph.updated_by else name
-            needed.add((final, device))
-    delivered = {name for name, _ in needed}
-    made_last = dict(problem.home)
-    for step in ordered:
-        made_last.update(_accesses(problem, step)[1])
-    made_last.update(survivors or {})
-    for name in dict.fromkeys(graph.base[name] for name in graph.outputs):
-        if name not in delivered and name in made_last:
-            needed.add((name, made_last[name]))
-
+    needed = needed_at_end(problem, ordered, survivors)
     reversed_steps: list[Step] = []
     for step in reversed(ordered):
-        reads, writes, taken_over = _accesses(problem, step)
+        reads, writes, taken_over = accesses(problem, step)
         # What dies with this step: read or written here, needed by nothing after it.
         dying = [key for key in dict.fromkeys((*reads, *writes)) if key not in needed]
         reversed_steps.extend(
@@ -112,7 +98,28 @@ def with_frees(
     return Schedule((*unread, *reversed(reversed_steps)))
 
 
-def _accesses(
+def needed_at_end(
+    problem: Problem, steps: Sequence[Step], survivors: Mapping[str, str] | None = None
+) -> set[tuple[str, str]]:
+    """The (tensor, device) pairs that must be there after `steps`; `survivors` as in `with_frees`."""
+    graph = problem.graph
+    needed: set[tuple[str, str]] = set()
+    for name, device in problem.home.items():
+        if graph.tensor[name].role.is_persistent:
+            final = graph.updated_by[name][1] if name in graph.updated_by else name
+            needed.add((final, device))
+    delivered = {name for name, _ in needed}
+    made_last = dict(problem.home)
+    for step in steps:
+        made_last.update(accesses(problem, step)[1])
+    made_last.update(survivors or {})
+    for name in dict.fromkeys(graph.base[name] for name in graph.outputs):
+        if name not in delivered and name in made_last:
+            needed.add((name, made_last[name]))
+    return needed
+
+
+def accesses(
     problem: Problem, step: Step
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], list[tuple[str, str]]]:
     """(reads, writes, taken over) of a step as (tensor, device) pairs.

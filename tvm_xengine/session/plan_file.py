@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
+from tvm_xengine.files.typed import typed_value
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json
@@ -19,7 +20,7 @@ from tvm_xengine.scheduling.schedule import schedule_from_json, schedule_to_json
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 
-_SCHEMA = "tvm_xengine.plan/2"
+_SCHEMA = "tvm_xengine.plan/3"
 _ROUNDING_RATIO = 1e-9
 """A bound may exceed the value that is computed again by this share, from rounding in sums."""
 
@@ -36,12 +37,15 @@ class SavedPlan:
         The kernel source that was chosen, by ``kernel@device``.
     measured_kernels
         How many kernels were measured for the plan.
+    names
+        Names that the model gives the tensors of the step, by their names in the step.
     """
 
     fingerprint: str
     plan: Plan
     sources: Mapping[str, str]
     measured_kernels: int
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def write_plan(saved: SavedPlan, path: Path) -> None:
@@ -55,6 +59,7 @@ def write_plan(saved: SavedPlan, path: Path) -> None:
         "arenas": arenas_to_document(plan.arenas),
         "kernels": saved.sources,
         "measured_kernels": saved.measured_kernels,
+        "names": {name: list(names) for name, names in saved.names.items()},
         "result": {
             "status": plan.result.status.value,
             "objective": plan.result.objective.value,
@@ -85,6 +90,10 @@ def read_plan(path: Path) -> SavedPlan:
             _plan(document),
             {str(name): str(source) for name, source in document["kernels"].items()},
             int(document["measured_kernels"]),
+            {
+                name: typed_value(tuple[str, ...], names)
+                for name, names in document["names"].items()
+            },
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidScheduleError(f"{path} is damaged: {error}") from error

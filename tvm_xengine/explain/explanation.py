@@ -1,0 +1,303 @@
+"""Everything that a plan's numbers say about why it is as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from io import StringIO
+
+from tvm_xengine.explain.changed_schedule import Alternative, PlannedSteps
+from tvm_xengine.explain.fates import Fate, TensorFate, fates
+from tvm_xengine.explain.memory import Memory, TimePoint
+from tvm_xengine.explain.memory_price import MemoryPrice, memory_price
+from tvm_xengine.explain.names import Names
+from tvm_xengine.explain.op_alternatives import op_alternatives
+from tvm_xengine.explain.proof import UNIT, proof_in_words
+from tvm_xengine.explain.smallest_budget import SmallestBudget, smallest_budget
+from tvm_xengine.explain.speedups import Speedup, speedups
+from tvm_xengine.explain.tensor_alternatives import tensor_alternatives
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.scheduling.schedule import Compute
+
+_MOST_WEIGHED = 12
+"""Tensors whose alternatives are simulated where none is named; each takes a few simulations."""
+_MOST_OFFERED = 4
+"""Alternatives of a tensor or an op that are told; more of them are worse."""
+_SMALLEST_S = 5.0
+"""Time for the smallest budget of a device."""
+
+
+@dataclass(frozen=True)
+class DeviceFinding:
+    """What a plan does with the memory of a device.
+
+    Attributes
+    ----------
+    arena_bytes
+        What the address layout takes; the budget binds this.
+    peak_bytes
+        Most bytes that are live at once.
+    price
+        What more memory buys; None where that was not asked for, or the memory is not limited.
+    """
+
+    device: str
+    budget_bytes: int
+    arena_bytes: int
+    peak_bytes: int
+    time_points: tuple[TimePoint, ...]
+    smallest: SmallestBudget | None
+    price: MemoryPrice | None
+
+
+@dataclass(frozen=True)
+class TensorFinding:
+    """What happens to a tensor, and what else could.
+
+    Attributes
+    ----------
+    label
+        The model's name for it.
+    alternatives
+        The best first; None where they were not weighed.
+    """
+
+    name: str
+    label: str
+    layer: str
+    category: str
+    size_bytes: int
+    fate: TensorFate
+    alternatives: tuple[Alternative, ...] | None
+
+
+@dataclass(frozen=True)
+class OpFinding:
+    """Where an op runs, and what running it elsewhere would cost.
+
+    Attributes
+    ----------
+    runs
+        Position in the schedule and device of each run.
+    compute_us
+        Time of one run on each device that can run it.
+    """
+
+    name: str
+    layer: str
+    runs: tuple[tuple[int, str], ...]
+    compute_us: Mapping[str, float]
+    workspace_bytes: Mapping[str, int]
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The findings about a plan; prints as text, `to_json` gives the same numbers.
+
+    Attributes
+    ----------
+    value, bound
+        Of the objective, in `unit`.
+    proof
+        Sentences on what is proven.
+    tensors
+        Those that were asked for, or all.
+    """
+
+    objective: str
+    unit: str
+    value: float
+    bound: float
+    proof: tuple[str, ...]
+    devices: tuple[DeviceFinding, ...]
+    tensors: tuple[TensorFinding, ...]
+    ops: tuple[OpFinding, ...]
+    speedups: tuple[Speedup, ...]
+
+    def document(self) -> dict[str, object]:
+        """The findings as plain values; schedules of alternatives are left out."""
+        bare = [
+            replace(one, alternatives=None if one.alternatives is None else ())
+            for one in self.tensors
+        ]
+        found = asdict(replace(self, tensors=tuple(bare), ops=()))
+        for row, tensor in zip(found["tensors"], self.tensors, strict=True):
+            row["fate"]["fate"] = tensor.fate.fate.value
+            if tensor.alternatives is not None:
+                row["alternatives"] = _documents(tensor.alternatives)
+        found["ops"] = [
+            {**asdict(replace(op, alternatives=())), "alternatives": _documents(op.alternatives)}
+            for op in self.ops
+        ]
+        return found
+
+    def to_json(self) -> str:
+        """The findings as JSON."""
+        return json.dumps(self.document(), indent=2)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        from tvm_xengine.explain.tables import shown
+
+        out = StringIO()
+        Console(file=out, width=80, color_system=None, highlight=False).print(
+            *shown(self), sep="\n"
+        )
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """What is explained, and how long it may take.
+
+    Attributes
+    ----------
+    about
+        Name or pattern of tensors, ops or layers, or a device; None is the whole plan.
+    price_s
+        Seconds for solving again with more memory, per device; 0 leaves the price of memory out.
+    """
+
+    about: str | None = None
+    price_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.price_s < float("inf"):
+            raise ValueError(f"expected price_s of at least 0 seconds, got {self.price_s}")
+
+
+def explain_plan(
+    plan: Plan,
+    options: ExplainOptions | None = None,
+    of_model: Mapping[str, Sequence[str]] | None = None,
+) -> Explanation:
+    """The findings about a plan.
+
+    Parameters
+    ----------
+    of_model
+        Names that the model gives the tensors of the step.
+
+    Raises
+    ------
+    InvalidProblemError
+        If nothing has the name that is asked about; the message has similar ones.
+    """
+    options = options or ExplainOptions()
+    names = Names(plan.problem.graph, of_model or {})
+    memory, planned = Memory(plan, names), PlannedSteps(plan)
+    devices = [device.name for device in plan.problem.platform.devices]
+    about = options.about
+    of_device = about in devices
+    asked = () if about is None or of_device else names.matching(about)
+    objective = plan.result.objective
+    return Explanation(
+        objective=objective.value,
+        unit=UNIT[objective],
+        value=objective.of(plan.simulation),
+        bound=plan.result.bound,
+        proof=proof_in_words(plan),
+        devices=tuple(
+            _device(memory, name, options) for name in devices if about is None or name == about
+        ),
+        tensors=_tensors(memory, planned, None if about is None else set(asked)),
+        ops=tuple(_op(planned, names, name) for name in asked if name in plan.problem.graph.op),
+        speedups=() if asked else speedups(plan),
+    )
+
+
+def _device(memory: Memory, name: str, options: ExplainOptions) -> DeviceFinding:
+    plan = memory.plan
+    return DeviceFinding(
+        name,
+        plan.problem.platform.device(name).budget_bytes,
+        plan.arenas.arena_bytes[name],
+        plan.simulation.peak_bytes[name],
+        memory.time_points(name),
+        smallest_budget(plan, name, _SMALLEST_S),
+        memory_price(plan, name, options.price_s) if options.price_s else None,
+    )
+
+
+def _tensors(
+    memory: Memory, planned: PlannedSteps, asked: Collection[str] | None
+) -> tuple[TensorFinding, ...]:
+    """Findings of the tensors that are asked for, or of all; the most telling are weighed."""
+    graph = memory.plan.problem.graph
+    found = fates(memory.plan)
+    if asked is None:
+        weighed: Collection[str] = _most_telling(memory, found)
+    else:
+        weighed = asked
+        found = {name: fate for name, fate in found.items() if name in asked}
+    return tuple(
+        TensorFinding(
+            name,
+            memory.names.label(name),
+            memory.names.layer[name],
+            memory.category[name],
+            graph.tensor[name].size_bytes,
+            fate,
+            _offered(tensor_alternatives(planned, name)) if name in weighed else None,
+        )
+        for name, fate in found.items()
+    )
+
+
+def _most_telling(memory: Memory, found: Mapping[str, TensorFate]) -> Collection[str]:
+    """The largest tensors that are recomputed or moved, and then those that are kept at a peak."""
+    size = {tensor.name: tensor.size_bytes for tensor in memory.plan.problem.graph.bases}
+
+    def largest(names: Iterable[str]) -> list[str]:
+        return sorted(names, key=lambda name: (-size[name], name))
+
+    treated = largest(n for n, f in found.items() if f.fate in (Fate.RECOMPUTED, Fate.MOVED))
+    held = largest(
+        one.name
+        for device in memory.plan.problem.platform.devices
+        for point in memory.time_points(device.name)
+        for one in point.largest
+        if one.name in found and found[one.name].fate is Fate.KEPT
+    )
+    return list(dict.fromkeys([*treated, *held]))[:_MOST_WEIGHED]
+
+
+def _op(planned: PlannedSteps, names: Names, name: str) -> OpFinding:
+    plan = planned.plan
+    costs = plan.problem.costs[name]
+    return OpFinding(
+        name,
+        names.layer[name],
+        tuple(
+            (position, step.device)
+            for position, step in enumerate(plan.schedule.steps)
+            if isinstance(step, Compute) and step.op == name
+        ),
+        {device: cost.compute_us for device, cost in costs.items()},
+        {device: cost.workspace_bytes for device, cost in costs.items()},
+        _offered(op_alternatives(planned, name)),
+    )
+
+
+def _offered(alternatives: Sequence[Alternative]) -> tuple[Alternative, ...]:
+    """The best of every kind, and then the best of the rest, in their order."""
+    best = {one.way: one for one in reversed(alternatives)}
+    chosen = [*best.values(), *(one for one in alternatives if best[one.way] is not one)]
+    return tuple(one for one in alternatives if one in chosen[: max(_MOST_OFFERED, len(best))])
+
+
+def _documents(alternatives: Iterable[Alternative]) -> list[dict[str, object]]:
+    return [
+        {
+            "way": one.way.value,
+            "what": one.what,
+            "difference": one.difference,
+            "fits": one.fits,
+            "excess": [asdict(excess) for excess in one.excess],
+            "peak_bytes": dict(one.peak_bytes),
+        }
+        for one in alternatives
+    ]

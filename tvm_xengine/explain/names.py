@@ -1,0 +1,145 @@
+"""The names by which people know tensors and ops: the model's own, and its layers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from tvm_xengine.errors import InvalidProblemError
+from tvm_xengine.explain.categories import before_the_loss
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role
+
+_LAST_PART = re.compile(r"[./][^./]*$|_[^_./]*$")
+"""``.weight`` of ``features.0.weight``, or ``_weight`` of ``conv1_weight``."""
+_LAYERED = (Role.PARAMETER, Role.STATISTIC)
+_MOST_NAMED = 5
+"""So many similar names stand in a message."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of a step's tensors and the layers of its ops.
+
+    Attributes
+    ----------
+    of_model
+        Names that the model gives its tensors, by their names in the step.
+    """
+
+    graph: OpGraph
+    of_model: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def label(self, tensor: str) -> str:
+        """The model's name of a tensor; a result of the step has that of its variable."""
+        if tensor in self.of_model:
+            return self.of_model[tensor][0]
+        state = self.graph.update_of.get(tensor)
+        if state is not None:
+            return f"new {self.label(state)}"
+        parameter = self._parameter_of.get(tensor)
+        if parameter is not None and tensor.startswith(f"{parameter}_"):
+            return f"{self.label(parameter)} {tensor.removeprefix(f'{parameter}_')}"
+        return tensor
+
+    @cached_property
+    def layer(self) -> Mapping[str, str]:
+        """The layer of each op and of each tensor with bytes of its own; empty where unknown.
+
+        An op belongs to the layer of the parameters that it reads or updates, or whose gradient it
+        makes; without any, to the layer that made what it reads, of the forward pass where it can.
+        """
+        of_op: dict[str, str] = {}
+        of_tensor = {
+            state: self._module(parameter) for state, parameter in self._parameter_of.items()
+        }
+        for op in self.graph.ops:
+            of_op[op.name] = self._layer_of(op, of_tensor)
+            of_tensor |= dict.fromkeys(op.outputs, of_op[op.name])
+            for name in self.graph.reads[op.name]:
+                if self.graph.tensor[name].role is not Role.BATCH:
+                    of_tensor.setdefault(name, of_op[op.name])
+        missing = {tensor.name: "" for tensor in self.graph.bases}
+        return {**missing, **of_tensor, **of_op}
+
+    def matching(self, name: str) -> tuple[str, ...]:
+        """The tensors and ops that a name or a pattern means, in the order of the graph.
+
+        A name is that of a tensor, of an op, one that the model gives, or of a layer.
+
+        Raises
+        ------
+        InvalidProblemError
+            If it means nothing; the message has similar names.
+        """
+        known = {name: self.names_of(name) for name in self._all}
+        exact = [key for key, names in known.items() if name in names]
+        if exact:
+            return tuple(exact)
+        found = [key for key, names in known.items() if any(fnmatchcase(n, name) for n in names)]
+        if not found:
+            every = dict.fromkeys(one for names in known.values() for one in names)
+            similar = difflib.get_close_matches(name, every, _MOST_NAMED, cutoff=0.4)
+            hint = f"; similar names are {', '.join(similar)}" if similar else ""
+            raise InvalidProblemError(
+                f"{name!r} is no tensor, op, layer or device of the plan{hint}"
+            )
+        return tuple(found)
+
+    def names_of(self, key: str) -> tuple[str, ...]:
+        """Every name of a tensor or an op."""
+        label = self.label(key) if key in self.graph.tensor else key
+        every = (key, label, *self.of_model.get(key, ()), self.layer.get(key, ""))
+        return tuple(filter(None, every))
+
+    @cached_property
+    def _all(self) -> tuple[str, ...]:
+        tensors = [tensor.name for tensor in self.graph.bases]
+        return tuple(dict.fromkeys([*tensors, *(op.name for op in self.graph.ops)]))
+
+    @cached_property
+    def _parameter_of(self) -> Mapping[str, str]:
+        """The parameter that state belongs to: what is updated in the same op."""
+        found: dict[str, str] = {}
+        for op in self.graph.ops:
+            states = [state for _, state in op.updates]
+            parameters = [s for s in states if self.graph.tensor[s].role is Role.PARAMETER]
+            for state in states:
+                if parameters:
+                    named = [p for p in parameters if state.startswith(p)]
+                    found[state] = max(named, key=len) if named else parameters[0]
+        return found
+
+    @cached_property
+    def _forward(self) -> frozenset[str]:
+        return before_the_loss(self.graph)
+
+    def _layer_of(self, op: Op, of_tensor: Mapping[str, str]) -> str:
+        states = [name for name in self.graph.reads[op.name] if self._is_layered(name)]
+        if states:
+            parameter = self._parameter_of.get(states[0], states[0])
+            return self._module(parameter)
+        for output in op.outputs:
+            for reader in self.graph.consumers[output]:
+                updated = [s for _, s in self.graph.op[reader].updates if self._is_layered(s)]
+                if updated and output not in self._forward:
+                    return self._module(self._parameter_of.get(updated[0], updated[0]))
+        made = [name for name in self.graph.reads[op.name] if name in self.graph.producer]
+        forward = [name for name in made if name in self._forward]
+        return next((of_tensor[name] for name in (*forward, *made) if of_tensor.get(name)), "")
+
+    def _is_layered(self, name: str) -> bool:
+        return self.graph.tensor[name].role in _LAYERED
+
+    def _module(self, parameter: str) -> str:
+        name = self.label(parameter) if parameter in self.of_model else parameter
+        return _LAST_PART.sub("", name) or name
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Parts of a sentence as ``a, b and c``."""
+    every = list(parts)
+    return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} and {every[-1]}"

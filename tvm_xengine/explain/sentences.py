@@ -1,0 +1,83 @@
+"""Findings about tensors in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm_xengine.explain.changed_schedule import LAYOUT, Alternative, Excess, Way
+from tvm_xengine.explain.fates import Fate, Stay, TensorFate
+from tvm_xengine.scheduling.durations import format_us
+from tvm_xengine.scheduling.sizes import format_bytes
+
+_WORD = {
+    Fate.KEPT: "kept until its last use",
+    Fate.STATE: "stays in place",
+    Fate.UNUSED: "made and never read",
+}
+
+
+def fate_in_words(fate: TensorFate) -> str:
+    """What happens to a tensor: ``recomputed once, copied 2 times``."""
+    parts = []
+    if fate.recomputed:
+        parts.append(f"recomputed {_times(fate.recomputed)}")
+    if fate.moves:
+        parts.append(f"copied {_times(fate.moves)}")
+    return ", ".join(parts) or _WORD[fate.fate]
+
+
+def stay_in_words(stay: Stay) -> str:
+    """One stay: where, since when, and when it is freed."""
+    since = "from the beginning" if stay.first_step < 0 else f"from step {stay.first_step}"
+    if not stay.is_freed:
+        until = "until the end"
+    elif stay.last_use:
+        until = f"freed after {stay.last_use} (step {stay.last_step})"
+    else:
+        until = f"freed unread after step {stay.last_step}"
+    return f"on {stay.device} {since} ({stay.came_by}), {until}"
+
+
+def price_in_words(alternative: Alternative, unit: str) -> str:
+    """What an alternative costs: the difference, and which budgets it breaks where."""
+    difference = difference_in_words(alternative.difference, unit)
+    if alternative.fits:
+        return f"fits, {difference}"
+    broken = "; ".join(
+        f"{format_bytes(one.excess_bytes)} over the budget of {one.device}{at_in_words(one)}"
+        for one in alternative.excess
+    )
+    return f"{difference}, but {broken}"
+
+
+def at_in_words(excess: Excess) -> str:
+    """Where a budget is broken: at a step, or in the layout."""
+    return " as laid out" if excess.during == LAYOUT else f" at {excess.during}"
+
+
+def difference_in_words(difference: float, unit: str) -> str:
+    """A difference of the objective: ``costs 12 us more``."""
+    size = abs(difference)
+    amount = format_us(size) if unit == "us" else f"{size:.4g} {unit}"
+    if not size:
+        return "costs the same"
+    return f"costs {amount} more" if difference > 0 else f"saves {amount}"
+
+
+def reason_in_words(alternatives: Sequence[Alternative], unit: str) -> str:
+    """Why a tensor is treated as it is, from its best alternative."""
+    if not alternatives:
+        return "no other way is valid"
+    best = alternatives[0]
+    kept = next((one for one in alternatives if one.way is Way.KEEP), None)
+    if best.fits and best.difference < 0:
+        saving = difference_in_words(best.difference, unit)
+        return f"the search has missed something better: {best.what} fits and {saving}"
+    next_best = f"next best: {best.what}: {price_in_words(best, unit)}"
+    if kept is None or kept is best:
+        return next_best
+    return f"{kept.what}: {price_in_words(kept, unit)}; {next_best}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,81 @@
+"""The smallest budget of a device for which a plan is known, and below which none exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_xengine.planning.clock import Clock
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.working_set import WorkingSets, working_sets
+
+_STEPS = 8
+"""Bisections; they leave less than half a percent of the range."""
+_EFFORT = 200_000
+"""Effort of a layout; only its size counts, so the planner's full effort would be lost on it."""
+
+
+@dataclass(frozen=True)
+class SmallestBudget:
+    """Between what budgets of one device the smallest one lies, the others as they are.
+
+    Attributes
+    ----------
+    known_bytes
+        A schedule with this arena was found.
+    least_bytes
+        Proven: below it no schedule exists.
+    because
+        Why less than `least_bytes` does not work.
+    """
+
+    device: str
+    known_bytes: int
+    least_bytes: int
+    because: str
+
+
+def smallest_budget(plan: Plan, device: str, time_limit_s: float) -> SmallestBudget:
+    """Bisect for the smallest budget of a device for which the greedy solver finds a schedule."""
+    problem, clock = plan.problem, Clock(time_limit_s)
+    sets = working_sets(problem)
+    least = sets.least_bytes()[device]
+    known = plan.arenas.arena_bytes[device]
+    low, high = least, known
+    for _ in range(_STEPS):
+        if clock.left_s <= 0 or high - low <= problem.platform.alignment_bytes:
+            break
+        middle = (low + high) // 2
+        needed = _arena_bytes(problem.with_budgets({device: middle}), device)
+        if needed is None:
+            low = middle
+            continue
+        known, high = min(known, needed), middle
+    return SmallestBudget(device, known, least, _reason(sets, device))
+
+
+def _arena_bytes(problem: Problem, device: str) -> int | None:
+    """The arena of a greedy schedule on a device; None where it does not fit the other devices."""
+    schedule = greedy_schedule(problem)
+    if schedule is None:
+        return None
+    arenas = plan_arenas(problem, schedule, effort=_EFFORT).arena_bytes
+    others = [one for one in problem.platform.devices if one.name != device]
+    if any(arenas[one.name] > one.budget_bytes for one in others):
+        return None
+    return arenas[device]
+
+
+def _reason(sets: WorkingSets, device: str) -> str:
+    least = sets.least_bytes()[device]
+    for op, need in sets.op_bytes.items():
+        if list(need) == [device] and need[device] == least > sets.home_bytes[device]:
+            return (
+                f"{op} runs only there, and what it reads, makes and works with, and the state that"
+                " cannot leave, must be there together"
+            )
+    if least:
+        return "the state whose home it is must be there when the step begins"
+    return "every op may run on another device"

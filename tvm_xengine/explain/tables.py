@@ -1,0 +1,218 @@
+"""An explanation as tables and sentences for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tvm_xengine.explain.changed_schedule import Alternative
+from tvm_xengine.explain.explanation import (
+    DeviceFinding,
+    Explanation,
+    OpFinding,
+    TensorFinding,
+)
+from tvm_xengine.explain.fates import Fate
+from tvm_xengine.explain.memory import TimePoint
+from tvm_xengine.explain.memory_price import MemoryPrice
+from tvm_xengine.explain.sentences import (
+    at_in_words,
+    difference_in_words,
+    fate_in_words,
+    reason_in_words,
+    stay_in_words,
+)
+from tvm_xengine.explain.smallest_budget import SmallestBudget
+from tvm_xengine.explain.speedups import FASTER_RATIO, Speedup
+from tvm_xengine.scheduling.durations import format_us
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
+from tvm_xengine.scheduling.sizes import format_bytes
+
+_MOST_LAYERS = 6
+"""Layers that are named at a time point, the largest first."""
+_MOST_TOLD = 16
+"""Tensors with a row of their own, the largest first: two screens of them."""
+_MOST_IN_FULL = 3
+"""With more tensors than these, they share a table."""
+
+
+def shown(explanation: Explanation) -> Iterator[RenderableType]:
+    """The parts of an explanation, for a console of 80 columns or more."""
+    if len(explanation.devices) > 0:
+        yield Text(
+            f"{explanation.objective} {_amount(explanation.value, explanation.unit)}", "bold"
+        )
+        yield Text(" ".join(explanation.proof))
+    for device in explanation.devices:
+        yield from _device(device, explanation.unit)
+    for op in explanation.ops:
+        yield from _op(op, explanation.unit)
+    if len(explanation.tensors) <= _MOST_IN_FULL:
+        for tensor in explanation.tensors:
+            yield from _tensor(tensor, explanation.unit)
+    else:
+        yield from _tensors(explanation.tensors, explanation.unit)
+    if explanation.speedups:
+        yield _speedups(explanation.speedups, explanation.unit)
+
+
+def _device(device: DeviceFinding, unit: str) -> Iterator[RenderableType]:
+    is_limited = device.budget_bytes < UNLIMITED_BYTES
+    budget = format_bytes(device.budget_bytes) if is_limited else "no limit"
+    yield Text(
+        f"\n{device.device}: budget {budget}, arena {format_bytes(device.arena_bytes)},"
+        f" live peak {format_bytes(device.peak_bytes)}",
+        "bold",
+    )
+    for point in device.time_points:
+        yield from _time_point(point, is_limited=is_limited)
+    if device.smallest is not None:
+        yield Text(_smallest(device.smallest))
+    if device.price is not None:
+        yield Text(_price(device.price, unit))
+
+
+def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableType]:
+    room = f", {format_bytes(point.room_bytes)} left" if is_limited else ""
+    binds = "; it binds: what is dropped or elsewhere then would not fit" if point.binds else ""
+    yield Text(
+        f"Step {point.step}, {point.during}: {format_bytes(point.live_bytes)} live{room}{binds}"
+    )
+    table = _table("category", "bytes", "layer", "bytes", "tensor", "bytes")
+    rows = max(len(point.category_bytes), min(_MOST_LAYERS, len(point.layer_bytes)))
+    categories, layers = _rows(point.category_bytes), _rows(point.layer_bytes)
+    for k in range(rows):
+        held = point.largest[k] if k < len(point.largest) else None
+        table.add_row(
+            *_cell(categories, k),
+            *_cell(layers[:_MOST_LAYERS], k),
+            *(("", "") if held is None else (held.label, format_bytes(held.size_bytes))),
+        )
+    yield table
+
+
+def _smallest(found: SmallestBudget) -> str:
+    known, least = format_bytes(found.known_bytes), format_bytes(found.least_bytes)
+    if not found.least_bytes:
+        return f"Smallest budget known: {known}. No lower limit is proven: {found.because}."
+    if found.known_bytes <= found.least_bytes:
+        return f"Smallest budget: {known}. Less does not work: {found.because}."
+    return (
+        f"Smallest budget known: {known}. Below {least} nothing works: {found.because}. Between the"
+        " two it is open."
+    )
+
+
+def _price(price: MemoryPrice, unit: str) -> str:
+    asked = f"Solved again for {price.solve_s:.1f} s with {format_bytes(price.more_bytes)} more"
+    if not price.needs_more and price.saved:
+        return f"{asked}: {_amount(price.saved, unit)} less, within the planned budget as well."
+    at_most = f"at most {_amount(price.saved_at_most, unit)} could be saved"
+    if not price.saved:
+        return f"{asked}: nothing found that is better; {at_most}."
+    return (
+        f"{asked}: {_amount(price.saved, unit)} less, {_amount(price.saved_per_mib, unit)} per MiB;"
+        f" {at_most}."
+    )
+
+
+def _op(op: OpFinding, unit: str) -> Iterator[RenderableType]:
+    where = ", ".join(f"step {position} on {device}" for position, device in op.runs)
+    layer = f" (layer {op.layer})" if op.layer else ""
+    yield Text(f"\nop {op.name}{layer}", "bold")
+    yield Text(f"Runs: {where or 'never'}.")
+    costs = ", ".join(
+        f"{format_us(us)} and {format_bytes(op.workspace_bytes[device])} of workspace on {device}"
+        for device, us in op.compute_us.items()
+    )
+    yield Text(f"One run takes {costs}.")
+    yield from _alternatives(op.alternatives, unit)
+
+
+def _tensor(tensor: TensorFinding, unit: str) -> Iterator[RenderableType]:
+    layer = f", layer {tensor.layer}" if tensor.layer else ""
+    same = "" if tensor.label == tensor.name else f" ({tensor.name})"
+    yield Text(
+        f"\n{tensor.label}{same}: {format_bytes(tensor.size_bytes)} of {tensor.category}{layer},"
+        f" {fate_in_words(tensor.fate)}",
+        "bold",
+    )
+    for stay in tensor.fate.stays:
+        yield Text(f"  {stay_in_words(stay)}")
+    yield from _alternatives(tensor.alternatives or (), unit)
+
+
+def _alternatives(alternatives: Sequence[Alternative], unit: str) -> Iterator[RenderableType]:
+    if not alternatives:
+        yield Text("No other way is valid.")
+        return
+    table = _table("instead, all else as planned", "difference", "over budget", no_wrap=())
+    for one in alternatives:
+        broken = "\n".join(
+            f"{format_bytes(e.excess_bytes)} on {e.device}{at_in_words(e)}" for e in one.excess
+        )
+        table.add_row(one.what, difference_in_words(one.difference, unit), broken or "fits")
+    yield table
+
+
+def _tensors(tensors: Sequence[TensorFinding], unit: str) -> Iterator[RenderableType]:
+    """What is not simply kept, and what was weighed; the rest in a count."""
+    telling = [
+        one
+        for one in tensors
+        if one.alternatives is not None or one.fate.fate in (Fate.RECOMPUTED, Fate.MOVED)
+    ]
+    telling.sort(key=lambda one: -one.size_bytes)
+    if telling:
+        table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1), show_lines=True)
+        table.add_column("tensor", overflow="fold", ratio=2)
+        table.add_column("why", overflow="fold", ratio=3)
+        for one in telling[:_MOST_TOLD]:
+            layer = f" of {one.layer}" if one.layer else ""
+            what = f"{one.label}\n{format_bytes(one.size_bytes)}{layer}, {fate_in_words(one.fate)}"
+            why = "" if one.alternatives is None else reason_in_words(one.alternatives, unit)
+            table.add_row(what, why)
+        yield table
+    told_names = {one.name for one in telling[:_MOST_TOLD]}
+    if others := [one for one in tensors if one.name not in told_names]:
+        kinds = {fate: sum(one.fate.fate is fate for one in others) for fate in Fate}
+        told = ", ".join(f"{count} {fate.value}" for fate, count in kinds.items() if count)
+        yield Text(f"The other {len(others)} tensors: {told}. Name one to see its alternatives.")
+
+
+def _speedups(found: Sequence[Speedup], unit: str) -> RenderableType:
+    table = _table(
+        f"{100 * FASTER_RATIO:.0f} % faster", "runs", "takes", "gains", no_wrap=(1, 2, 3)
+    )
+    for one in found:
+        table.add_row(one.what, str(one.runs), format_us(one.busy_us), _amount(one.gain, unit))
+    return table
+
+
+def _table(*columns: str, no_wrap: Sequence[int] = (1, 3, 5)) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for k, column in enumerate(columns):
+        right = k in no_wrap
+        table.add_column(
+            column,
+            justify="right" if right else "left",
+            no_wrap=right,
+            overflow="fold",
+        )
+    return table
+
+
+def _rows(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [(name or "-", size) for name, size in sizes.items()]
+
+
+def _cell(rows: Sequence[tuple[str, int]], k: int) -> tuple[str, str]:
+    return (rows[k][0], format_bytes(rows[k][1])) if k < len(rows) else ("", "")
+
+
+def _amount(value: float, unit: str) -> str:
+    return format_us(value) if unit == "us" else f"{value:.4g} {unit}"
