@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from tvm_xengine.commands.costs_app import costs
+from tvm_xengine.commands.explain_app import explain
 from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.names import COST_NAMES
 from tvm_xengine.commands.options import (
@@ -66,6 +67,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(costs)
+app.command(explain)
 app.register_install_completion_command(add_to_startup=False)
 
 
@@ -160,12 +162,15 @@ class SolveOptions:
         Seed of the solver.
     save_schedule
         Write the schedule as JSON.
+    save_plan
+        Write the whole plan as JSON, which `explain` and `compare` take.
     """
 
     budget: BudgetOptions = BudgetOptions()
     solver: SolverOptions = SolverOptions()
     seed: Annotated[Natural, Parameter(group=PLAN)] = 0
     save_schedule: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    save_plan: Annotated[File | None, Parameter(group=OUTPUT)] = None
     output: OutputOptions = OutputOptions()
 
 

@@ -233,7 +233,10 @@ class SaveOptions:
         Write the schedule as JSON, which `train --schedule` runs.
     save_problem
         Write the problem as JSON, which `solve` takes.
+    save_plan
+        Write the whole plan as JSON, which `explain` and `compare` take.
     """
 
     save_schedule: File | None = None
     save_problem: File | None = None
+    save_plan: File | None = None

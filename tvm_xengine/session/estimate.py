@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import cost_step
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
-from tvm_xengine.scheduling.graph import OpGraph, Role
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
@@ -31,18 +31,6 @@ _MORE = (1.0, 1.02, 1.05, 1.1, 1.2)
 
 _MOST_TRIES = 12
 """Batch sizes that are looked at; bisection between neighbours of the line needs fewer."""
-
-_CATEGORIES = {
-    Role.PARAMETER: "parameters",
-    Role.OPTIMIZER_STATE: "optimizer state",
-    Role.STATISTIC: "statistics",
-    Role.CONSTANT: "constants",
-    Role.BATCH: "batch",
-    Role.HYPER: "batch",
-}
-
-CATEGORIES = (*dict.fromkeys(_CATEGORIES.values()), "activations", "gradients", "workspace")
-"""What bytes are told apart by."""
 
 
 @dataclass(frozen=True)
@@ -166,30 +154,13 @@ def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:
         for position in range(max(instance.start, 0), min(instance.end + 1, len(live))):
             live[position] += instance.size_bytes
     peak = max(range(len(live)), key=live.__getitem__)
-    forward = _before_the_loss(problem.graph)
+    category = categories(problem.graph)
     totals = dict.fromkeys(CATEGORIES, 0)
     for instance in residency.instances:
         if instance.start <= peak <= instance.end:
-            role = problem.graph.tensor[instance.tensor].role
-            other = "activations" if instance.tensor in forward else "gradients"
-            totals[_CATEGORIES.get(role, other)] += instance.size_bytes
-    totals["workspace"] = workspace[peak]
+            totals[category[instance.tensor]] += instance.size_bytes
+    totals[WORKSPACE] = workspace[peak]
     return totals
-
-
-def _before_the_loss(graph: OpGraph) -> set[str]:
-    """Tensors of the forward pass: what the first result, the loss, is computed from."""
-    maker = {output: op for op in graph.ops for output in op.outputs}
-    found: set[str] = set()
-    waiting = [graph.outputs[0]]
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        if name in maker:
-            waiting += [*maker[name].inputs, *maker[name].outputs]
-    return found
 
 
 def _next_batch(

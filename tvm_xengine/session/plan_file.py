@@ -13,10 +13,11 @@ from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.files.typed import typed_value
+from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
-from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json
-from tvm_xengine.scheduling.schedule import schedule_from_json, schedule_to_json
+from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json, read_problem
+from tvm_xengine.scheduling.schedule import read_schedule, schedule_from_json, schedule_to_json
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 
@@ -97,6 +98,26 @@ def read_plan(path: Path) -> SavedPlan:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidScheduleError(f"{path} is damaged: {error}") from error
+
+
+def read_plan_or_schedule(path: Path, problem: Path | None = None) -> SavedPlan:
+    """The plan in a plan file, or of a schedule file and the file of its problem.
+
+    Raises
+    ------
+    InvalidScheduleError
+        If it is neither, if a schedule comes without a problem, or if a rule of that is broken.
+    """
+    document = read_document(path, "plan", InvalidScheduleError, parse_json)
+    if not isinstance(document, dict) or "steps" not in document:
+        return read_plan(path)
+    if problem is None:
+        raise InvalidScheduleError(
+            f"{path} is a schedule, which means nothing without its problem; add --problem FILE (written"
+            " by --save-problem), or take a plan file (written by --save-plan)"
+        )
+    plan = plan_given_schedule(read_problem(problem), read_schedule(path), str(path))
+    return SavedPlan("", plan, {}, 0)
 
 
 def _plan(document: Mapping[str, Any]) -> Plan:

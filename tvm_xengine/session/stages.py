@@ -16,6 +16,7 @@ from tvm_xengine.compiler.plan import CostedStep, PlannedStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError
+from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -215,6 +216,28 @@ class StepPlan:
         ]
         return "\n".join([*lines, self.lowered.training.report()])
 
+    def explain(self, about: str | None = None, *, price_s: float = 0.0) -> Explanation:
+        """What happens to each tensor and why, what binds, and what would help.
+
+        Parameters
+        ----------
+        about
+            Name or pattern of tensors, ops or layers, or a device; None is the whole plan.
+        price_s
+            Seconds for solving again with more memory, per device; 0 leaves the price out.
+
+        Raises
+        ------
+        InvalidProblemError
+            If nothing has the name that is asked about; the message has similar ones.
+        """
+        return explain_plan(self.plan, ExplainOptions(about, price_s), self.names)
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """Names that the model gives the tensors of the step, by their names in the step."""
+        return {role.variable: role.names for role in self.lowered.training.roles}
+
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, complete or not at all."""
         sources = {
@@ -222,7 +245,8 @@ class StepPlan:
             for (name, device), kernel in self.planned.lowered.kernels.items()
         }
         measured = self.planned.measured_kernels
-        saved = SavedPlan(self.lowered.fingerprint, self.plan, sources, measured)
+        fingerprint = self.lowered.fingerprint
+        saved = SavedPlan(fingerprint, self.plan, sources, measured, self.names)
         write_plan(saved, Path(path))
 
     @classmethod

@@ -16,7 +16,6 @@ from tvm_xengine.commands.run.steps import (
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.energy import check_energy
 from tvm_xengine.compiler.reporter import Reporter
-from tvm_xengine.planning.planner import Plan
 from tvm_xengine.report.summary import as_document
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.scheduling.problem import write_problem
@@ -33,7 +32,7 @@ def run_plan(model: str, options: PlanOptions) -> None:
     with terminal.reporting() as reporter:
         problem = problem_of(training, options, reporter)
         planned = api.plan(problem, **arguments)
-    save_plan(planned.plan, options.save)
+    save_plan(planned, options.save)
     summary = planned.summary
     print_report(terminal.console, summary, None)
     if planned.plan.result.stopped_by is StopReason.INTERRUPTED:
@@ -52,12 +51,14 @@ def problem_of(training: Training, options: PlanOptions, reporter: Reporter) -> 
     return with_budgets(problem, budgets)
 
 
-def save_plan(plan: Plan, files: SaveOptions) -> None:
-    """Save the problem and the schedule of a plan where asked."""
+def save_plan(planned: StepPlan, files: SaveOptions) -> None:
+    """Save a plan, and its problem and schedule, where asked."""
     if files.save_problem is not None:
-        write_problem(plan.problem, files.save_problem)
+        write_problem(planned.plan.problem, files.save_problem)
     if files.save_schedule is not None:
-        write_schedule(plan.schedule, files.save_schedule)
+        write_schedule(planned.plan.schedule, files.save_schedule)
+    if files.save_plan is not None:
+        planned.save(files.save_plan)
 
 
 __all__ = ["StepPlan", "problem_of", "run_plan", "save_plan"]

@@ -15,6 +15,7 @@ from tvm_xengine.report.summary import as_document, summarize_plan
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.scheduling.problem import Problem, read_problem
 from tvm_xengine.scheduling.schedule import write_schedule
+from tvm_xengine.session.plan_file import SavedPlan, write_plan
 from tvm_xengine.solvers.result import Limits, Objective, StopReason
 from tvm_xengine.solvers.solve import backend_for
 
@@ -29,6 +30,8 @@ def run_solve(path: Path, options: SolveOptions) -> None:
         reporter.status("")
     if options.save_schedule is not None:
         write_schedule(plan.schedule, options.save_schedule)
+    if options.save_plan is not None:
+        write_plan(SavedPlan("", plan, {}, 0), options.save_plan)
     summary = summarize_plan(path.stem, plan)
     print_report(terminal.console, summary, None)
     if plan.result.stopped_by is StopReason.INTERRUPTED:

@@ -55,7 +55,7 @@ def run_train(model: str, options: TrainOptions) -> None:
             if given is None
             else plan_of_schedule(problem, given, str(options.loop.schedule))
         )
-        save_plan(planned.plan, options.plan.save)
+        save_plan(planned, options.plan.save)
         step = api.build(problem.lowered, planned, lr_schedule=lr_schedule)
     if not options.loop.no_compare:
         step.compare_with_keep_all()

@@ -1,0 +1,51 @@
+"""The commands that explain and compare plans, with their options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tvm_xengine.commands.options import PLAN, OutputOptions
+from tvm_xengine.commands.values import File, NotNegative
+
+PlanFile = Annotated[
+    File, Parameter(help="Plan that --save-plan wrote, or a schedule with --problem.")
+]
+_ABOUT = (
+    "Tensor, op, layer or device to explain, by a name of the model or of the step, or a pattern;"
+    " by default the whole plan."
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ExplainOptions:
+    """Options of ``explain``.
+
+    Attributes
+    ----------
+    problem
+        Problem of a schedule file, as --save-problem wrote it.
+    solve_again
+        Seconds for solving again with 10 % more memory, for each device: the price of memory. 0 leaves
+        it out.
+    """
+
+    problem: Annotated[File | None, Parameter(group=PLAN)] = None
+    solve_again: Annotated[NotNegative, Parameter(group=PLAN, metavar="S")] = 5.0
+    output: OutputOptions = OutputOptions()
+
+
+def explain(
+    plan: PlanFile,
+    about: Annotated[str | None, Parameter(help=_ABOUT)] = None,
+    /,
+    *,
+    options: ExplainOptions = ExplainOptions(),
+) -> None:
+    """Explain a plan: what happens to each tensor and why, what binds, what would help."""
+    from tvm_xengine.commands.run.explain import run_explain
+
+    run_explain(plan, about, options)

@@ -1,0 +1,27 @@
+"""``tvm-xengine explain``: why a plan is as it is; loads no compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tvm_xengine.commands.explain_app import ExplainOptions
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.explain import explanation
+from tvm_xengine.explain.tables import shown
+from tvm_xengine.session.plan_file import read_plan_or_schedule
+
+
+def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
+    """Read, explain and report."""
+    terminal = Terminal(options.output)
+    saved = read_plan_or_schedule(path, options.problem)
+    # A question about single tensors or ops is answered by simulation alone.
+    devices = saved.plan.problem.platform.index
+    price_s = options.solve_again if about is None or about in devices else 0.0
+    wanted = explanation.ExplainOptions(about, price_s)
+    with terminal.reporting() as reporter:
+        reporter.status("explaining")
+        found = explanation.explain_plan(saved.plan, wanted, saved.names)
+        reporter.status("")
+    terminal.show(*shown(found))
+    terminal.write(found.document())
