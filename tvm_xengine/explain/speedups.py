@@ -16,6 +16,7 @@ FASTER_RATIO = 0.1
 _MOST_TRIED = 12
 """Those that take longest are tried; others cannot gain as much under the sum of times."""
 _MOST_TOLD = 5
+"""Of them are told: what comes after gains less than a glance is worth."""
 
 
 @dataclass(frozen=True)
