@@ -14,6 +14,10 @@ from tvm_xengine.files.say_once import say_once
 
 _logger = logging.getLogger(__name__)
 
+_REPLACED = (max, min)
+"""While ``torch.export`` runs, these are other functions in every thread, which numba cannot compile, and
+a solve that has ended may still be compiling. So compiled functions find them in their module."""
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -28,6 +32,8 @@ def compiled(function: Callable[_P, _R], *folders: Path, **options: bool | str) 
     options
         Of ``numba.njit``.
     """
+    for builtin in _REPLACED:
+        function.__globals__.setdefault(builtin.__name__, builtin)
     if _has_place_for_a_cache():
         try:
             dispatcher = njit(cache=True, **options)(function)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -13,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tvm_xengine.data.arrays import Data
-from tvm_xengine.errors import InvalidDataError, NotFiniteError
+from tvm_xengine.data.random_state import read_random_state, set_random_state
+from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError
 from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.processes.held_signals import interrupts_held
@@ -112,8 +111,8 @@ def fit(
         What `compile` or `build` returned.
     data
         Of a `Data` the order depends on `seed` and the epoch. Another iterable is repeated for
-        each epoch; where it shuffles with PyTorch's generator, the generator's state at the
-        beginning of the epoch is part of the checkpoint.
+        each epoch; where it shuffles with the global generator of PyTorch, numpy or Python, their
+        state at the beginning of the epoch is part of the checkpoint.
     epochs
         Total number of passes over the data, including those before a resumed checkpoint.
     max_steps
@@ -147,13 +146,16 @@ def fit(
         position = load_step(step, Path(saving.resume))
     elif saving is not None and saving.resume and saving.path.exists():
         position = load_step(step, saving.path)
+    shuffles = not isinstance(data, Data)
+    if shuffles:
+        _restore_generators(position)
     if guard:
         step.guard()
-    run = _Run(step, saving, on_progress, max_steps, position)
+    run = _Run(step, saving, on_progress, max_steps, position, shuffles)
     try:
         for epoch in range(position.epoch, epochs):
             start = position.batch if epoch == position.epoch else 0
-            random = _random_state(position.random if start else None)
+            random = run.random_state()
             if not run.epoch(epoch, start, _epoch(step, data, epoch, start, seed), random):
                 break
             run.end_epoch(epoch, _validated(step, data, validation, metrics))
@@ -175,9 +177,14 @@ class _Run:
     on_progress: Callable[[FitProgress], None] | None
     max_steps: int | None
     position: Position
+    shuffles: bool
     losses: list[float] = field(default_factory=list)
     validation: list[Mapping[str, float]] = field(default_factory=list)
     _last: FitProgress | None = None
+
+    def random_state(self) -> Mapping[str, Any]:
+        """State of the generators that order the data of an epoch which begins now."""
+        return read_random_state() if self.shuffles else {}
 
     def epoch(
         self, epoch: int, start: int, batches: Iterable[Any], random: Mapping[str, Any]
@@ -207,7 +214,8 @@ class _Run:
     def end_epoch(self, epoch: int, found: Mapping[str, float]) -> None:
         """Record the metrics of the validation, and write the checkpoint of the epoch."""
         self.validation.append(found)
-        self.position = Position(self.step.steps_taken, self.step.lr, epoch + 1)
+        step = self.step
+        self.position = Position(step.steps_taken, step.lr, epoch + 1, 0, self.random_state())
         if self.saving is not None and self.saving.every_steps is None:
             save_step(self.step, self.saving.path, self.position)
         if self._last is not None:
@@ -323,13 +331,9 @@ def leading(value: Any, count: int, size: int) -> Any:
     return array[: len(array) * count // size]
 
 
-def _random_state(saved: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Set PyTorch's generator, which its loaders shuffle with, to a saved state, and read it."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {}
-    if saved and "torch" in saved:
-        raw = np.frombuffer(base64.b64decode(saved["torch"]), dtype=np.uint8).copy()
-        torch.set_rng_state(torch.from_numpy(raw))
-    state = torch.get_rng_state().numpy().tobytes()
-    return {"torch": base64.b64encode(state).decode()}
+def _restore_generators(position: Position) -> None:
+    """Set the generators that shuffle data as they were when the epoch of a position began."""
+    try:
+        set_random_state(position.random)
+    except ValueError as error:
+        raise InvalidStateError(f"the checkpoint cannot be resumed: {error}") from error
