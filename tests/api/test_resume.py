@@ -16,16 +16,19 @@ from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.state.checkpoint import Position, save_step
 
 
-class Recurrent(nn.Module):
-    """A GRU over so long a sequence that its gates take more bytes than its weights."""
+class Residual(nn.Module):
+    """Linear layers with norms, each with a connection around it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.gru = nn.GRU(3, 6, batch_first=True)
+        self.layers = nn.ModuleList([nn.Linear(6, 6) for _ in range(5)])
+        self.norms = nn.ModuleList([nn.LayerNorm(6) for _ in range(5)])
         self.out = nn.Linear(6, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.out(self.gru(x)[0][:, -1])
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = x + torch.tanh(layer(norm(x)))
+        return self.out(x)
 
 
 class Convolutional(nn.Module):
@@ -47,7 +50,7 @@ class Convolutional(nn.Module):
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], float]] = {
     "convolutional": (Convolutional, (6, 1, 12, 12), 0.7),
-    "recurrent": (Recurrent, (64, 6, 3), 0.95),
+    "residual": (Residual, (64, 6), 0.7),
 }
 """Each with the shape of a batch, and a budget in which something is recomputed."""
 OPTIMIZERS = {"momentum": xe.SGD(0.05, momentum=0.9), "adam": xe.Adam(0.01)}
@@ -58,9 +61,9 @@ STEPS = 5
     ("network", "optimizer"),
     [
         ("convolutional", "adam"),
-        ("recurrent", "momentum"),
+        ("residual", "momentum"),
         pytest.param("convolutional", "momentum", marks=pytest.mark.slow),
-        pytest.param("recurrent", "adam", marks=pytest.mark.slow),
+        pytest.param("residual", "adam", marks=pytest.mark.slow),
     ],
 )
 def test_a_checkpoint_goes_on_under_another_budget_and_on_another_platform(
