@@ -10,10 +10,11 @@ from typing import Any
 import tvm
 
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
+from tvm_xengine.compiler.costed import cost_step
 from tvm_xengine.compiler.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
-from tvm_xengine.compiler.plan import cost_step, plan_costed
+from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.model.arguments import check_callable, patterns, pins, whole_number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tvm_xengine.compiler.costs import KernelCosts
@@ -9,6 +10,9 @@ from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.sources import AUTO
 from tvm_xengine.kernels.store.tuned import TunedSchedules, prepare_tuned
+
+KernelKey = tuple[str, str]
+"""Name of the PrimFunc, name of the device."""
 
 
 def with_fastest_kernels(
@@ -25,11 +29,7 @@ def with_fastest_kernels(
     tuned
         Schedules for generated kernels.
     """
-    generated = {
-        key: prepare_tuned(step.mod[key[0]], kernel.target, key[0], tuned)
-        for key, kernel in step.kernels.items()
-        if kernel.library is not None and AUTO in step.platform.device(key[1]).kernels
-    }
+    generated = generated_kernels(step, step.kernels, tuned)
     compared = [kernel for key in generated for kernel in (step.kernels[key], generated[key])]
     by_symbol = costs(compared)
 
@@ -40,3 +40,27 @@ def with_fastest_kernels(
         key: min((step.kernels[key], kernel), key=time_us) for key, kernel in generated.items()
     }
     return replace(step, kernels={**step.kernels, **faster})
+
+
+def generated_kernels(
+    step: LoweredStep,
+    offered: Mapping[KernelKey, DeviceKernel],
+    tuned: TunedSchedules | None,
+    only: Collection[KernelKey] | None = None,
+) -> Mapping[KernelKey, DeviceKernel]:
+    """Generated kernels in place of those of libraries, on devices that leave the choice.
+
+    Parameters
+    ----------
+    offered
+        Kernels of libraries where there are any.
+    only
+        Leaves out all others.
+    """
+    return {
+        key: prepare_tuned(step.mod[key[0]], kernel.target, key[0], tuned)
+        for key, kernel in offered.items()
+        if kernel.library is not None
+        and AUTO in step.platform.device(key[1]).kernels
+        and (only is None or key in only)
+    }

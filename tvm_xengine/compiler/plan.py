@@ -7,69 +7,39 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tvm_xengine.compiler.costs import Costs, known_kernels, measured_costs, predicted_costs
+from tvm_xengine.compiler.costed import CostedStep, cost_step
+from tvm_xengine.compiler.costs import known_kernels, measured_costs
 from tvm_xengine.compiler.energy import check_energy
-from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.lean_kernels import (
+    with_kernels_that_fit,
+    with_lean_kernels,
+    with_room_used,
+)
 from tvm_xengine.compiler.lower import LoweredStep
-from tvm_xengine.compiler.options import Budgets, CompileOptions, CostChoice
-from tvm_xengine.compiler.problem import make_problem, op_costs
+from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
-from tvm_xengine.cost_models.prediction.correction import Correction
-from tvm_xengine.cost_models.prediction.predict import predict_costs
+from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.clock import LEAST_SOLVE_S
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.result import Limits
 
 _SKETCH_S = 10.0
 """Longest solve in a round of active measuring; a user waits for at most six of them."""
 _SKETCH_SHARE, _PLAN_SHARE = 1 / 6, 3 / 4
 """Shares of what is left of the time limit: for one such round, so that six of them leave a third, and
 for a plan after them, since that may be made once more with what it asks to be measured."""
+_SHARE_WITHOUT_SCHEDULE = 0.5
+"""Share of the time limit after which kernels with which no schedule was found are given up for leaner
+ones, which then get as much time."""
+_LEAST_LEAN_S = 2.0
+"""Leaner kernels get so long at least, half of it for a first plan: greedy schedules come within a second."""
 
 _SKETCH_GAP_RATIO = 0.01
 """A round only has to show which kernels matter, so it need not prove the last percent."""
-
-
-@dataclass(frozen=True)
-class CostedStep:
-    """A lowered step with the costs of its kernels and its scheduling problem.
-
-    Attributes
-    ----------
-    lowered
-        With the kernels that were chosen.
-    problem
-        With the costs below, and the budgets to plan for.
-    costs
-        Of every kernel, by symbol.
-    correction
-        Corrects predicted costs by measured ones; None where nothing was predicted by a model.
-    """
-
-    lowered: LoweredStep
-    problem: Problem
-    choice: CostChoice
-    costs: Costs
-    correction: Correction | None = None
-
-    def with_budgets(self, budgets: Budgets) -> CostedStep:
-        """The same step under other budgets.
-
-        Raises
-        ------
-        InvalidPlatformError
-            If a device is not on the platform.
-        """
-        return replace(self, problem=self.problem.with_budgets(budgets.of(self.problem)))
-
-    def with_costs(self, costs: Costs) -> Problem:
-        """The problem with other costs, under the same budgets."""
-        return replace(self.problem, costs=op_costs(self.lowered, lambda _: costs))
 
 
 @dataclass(frozen=True)
@@ -110,38 +80,79 @@ def plan_step(
     return plan_costed(costed, options.plan, stores, reporter)
 
 
-def cost_step(
-    lowered: LoweredStep, choice: CostChoice, stores: Stores, reporter: Reporter
-) -> CostedStep:
-    """The step with costs from the source that `choice` names.
-
-    Measured costs also choose the faster kernel on devices with kernel source ``auto``. ``active`` starts
-    with predictions; `plan_costed` measures.
-    """
-    correction = None
-    match choice:
-        case CostChoice.MEASURED:
-            measured = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
-            lowered = with_fastest_kernels(lowered, measured, stores.tuned)
-            costs = measured(lowered.distinct)
-        case CostChoice.ROOFLINE:
-            costs = predict_costs(lowered.distinct, None)
-        case CostChoice.PREDICTED | CostChoice.ACTIVE:
-            costs, correction = predicted_costs(lowered.distinct, reporter)
-    problem = make_problem(lowered, lambda _: costs)
-    return CostedStep(lowered, problem, choice, costs, correction)
-
-
 def plan_costed(
     costed: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
 ) -> PlannedStep:
-    """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured."""
+    """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured.
+
+    Kernels of a library that cannot run within a budget give way to generated ones that need less
+    workspace; and where no schedule is found, all of them that do.
+    """
     check_energy(costed.problem.platform, options.objective)
+    fitting, offered = (
+        with_kernels_that_fit(costed, stores, reporter),
+        costed.offered or costed.lowered,
+    )
+    has_libraries = any(kernel.library is not None for kernel in offered.distinct)
+    share = _SHARE_WITHOUT_SCHEDULE if has_libraries else 1.0
+    limits = replace(options.limits, give_up_share=share)
+    began_s = time.perf_counter()
+    try:
+        planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
+    except NoScheduleError:
+        left_s = options.limits.time_limit_s - (time.perf_counter() - began_s)
+        lean = with_lean_kernels(fitting, stores, reporter) if has_libraries else fitting
+        if lean is fitting:
+            raise
+        options = options.within(max(_LEAST_LEAN_S, left_s))
+        planned = _plan_lean(lean, costed, options, stores, reporter)
+    return _saying_what_changed(planned, costed.lowered)
+
+
+def _plan_lean(
+    lean: CostedStep, fast: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
+) -> PlannedStep:
+    """Plan with lean kernels, then with the fast ones back for which that plan leaves room."""
+    began_s = time.perf_counter()
+    first = plan_kernels(lean, options.within(options.limits.time_limit_s / 2), stores, reporter)
+    left_s = options.limits.time_limit_s - (time.perf_counter() - began_s)
+    mixed = with_room_used(lean, fast, first.plan.schedule, stores, reporter)
+    if left_s < LEAST_SOLVE_S or mixed is lean:
+        return first
+    try:
+        second = plan_kernels(mixed, options.within(left_s), stores, reporter, first.plan.schedule)
+    except NoScheduleError:
+        return first
+    return min(second, first, key=lambda planned: options.objective.of(planned.plan.simulation))
+
+
+def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep) -> PlannedStep:
+    """The plan with a sentence on the kernels that its budgets have no room for."""
+    kernels, plan = planned.lowered.kernels, planned.plan
+    changed = sum(kernel is not kernels[key] for key, kernel in wanted.kernels.items())
+    if not changed:
+        return planned
+    said = (
+        f"{changed} of the fastest kernels need more workspace than the budgets leave; others run in"
+        " their place, and the bound holds for the kernels that run"
+    )
+    message = "; ".join(text for text in (plan.result.message, said) if text)
+    return replace(planned, plan=replace(plan, result=replace(plan.result, message=message)))
+
+
+def plan_kernels(
+    costed: CostedStep,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+    start: Schedule | None = None,
+) -> PlannedStep:
+    """Plan a costed step with the kernels that it has."""
     if costed.choice is CostChoice.ACTIVE:
         active = _plan_with_active_costs(costed, options, stores, reporter)
         return PlannedStep(costed.lowered, active.plan, active.measured_kernels)
     measured = len(costed.lowered.distinct) if costed.choice is CostChoice.MEASURED else 0
-    plan = _plan(costed.problem, options, reporter, None)
+    plan = _plan(costed.problem, options, reporter, start)
     return PlannedStep(costed.lowered, plan, measured)
 
 
@@ -169,7 +180,8 @@ def _plan_with_active_costs(
         problem: Problem, start: Schedule | None, *, share: float, most_s: float, gap_ratio: float
     ) -> Plan:
         nonlocal left_s
-        limits = Limits(max(LEAST_SOLVE_S, min(most_s, share * left_s)), gap_ratio)
+        limit_s = max(LEAST_SOLVE_S, min(most_s, share * left_s))
+        limits = replace(options.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
         began_s = time.perf_counter()
         try:
             return _plan(problem, replace(options, limits=limits), reporter, start)

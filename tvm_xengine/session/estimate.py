@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tvm_xengine.compiler.costed import cost_step
+from tvm_xengine.compiler.lean_kernels import with_lean_kernels
 from tvm_xengine.compiler.options import CostChoice
-from tvm_xengine.compiler.plan import cost_step
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
 from tvm_xengine.planning.keep_all import keep_all_on
@@ -105,7 +106,8 @@ def estimate_lowered(
     device = home if home in names else names[0]
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
-    smallest = _smallest_budget(costed.problem, device)
+    lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
+    smallest = _smallest_budget(lean.problem, device)
     return Estimate(
         device,
         lowered.training.source.training.batch_size,

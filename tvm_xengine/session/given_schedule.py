@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tvm_xengine.compiler.costed import CostedStep
+from tvm_xengine.compiler.lean_kernels import with_lean_kernels, with_room_used
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.planning.given_schedule import plan_given_schedule
+from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule
 from tvm_xengine.session.stages import StepPlan, StepProblem
 
@@ -32,7 +36,25 @@ def plan_of_schedule(
     """
     where = name if isinstance(schedule, Schedule) else str(schedule)
     found = schedule if isinstance(schedule, Schedule) else read_schedule(schedule)
-    plan = plan_given_schedule(problem.problem, found, where)
-    costed, step = problem.costed, problem.lowered.step
-    measured = len(step.distinct) if costed.choice is CostChoice.MEASURED else 0
+    costed, plan = _with_kernels_that_fit(problem, found, where)
+    measured = len(costed.lowered.distinct) if costed.choice is CostChoice.MEASURED else 0
     return StepPlan(problem.lowered, PlannedStep(costed.lowered, plan, measured))
+
+
+def _with_kernels_that_fit(
+    problem: StepProblem, schedule: Schedule, where: str
+) -> tuple[CostedStep, Plan]:
+    """The plan with the fastest kernels for which the schedule leaves room."""
+    costed, lowered = problem.costed, problem.lowered
+    try:
+        return costed, plan_given_schedule(costed.problem, schedule, where)
+    except BudgetExceededError:
+        lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
+        if lean is costed:
+            raise
+    plan = plan_given_schedule(lean.problem, schedule, where)
+    mixed = with_room_used(lean, costed, plan.schedule, lowered.stores, lowered.reporter)
+    try:
+        return mixed, plan_given_schedule(mixed.problem, schedule, where)
+    except BudgetExceededError:  # the layout of the larger workspaces has gaps
+        return lean, plan

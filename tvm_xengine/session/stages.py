@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tvm_xengine.compiler.costed import CostedStep
 from tvm_xengine.compiler.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import Budgets
-from tvm_xengine.compiler.plan import CostedStep, PlannedStep
+from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError

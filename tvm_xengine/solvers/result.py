@@ -66,10 +66,13 @@ class Limits:
         Wall clock, > 0.
     gap_ratio
         Stop as soon as (value - bound) / value is at most this.
+    give_up_share
+        ``auto`` stops after this share of the time limit if it has no schedule by then.
     """
 
     time_limit_s: float = 60.0
     gap_ratio: float = 0.0
+    give_up_share: float = 1.0
 
     def __post_init__(self) -> None:
         if not (0 < self.time_limit_s < math.inf):

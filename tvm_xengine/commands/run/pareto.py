@@ -11,7 +11,7 @@ from tvm_xengine.commands.run.steps import lowered_on, platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.energy import check_energy
 from tvm_xengine.compiler.options import Budgets
-from tvm_xengine.compiler.plan import plan_costed
+from tvm_xengine.compiler.plan import plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
@@ -92,7 +92,7 @@ def _problem(
     if options.costs != "active":
         return costed.problem, None
     smallest = costed.with_budgets(Budgets(min(options.ratios), budgets.device_bytes))
-    planned = plan_costed(smallest, wanted, lowered.stores, reporter)
+    planned = plan_kernels(smallest, wanted, lowered.stores, reporter)
     asked = {device.name: device.budget_bytes for device in costed.problem.platform.devices}
     result = planned.plan.result
     is_interrupted = result.stopped_by is StopReason.INTERRUPTED

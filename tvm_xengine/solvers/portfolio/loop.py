@@ -109,7 +109,9 @@ class _Loop:
         if self.request.is_over or not self.working:
             return True
         if self.best.value is None:
-            return self.proofs.general.is_infeasible
+            limits = self.request.limits
+            is_late = self.request.elapsed_s >= limits.give_up_share * limits.time_limit_s
+            return is_late or self.proofs.general.is_infeasible
         return self.proofs.is_closed(self.best.value, self.proof)
 
     def _handle(self, event: Event) -> None:
