@@ -62,3 +62,13 @@ def test_a_solved_problem_is_saved_as_a_plan(plan: Plan, tmp_path: Path) -> None
     given = ("--solver", "greedy", "--save-plan", str(saved))
     assert run_command("solve", str(problem), *given).returncode == 0
     assert run_command("explain", str(saved), "--solve-again", "0").returncode == 0
+
+
+def test_two_plans_are_compared(plan: Plan, saved: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    write_plan(SavedPlan("", chain_plan(ratio=1.0), {}, 0), other)
+    done = run_command("compare", str(saved), str(other), "--json", "-")
+    assert done.returncode == 0, done.stderr
+    figures = {one["what"]: one for one in json.loads(done.stdout)["figures"]}
+    assert figures["recomputed_ops"]["before"] == plan.schedule.recomputed_ops > 0
+    assert figures["recomputed_ops"]["after"] == 0

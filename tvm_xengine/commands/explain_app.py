@@ -49,3 +49,31 @@ def explain(
     from tvm_xengine.commands.run.explain import run_explain
 
     run_explain(plan, about, options)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CompareOptions:
+    """Options of ``compare``.
+
+    Attributes
+    ----------
+    problem
+        Problem of the schedule files among the two, as --save-problem wrote it.
+    """
+
+    problem: Annotated[File | None, Parameter(group=PLAN)] = None
+    output: OutputOptions = OutputOptions()
+
+
+def compare(
+    first: PlanFile,
+    second: PlanFile,
+    /,
+    *,
+    options: CompareOptions = CompareOptions(),
+) -> None:
+    """Compare two plans: budgets, times, peaks, and what is treated differently."""
+    from tvm_xengine.commands.run.compare import run_compare
+
+    run_compare(first, second, options)
