@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from tvm_xengine.commands.costs_app import costs
-from tvm_xengine.commands.explain_app import compare, explain
+from tvm_xengine.commands.explain_app import compare, doctor, explain
 from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.names import COST_NAMES
 from tvm_xengine.commands.options import (
@@ -69,6 +69,7 @@ app = App(
 app.command(costs)
 app.command(explain)
 app.command(compare)
+app.command(doctor)
 app.register_install_completion_command(add_to_startup=False)
 
 

@@ -1,4 +1,4 @@
-"""The commands that explain and compare plans, with their options."""
+"""The commands that explain and compare plans, and look at the installation, with their options."""
 
 from __future__ import annotations
 
@@ -77,3 +77,18 @@ def compare(
     from tvm_xengine.commands.run.compare import run_compare
 
     run_compare(first, second, options)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Options of ``doctor``."""
+
+    output: OutputOptions = OutputOptions()
+
+
+def doctor(*, options: DoctorOptions = DoctorOptions()) -> None:
+    """Look at the installation: what works, what is missing, and the command that gets it."""
+    from tvm_xengine.commands.run.doctor import run_doctor
+
+    run_doctor(options.output)
