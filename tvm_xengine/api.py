@@ -17,10 +17,11 @@ from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.model.arguments import check_callable, patterns, pins, whole_number
+from tvm_xengine.model.arguments import patterns, pins, whole_number
 from tvm_xengine.model.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
 from tvm_xengine.model.kind_of_model import check_options, is_module
 from tvm_xengine.model.losses import LossLike
+from tvm_xengine.model.lr_schedules import ScheduleLike, as_schedule
 from tvm_xengine.model.model_and_loss import model_and_loss
 from tvm_xengine.model.source import (
     ModelLike,
@@ -43,7 +44,7 @@ from tvm_xengine.session.stages import (
     budgets_of,
     check_plan_is_of,
 )
-from tvm_xengine.session.step import Schedule, Step
+from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizers import Optimizer
@@ -63,7 +64,7 @@ def compile(
     solver: str = "auto",
     backend: str | None = None,
     time_limit_s: float = 60.0,
-    lr_schedule: Schedule | None = None,
+    lr_schedule: ScheduleLike | None = None,
     progress: Progress | Reporter | None = None,
     cache: str | Path | None = None,
     pin: Mapping[str, str] | None = None,
@@ -100,7 +101,7 @@ def compile(
     time_limit_s
         Time limit of the solver.
     lr_schedule
-        Learning rate by the number of steps taken.
+        Learning rate by the number of steps taken, or a scheduler of PyTorch, as in `Step`.
     progress
         Called while compiling.
     cache
@@ -115,7 +116,7 @@ def compile(
     XEngineError
         When any stage refuses its input.
     """
-    check_callable("lr_schedule", lr_schedule, "the number of steps taken")
+    schedule = as_schedule(lr_schedule)
     training = training_step(model, example_inputs, loss=loss, optimizer=optimizer, **options)
     lowered = lower(
         training,
@@ -129,7 +130,7 @@ def compile(
     budgets_of(budget, lowered.platform)
     problem = make_problem(lowered, costs=costs).with_budget(budget)
     planned = plan(problem, time_limit_s=time_limit_s, solver=solver, backend=backend)
-    return build(lowered, planned, lr_schedule=lr_schedule)
+    return build(lowered, planned, lr_schedule=schedule)
 
 
 def load_model(
@@ -365,7 +366,7 @@ def plan(
     return StepPlan(lowered, plan_costed(problem.costed, options, lowered.stores, lowered.reporter))
 
 
-def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: Schedule | None = None) -> Step:
+def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: ScheduleLike | None = None) -> Step:
     """The step that executes a plan: kernels compiled, arenas allocated.
 
     Parameters
@@ -375,7 +376,7 @@ def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: Schedule | None = No
     plan
         Its schedule and addresses, made here or loaded from a file.
     lr_schedule
-        Learning rate by the number of steps taken; None keeps the optimizer's.
+        As in `Step`.
 
     Raises
     ------

@@ -51,9 +51,3 @@ def learning_rate(given: object, step: int) -> float:
             f"expected a learning rate of at least 0 for step {step + 1}, got {given!r}"
         )
     return rate
-
-
-def check_callable(name: str, given: object, called_with: str) -> None:
-    """Refuse what cannot be called, before the work that comes before its first call."""
-    if given is not None and not callable(given):
-        raise TypeError(f"expected a function of {called_with} for {name}, got {given!r}")

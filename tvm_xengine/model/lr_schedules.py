@@ -7,9 +7,18 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Union, cast
+
+from tvm_xengine.model.torch_scheduler import SchedulerRates, is_torch_scheduler
+
+if TYPE_CHECKING:
+    from torch.optim.lr_scheduler import LRScheduler
 
 Schedule = Callable[[int], float]
 """The learning rate of a step, by the number of steps taken before it."""
+
+ScheduleLike = Union[Schedule, "LRScheduler"]
+"""A function, or a scheduler of PyTorch that is stepped after every training step."""
 
 _SHAPES: dict[str, Callable[[float], float]] = {
     "constant": lambda _progress: 1.0,
@@ -55,6 +64,24 @@ def named_schedule(text: str, lr: float, steps: int) -> Schedule:
     if rest:
         return _function(name, rest, text)
     raise ValueError(f"expected a schedule {_EXPECTED}; got {text!r}")
+
+
+def as_schedule(schedule: ScheduleLike | None) -> Schedule | None:
+    """A function of the number of steps taken.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `schedule` is none, or a scheduler of PyTorch whose rates are not known beforehand.
+    """
+    if is_torch_scheduler(schedule):
+        return SchedulerRates(cast("LRScheduler", schedule))
+    if schedule is not None and not callable(schedule):
+        raise TypeError(
+            "expected a function of the number of steps taken, or a scheduler of torch.optim, for"
+            f" lr_schedule, got {schedule!r}"
+        )
+    return cast("Schedule | None", schedule)
 
 
 def _shaped(shape: Callable[[float], float], lr: float, warmup: int, steps: int) -> Schedule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tvm_xengine.errors import InvalidStateError, UnsupportedModelError
 from tvm_xengine.frontends.assemble import OF_MODEL
 from tvm_xengine.frontends.torch.arrays import as_tensor, shared_tensor
 from tvm_xengine.model.arguments import learning_rate
+from tvm_xengine.model.lr_schedules import Schedule, ScheduleLike, as_schedule
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     import torch
     import tvm
 
-Schedule = Callable[[int], float]
-"""The learning rate of a step, by the number of steps taken before it."""
-
 
 class Step:
     """A training step: called with a batch it trains, in evaluation mode it predicts.
@@ -49,8 +47,10 @@ class Step:
     plan
         What to run.
     lr_schedule
-        The learning rate of each step; None keeps the optimizer's. Groups of parameters keep the
-        ratio of their rates. A step with an optimizer of its own reads it as ``lr``.
+        The learning rate by the number of steps taken; None keeps the optimizer's. A scheduler of
+        PyTorch, which must be new, is followed as if it were stepped after every training step (not
+        after every epoch). Groups of parameters keep the ratio of their rates. A step with an
+        optimizer of its own reads it as ``lr``.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Step:
         Wall clock of the last one, without copying the batch in.
     """
 
-    def __init__(self, plan: StepPlan, *, lr_schedule: Schedule | None = None) -> None:
+    def __init__(self, plan: StepPlan, *, lr_schedule: ScheduleLike | None = None) -> None:
         self.plan = plan
         lowered = plan.lowered
         self._executable = build_step(
@@ -76,7 +76,7 @@ class Step:
         self._is_training = True
         self._finite: FiniteGuard | None = None
         self._reference: ReferenceRun | None = None
-        self.lr_schedule = lr_schedule
+        self.lr_schedule = as_schedule(lr_schedule)
         recipe = lowered.training.recipe
         self.lr = 0.0 if recipe is None else recipe.optimizer.lr
         self.steps_taken = 0
