@@ -149,7 +149,7 @@ def test_another_optimizer_is_refused_and_the_module_left_as_it_is(step: xe.Step
         ({"seed": "a"}, "a whole number for seed, got 'a'"),
         ({"micro_batches": 1.5}, r"a whole number for micro_batches, got 1\.5"),
         ({"micro_batches": 0}, "micro_batches from 1"),
-        ({"lr_schedule": 0.1}, "a function of the number of steps taken for lr_schedule, got 0.1"),
+        ({"lr_schedule": 0.1}, "scheduler of torch.optim, for lr_schedule, got 0.1"),
         ({"pin": ["0.*"]}, "pairs of a pattern and a device for pin"),
         ({"keep": [3]}, "patterns of names for keep, got 3"),
         ({"freeze": "*"}, "no parameter that is not frozen"),
