@@ -95,6 +95,13 @@ def test_the_report_says_what_is_trained_and_what_is_frozen() -> None:
     assert "trained: 2.weight, 2.bias, 4.weight, 4.bias" in text
 
 
+def test_a_plan_of_many_tensors_is_reported_in_short_lines(compile_step: Compile) -> None:
+    module = nn.Sequential(*[nn.Linear(4, 4) for _ in range(20)])
+    step = compile_step(module, torch.randn(2, 4), loss="cross_entropy")
+    assert step.report().splitlines()[-1].endswith("3.weight, 3.bias and 32 more")
+    assert "19.bias" in step.training.report()
+
+
 def test_a_plan_is_saved_and_built_again_for_its_own_model_only(
     compile_step: Compile, cache, tmp_path
 ) -> None:

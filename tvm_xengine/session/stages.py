@@ -33,6 +33,9 @@ from tvm_xengine.session.plan_file import SavedPlan, read_plan, write_plan
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep
 
+_MOST_NAMED = 8
+"""So many tensors of a kind stand in a plan's report; large networks have hundreds."""
+
 BudgetLike = str | int | float | Mapping[str, str | int] | None
 """Bytes (``"512MiB"``) of the home device, or by device; a float is a ratio, None no limit."""
 
@@ -81,14 +84,22 @@ class Training:
         """Warnings about the model."""
         return self.source.training.notes
 
-    def report(self) -> str:
-        """What is trained, frozen and shared, in lines."""
+    def report(self, *, most: int | None = None) -> str:
+        """What is trained, frozen and shared, in lines.
+
+        Parameters
+        ----------
+        most
+            So many names stand in a line, with the number of the others; None names all.
+        """
         loss = "of the step itself" if self.recipe is None else _name_of(self.recipe.loss)
         lines = [f"loss: {loss}"]
         for use in Use:
             found = [role for role in self.roles if role.use is use]
             if found:
-                lines.append(f"{use.value}: {', '.join(_described(role) for role in found)}")
+                more = f" and {len(found) - most} more" if most and len(found) > most else ""
+                named = ", ".join(_described(role) for role in found[:most])
+                lines.append(f"{use.value}: {named}{more}")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -202,7 +213,10 @@ class StepPlan:
         )
 
     def report(self) -> str:
-        """Memory, time and proof of the plan, and what it trains, in lines."""
+        """Memory, time and proof of the plan, and what it trains, in lines.
+
+        Of many tensors some are named; `Training.report` names all.
+        """
         summary = self.summary
         gap = "" if summary.gap is None else f", at most {100 * summary.gap:.2f} % from the optimum"
         lines = [f"{summary.model}: {summary.status} ({summary.solver}){gap}"]
@@ -215,7 +229,7 @@ class StepPlan:
             f" {format_bytes(device.budget_bytes)}"
             for device in summary.devices
         ]
-        return "\n".join([*lines, self.lowered.training.report()])
+        return "\n".join([*lines, self.lowered.training.report(most=_MOST_NAMED)])
 
     def explain(self, about: str | None = None, *, price_s: float = 0.0) -> Explanation:
         """What happens to each tensor and why, what binds, and what would help.
