@@ -17,7 +17,8 @@ from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.model.arguments import patterns, pins, whole_number
+from tvm_xengine.model.arguments import one_of, patterns, pins, whole_number
+from tvm_xengine.model.checked import checked
 from tvm_xengine.model.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
 from tvm_xengine.model.kind_of_model import check_options, is_module
 from tvm_xengine.model.losses import LossLike
@@ -52,6 +53,7 @@ from tvm_xengine.training.precision import MixedPrecision
 from tvm_xengine.training.recipe import Recipe
 
 
+@checked
 def compile(
     model: ModelLike | Source,
     example_inputs: object = None,
@@ -67,7 +69,7 @@ def compile(
     lr_schedule: ScheduleLike | None = None,
     progress: Progress | Reporter | None = None,
     cache: str | Path | None = None,
-    pin: Mapping[str, str] | None = None,
+    pin: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
     keep: Sequence[str] = (),
     recompute: Sequence[str] = (),
     **options: Any,
@@ -133,6 +135,7 @@ def compile(
     return build(lowered, planned, lr_schedule=schedule)
 
 
+@checked
 def load_model(
     model: ModelLike,
     *,
@@ -155,6 +158,7 @@ def load_model(
     return load_source(model, seed=seed, **options)
 
 
+@checked
 def training_step(
     model: ModelLike | Source,
     example_inputs: object = None,
@@ -233,6 +237,7 @@ def training_step(
     return Training(replace(source, training=forward), recipe, step)
 
 
+@checked
 def with_recipe(training: Training, *, seed: int = 0, **changes: Any) -> Training:
     """The training step of the same model after a recipe in which fields are changed.
 
@@ -248,6 +253,7 @@ def with_recipe(training: Training, *, seed: int = 0, **changes: Any) -> Trainin
     return Training(training.source, recipe, step)
 
 
+@checked
 def lower(
     training: Training,
     platform: Platform | str | Path | None = None,
@@ -305,6 +311,7 @@ def lower(
     return Lowered(training, step, stores, reporter)
 
 
+@checked
 def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
     """The scheduling problem of a lowered step, with the costs of its kernels.
 
@@ -321,15 +328,12 @@ def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
     ValueError
         If `costs` is another name.
     """
-    try:
-        choice = CostChoice(costs)
-    except ValueError:
-        names = ", ".join(one.value for one in CostChoice)
-        raise ValueError(f"unknown costs {costs!r}, expected one of {names}") from None
+    choice = one_of("costs", CostChoice, costs)
     costed = cost_step(lowered.step, choice, lowered.stores, lowered.reporter)
     return StepProblem(lowered, costed)
 
 
+@checked
 def plan(
     problem: StepProblem,
     *,
@@ -361,11 +365,12 @@ def plan(
         If none fits the budgets; the message says which ones work.
     """
     limits = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio)
-    options = PlanOptions(solver, Objective(objective), limits, seed, backend)
+    options = PlanOptions(solver, one_of("objective", Objective, objective), limits, seed, backend)
     lowered = problem.lowered
     return StepPlan(lowered, plan_costed(problem.costed, options, lowered.stores, lowered.reporter))
 
 
+@checked
 def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: ScheduleLike | None = None) -> Step:
     """The step that executes a plan: kernels compiled, arenas allocated.
 
@@ -387,6 +392,7 @@ def build(lowered: Lowered, plan: StepPlan, *, lr_schedule: ScheduleLike | None 
     return Step(replace(plan, lowered=lowered), lr_schedule=lr_schedule)
 
 
+@checked
 def estimate(
     model: ModelLike,
     example_inputs: object = None,

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TypeVar
+
+_E = TypeVar("_E", bound=Enum)
 
 MOST_SEED = 2**31 - 1
 """Seeds are 32-bit numbers in kernels."""
@@ -51,3 +55,12 @@ def learning_rate(given: object, step: int) -> float:
             f"expected a learning rate of at least 0 for step {step + 1}, got {given!r}"
         )
     return rate
+
+
+def one_of(name: str, choices: type[_E], given: str) -> _E:
+    """The member of an enumeration that a text names."""
+    try:
+        return choices(given)
+    except ValueError:
+        names = ", ".join(str(one.value) for one in choices)
+        raise ValueError(f"unknown {name} {given!r}, expected one of {names}") from None

@@ -16,6 +16,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import from_relax
 from tvm_xengine.frontends.roles import Use
 from tvm_xengine.frontends.torch.arrays import to_array
+from tvm_xengine.model.checked import checked
 from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.relax_ir.types import Array
 
@@ -81,7 +82,7 @@ def load_source(
         Of `load_model`, for paths and zoo names; of `from_relax`, for Relax modules.
     """
     if isinstance(model, str | Path):
-        model = load_model(str(model), seed=seed, **options)
+        model = checked(load_model)(str(model), seed=seed, **options)
     elif isinstance(model, IRModule):
         model = from_relax(model, **options)
     elif not isinstance(model, ForwardModel):

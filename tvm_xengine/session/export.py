@@ -9,12 +9,14 @@ from tvm_xengine.aot.export import ExportReport, export_step, write_package
 from tvm_xengine.aot.plan.regions import Region
 from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
 from tvm_xengine.files.write_directory import check_free
+from tvm_xengine.model.checked import checked
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
 from tvm_xengine.solvers.result import Limits
 
 
+@checked
 def export_c(
     lowered: Lowered,
     plan: StepPlan,
@@ -68,6 +70,7 @@ def export_c(
     return write_package(prepared, Path(directory), force=force)
 
 
+@checked
 def export_for_target(
     training: Training,
     directory: str | Path,

@@ -13,6 +13,7 @@ import numpy as np
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
 from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError
+from tvm_xengine.model.checked import checked
 from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.processes.held_signals import interrupts_held
@@ -90,6 +91,7 @@ class CheckpointOptions:
             raise ValueError(f"every_steps must be >= 1, got {self.every_steps}")
 
 
+@checked
 def fit(
     step: Step,
     data: Batches,
@@ -227,6 +229,7 @@ class _Run:
             self.on_progress(progress)
 
 
+@checked
 def evaluate(
     step: Step, data: Batches, metrics: Mapping[str, Metric] | None = None
 ) -> dict[str, float]:

@@ -9,12 +9,14 @@ from tvm_xengine.compiler.lean_kernels import with_lean_kernels, with_room_used
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.errors import BudgetExceededError
+from tvm_xengine.model.checked import checked
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule
 from tvm_xengine.session.stages import StepPlan, StepProblem
 
 
+@checked
 def plan_of_schedule(
     problem: StepProblem, schedule: Schedule | str | Path, name: str = "the schedule"
 ) -> StepPlan:

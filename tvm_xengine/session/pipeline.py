@@ -9,6 +9,7 @@ from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_step
 from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.model.checked import checked
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.relax_ir.dataflow import step_function
@@ -19,6 +20,7 @@ from tvm_xengine.session.stages import BudgetLike, budgets_of
 from tvm_xengine.solvers.result import Limits
 
 
+@checked
 def scheduling_pipeline(
     *,
     platform: Platform | None = None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Protocol
 
 from tvm import relax
@@ -413,15 +414,16 @@ def _emit(
     return emitter.call_many(kernel, inputs, f"{update.name}_update", names, **options)
 
 
-def _check_betas(betas: tuple[float, float]) -> None:
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"betas must be two numbers in [0, 1), got {betas}")
+def _check_betas(betas: object) -> None:
+    pair = betas if isinstance(betas, Sequence) and len(betas) == 2 else (None,)
+    if not all(isinstance(beta, Real) and 0 <= float(beta) < 1 for beta in pair):
+        raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
 
 
-def _check_not_negative(**values: float) -> None:
+def _check_not_negative(**values: object) -> None:
     for name, value in values.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must not be negative, got {value}")
+        if not isinstance(value, Real) or not float(value) >= 0:
+            raise ValueError(f"{name} must not be negative, got {value!r}")
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
