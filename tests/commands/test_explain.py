@@ -72,3 +72,11 @@ def test_two_plans_are_compared(plan: Plan, saved: Path, tmp_path: Path) -> None
     figures = {one["what"]: one for one in json.loads(done.stdout)["figures"]}
     assert figures["recomputed_ops"]["before"] == plan.schedule.recomputed_ops > 0
     assert figures["recomputed_ops"]["after"] == 0
+
+
+def test_a_report_is_written_whole_or_refused_first(saved: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    given = ("explain", str(saved), "--solve-again", "0", "--report")
+    assert run_command(*given, str(report)).returncode == 0
+    assert report.read_text(encoding="utf-8").endswith("</html>")
+    assert run_command(*given, str(tmp_path)).returncode == 2

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tvm_xengine.commands.options import PLAN, OutputOptions
+from tvm_xengine.commands.options import OUTPUT, PLAN, OutputOptions
 from tvm_xengine.commands.values import File, NotNegative
 
 PlanFile = Annotated[
@@ -31,10 +31,13 @@ class ExplainOptions:
     solve_again
         Seconds for solving again with 10 % more memory, for each device: the price of memory. 0 leaves
         it out.
+    report
+        Write a page with pictures of the plan (.html), complete in one file.
     """
 
     problem: Annotated[File | None, Parameter(group=PLAN)] = None
     solve_again: Annotated[NotNegative, Parameter(group=PLAN, metavar="S")] = 5.0
+    report: Annotated[File | None, Parameter(group=OUTPUT)] = None
     output: OutputOptions = OutputOptions()
 
 

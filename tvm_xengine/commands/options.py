@@ -235,8 +235,11 @@ class SaveOptions:
         Write the problem as JSON, which `solve` takes.
     save_plan
         Write the whole plan as JSON, which `explain` and `compare` take.
+    report
+        Write a page with pictures of the plan (.html), complete in one file.
     """
 
     save_schedule: File | None = None
     save_problem: File | None = None
     save_plan: File | None = None
+    report: File | None = None

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tvm_xengine.explain.changed_schedule import LAYOUT, Alternative, Excess, Way
 from tvm_xengine.explain.fates import Fate, Stay, TensorFate
+from tvm_xengine.explain.memory_price import MemoryPrice
+from tvm_xengine.explain.smallest_budget import SmallestBudget
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.sizes import format_bytes
 
@@ -58,7 +60,7 @@ def at_in_words(excess: Excess) -> str:
 def difference_in_words(difference: float, unit: str) -> str:
     """A difference of the objective: ``costs 12 us more``."""
     size = abs(difference)
-    amount = format_us(size) if unit == "us" else f"{size:.4g} {unit}"
+    amount = amount_in_words(size, unit)
     if not size:
         return "costs the same"
     return f"costs {amount} more" if difference > 0 else f"saves {amount}"
@@ -77,6 +79,38 @@ def reason_in_words(alternatives: Sequence[Alternative], unit: str) -> str:
     if kept is None or kept is best:
         return next_best
     return f"{kept.what}: {price_in_words(kept, unit)}; {next_best}"
+
+
+def amount_in_words(value: float, unit: str) -> str:
+    """A value of the objective with its unit."""
+    return format_us(value) if unit == "us" else f"{value:.4g} {unit}"
+
+
+def smallest_in_words(found: SmallestBudget) -> str:
+    """Between what the smallest budget of a device lies, and why less does not work."""
+    known, least = format_bytes(found.known_bytes), format_bytes(found.least_bytes)
+    if not found.least_bytes:
+        return f"Smallest budget known: {known}. No lower limit is proven: {found.because}."
+    if found.known_bytes <= found.least_bytes:
+        return f"Smallest budget: {known}. Less does not work: {found.because}."
+    return (
+        f"Smallest budget known: {known}. Below {least} nothing works: {found.because}. Between the"
+        " two it is open."
+    )
+
+
+def price_of_memory(price: MemoryPrice, unit: str) -> str:
+    """What more memory of a device buys."""
+    asked = f"Solved again for {price.solve_s:.1f} s with {format_bytes(price.more_bytes)} more"
+    if not price.needs_more and price.saved:
+        return f"{asked}: {amount_in_words(price.saved, unit)} less, within the planned budget as well."
+    at_most = f"at most {amount_in_words(price.saved_at_most, unit)} could be saved"
+    if not price.saved:
+        return f"{asked}: nothing found that is better; {at_most}."
+    return (
+        f"{asked}: {amount_in_words(price.saved, unit)} less,"
+        f" {amount_in_words(price.saved_per_mib, unit)} per MiB; {at_most}."
+    )
 
 
 def _times(count: int) -> str:

@@ -18,15 +18,16 @@ from tvm_xengine.explain.explanation import (
 )
 from tvm_xengine.explain.fates import Fate
 from tvm_xengine.explain.memory import TimePoint
-from tvm_xengine.explain.memory_price import MemoryPrice
 from tvm_xengine.explain.sentences import (
+    amount_in_words,
     at_in_words,
     difference_in_words,
     fate_in_words,
+    price_of_memory,
     reason_in_words,
+    smallest_in_words,
     stay_in_words,
 )
-from tvm_xengine.explain.smallest_budget import SmallestBudget
 from tvm_xengine.explain.speedups import FASTER_RATIO, Speedup
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
@@ -44,7 +45,8 @@ def shown(explanation: Explanation) -> Iterator[RenderableType]:
     """The parts of an explanation, for a console of 80 columns or more."""
     if len(explanation.devices) > 0:
         yield Text(
-            f"{explanation.objective} {_amount(explanation.value, explanation.unit)}", "bold"
+            f"{explanation.objective} {amount_in_words(explanation.value, explanation.unit)}",
+            "bold",
         )
         yield Text(" ".join(explanation.proof))
     for device in explanation.devices:
@@ -71,9 +73,9 @@ def _device(device: DeviceFinding, unit: str) -> Iterator[RenderableType]:
     for point in device.time_points:
         yield from _time_point(point, is_limited=is_limited)
     if device.smallest is not None:
-        yield Text(_smallest(device.smallest))
+        yield Text(smallest_in_words(device.smallest))
     if device.price is not None:
-        yield Text(_price(device.price, unit))
+        yield Text(price_of_memory(device.price, unit))
 
 
 def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableType]:
@@ -93,31 +95,6 @@ def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableTyp
             *(("", "") if held is None else (held.label, format_bytes(held.size_bytes))),
         )
     yield table
-
-
-def _smallest(found: SmallestBudget) -> str:
-    known, least = format_bytes(found.known_bytes), format_bytes(found.least_bytes)
-    if not found.least_bytes:
-        return f"Smallest budget known: {known}. No lower limit is proven: {found.because}."
-    if found.known_bytes <= found.least_bytes:
-        return f"Smallest budget: {known}. Less does not work: {found.because}."
-    return (
-        f"Smallest budget known: {known}. Below {least} nothing works: {found.because}. Between the"
-        " two it is open."
-    )
-
-
-def _price(price: MemoryPrice, unit: str) -> str:
-    asked = f"Solved again for {price.solve_s:.1f} s with {format_bytes(price.more_bytes)} more"
-    if not price.needs_more and price.saved:
-        return f"{asked}: {_amount(price.saved, unit)} less, within the planned budget as well."
-    at_most = f"at most {_amount(price.saved_at_most, unit)} could be saved"
-    if not price.saved:
-        return f"{asked}: nothing found that is better; {at_most}."
-    return (
-        f"{asked}: {_amount(price.saved, unit)} less, {_amount(price.saved_per_mib, unit)} per MiB;"
-        f" {at_most}."
-    )
 
 
 def _op(op: OpFinding, unit: str) -> Iterator[RenderableType]:
@@ -189,7 +166,9 @@ def _speedups(found: Sequence[Speedup], unit: str) -> RenderableType:
         f"{100 * FASTER_RATIO:.0f} % faster", "runs", "takes", "gains", no_wrap=(1, 2, 3)
     )
     for one in found:
-        table.add_row(one.what, str(one.runs), format_us(one.busy_us), _amount(one.gain, unit))
+        table.add_row(
+            one.what, str(one.runs), format_us(one.busy_us), amount_in_words(one.gain, unit)
+        )
     return table
 
 
@@ -212,7 +191,3 @@ def _rows(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def _cell(rows: Sequence[tuple[str, int]], k: int) -> tuple[str, str]:
     return (rows[k][0], format_bytes(rows[k][1])) if k < len(rows) else ("", "")
-
-
-def _amount(value: float, unit: str) -> str:
-    return format_us(value) if unit == "us" else f"{value:.4g} {unit}"

@@ -18,12 +18,14 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
+from tvm_xengine.explain.names import Names
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.model.source import Source
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.report.html.page import Page
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
@@ -252,6 +254,19 @@ class StepPlan:
     def names(self) -> Mapping[str, tuple[str, ...]]:
         """Names that the model gives the tensors of the step, by their names in the step."""
         return {role.variable: role.names for role in self.lowered.training.roles}
+
+    def write_report(self, path: str | Path, *, price_s: float = 0.0) -> None:
+        """Write a page with pictures of the plan, complete in one HTML file.
+
+        Parameters
+        ----------
+        price_s
+            As in `explain`.
+        """
+        model = self.lowered.training.source.training
+        title = f"{model.name}, batch {model.batch_size}"
+        names = Names(self.plan.problem.graph, self.names)
+        Page(title, self.plan, names, self.explain(price_s=price_s)).write(Path(path))
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, complete or not at all."""

@@ -7,13 +7,18 @@ from pathlib import Path
 from tvm_xengine.commands.explain_app import ExplainOptions
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.explain import explanation
+from tvm_xengine.explain.names import Names
 from tvm_xengine.explain.tables import shown
+from tvm_xengine.files.atomic_write import check_writable
+from tvm_xengine.report.html.page import Page
 from tvm_xengine.session.plan_file import read_plan_or_schedule
 
 
 def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
     """Read, explain and report."""
     terminal = Terminal(options.output)
+    if options.report is not None:
+        check_writable(options.report)
     saved = read_plan_or_schedule(path, options.problem)
     # A question about single tensors or ops is answered by simulation alone.
     devices = saved.plan.problem.platform.index
@@ -23,5 +28,9 @@ def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
         reporter.status("explaining")
         found = explanation.explain_plan(saved.plan, wanted, saved.names)
         reporter.status("")
+    if options.report is not None:
+        whole = found if about is None else explanation.explain_plan(saved.plan, None, saved.names)
+        names = Names(saved.plan.problem.graph, saved.names)
+        Page(path.stem, saved.plan, names, whole).write(options.report)
     terminal.show(*shown(found))
     terminal.write(found.document())

@@ -59,6 +59,8 @@ def save_plan(planned: StepPlan, files: SaveOptions) -> None:
         write_schedule(planned.plan.schedule, files.save_schedule)
     if files.save_plan is not None:
         planned.save(files.save_plan)
+    if files.report is not None:
+        planned.write_report(files.report)
 
 
 __all__ = ["StepPlan", "problem_of", "run_plan", "save_plan"]

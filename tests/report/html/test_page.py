@@ -1,0 +1,123 @@
+"""A report is one file that shows the plan's numbers, and a browser finds no fault in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from tests.explain.plans import chain_plan, plans
+from tvm_xengine.explain.explanation import explain_plan
+from tvm_xengine.explain.memory import Memory
+from tvm_xengine.explain.names import Names
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.report.html.page import Page
+from tvm_xengine.report.html.story import Story
+from tvm_xengine.report.html.svg import WIDTH, stairs
+
+_VOID = {"meta", "input", "br"}
+
+
+class _Reader(HTMLParser):
+    """Collects elements and refuses unbalanced ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def _page(plan: Plan, names: dict[str, tuple[str, ...]] | None = None) -> str:
+    known = Names(plan.problem.graph, names or {})
+    return Page("a & b <c>", plan, known, explain_plan(plan, None, names)).html()
+
+
+def _read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    assert not reader.open
+    return reader
+
+
+@settings(max_examples=40, deadline=None)
+@given(plans())
+def test_the_pictures_add_up_to_the_live_bytes_of_the_validator(plan: Plan) -> None:
+    memory = Memory(plan, Names(plan.problem.graph))
+    story = Story(memory)
+    for device, live in memory.live.items():
+        series = story.live_bytes(device).values()
+        totals = [sum(column) for column in zip(*series, strict=True)] or [0] * len(story.steps)
+        assert totals == [live[position] for position in story.positions]
+
+
+@settings(max_examples=10, deadline=None)
+@given(plans())
+def test_every_page_is_well_formed_and_asks_nothing_of_the_network(plan: Plan) -> None:
+    page = _page(plan)
+    reader = _read(page)
+    for tag, attributes in reader.found:
+        assert tag not in ("link", "iframe", "img")
+        assert "src" not in attributes
+    assert not re.search(r"https?://|@import|url\(", page)
+
+
+def test_every_tensor_has_a_row_and_every_stay_a_rectangle() -> None:
+    plan = chain_plan()
+    found = _read(_page(plan)).found
+    rows = {a["data-name"] for tag, a in found if tag == "tr" and "data-name" in a}
+    assert rows == {one.label for one in explain_plan(plan).tensors}
+    blocks = [a for tag, a in found if tag == "rect" and "block" in (a.get("class") or "")]
+    story = Story(Memory(plan, Names(plan.problem.graph)))
+    assert len(blocks) == 2 * len(story.blocks)  # by step and by time
+
+
+def test_names_cannot_end_an_element_or_a_script() -> None:
+    plan = chain_plan()
+    page = _page(plan, {"a0": ("</script><b>x",)})
+    reader = _read(page)
+    assert "b" not in {tag for tag, _ in reader.found}
+    data = re.search(r'id="story">(.*?)</script>', page)
+    assert data is not None
+    assert any("</script>" in block[1] for block in json.loads(data.group(1))["blocks"])
+
+
+def test_stairs_enclose_the_area_between_two_step_functions() -> None:
+    path = stairs([0.0, 10.0, 20.0], [5.0, 5.0], [1.0, 3.0])
+    assert path == "M0 1H10V3H20V5H0Z"
+    assert stairs([0.0, WIDTH], [4.0], [2.0]) == "M0 2H1000V4H0Z"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_runs_the_page_without_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(_page(chain_plan()), encoding="utf-8")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    done = subprocess.run(
+        [*command, profile, "--enable-logging=stderr", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in done.stderr
+    count = len(chain_plan().problem.graph.bases)
+    assert f"{count} of {count} tensors" in done.stdout  # the search has run
+    assert " live at step " in done.stdout  # what lies in memory at the peak is shown

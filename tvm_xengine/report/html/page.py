@@ -1,0 +1,200 @@
+"""The page: summary, pictures, and the table of tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from tvm_xengine.explain.explanation import DeviceFinding, Explanation
+from tvm_xengine.explain.memory import Memory
+from tvm_xengine.explain.names import Names
+from tvm_xengine.explain.sentences import (
+    amount_in_words,
+    fate_in_words,
+    price_of_memory,
+    reason_in_words,
+    smallest_in_words,
+)
+from tvm_xengine.explain.speedups import FASTER_RATIO
+from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.report.html.pictures import arena_map, class_of, memory_over_time, timeline
+from tvm_xengine.report.html.story import Story
+from tvm_xengine.scheduling.durations import format_us
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
+from tvm_xengine.scheduling.sizes import format_bytes
+
+_BY = ("step", "time")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a report shows.
+
+    Attributes
+    ----------
+    title
+        Of the model.
+    explanation
+        Of the whole plan.
+    """
+
+    title: str
+    plan: Plan
+    names: Names
+    explanation: Explanation
+
+    def html(self) -> str:
+        """The report as one document."""
+        story = Story(Memory(self.plan, self.names))
+        title = escape(self.title)
+        return "".join(
+            (
+                '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
+                '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                f"<title>{title}</title><style>{_own('report.css')}</style></head><body>",
+                f"<header><h1>{title}</h1>{_summary(self)}</header><main>",
+                *_memory(self, story),
+                *_timeline(self, story),
+                *_tensors(self.explanation),
+                "</main>",
+                f'<script type="application/json" id="story">{_data(story)}</script>',
+                f"<script>{_own('report.js')}</script></body></html>",
+            )
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the report, whole or not at all."""
+        write_atomically(path, self.html())
+
+
+def _summary(page: Page) -> str:
+    found, plan = page.explanation, page.plan
+    steps = plan.schedule
+    cards = [
+        (found.objective, amount_in_words(found.value, found.unit)),
+        ("gap", "unknown" if found.bound <= 0 else f"{100 * (plan.result.gap or 0.0):.2f} %"),
+        ("recomputed ops", str(steps.recomputed_ops)),
+        ("copies", str(steps.transfers)),
+    ]
+    shown = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in cards)
+    return f"<dl>{shown}</dl><p>{escape(' '.join(found.proof))}</p>"
+
+
+def _memory(page: Page, story: Story) -> Iterator[str]:
+    by = "".join(
+        f'<label><input type="radio" name="by" value="{one}"{" checked" if one == "step" else ""}>'
+        f" by {one}</label>"
+        for one in _BY
+    )
+    yield f'<section><h2>Memory</h2><fieldset class="by"><legend>Horizontal axis</legend>{by}'
+    yield "</fieldset>"
+    for device in page.explanation.devices:
+        yield f"<h3>{escape(device.device)}</h3><p>{escape(_budget(device))}</p>"
+        yield _legend(story, device.device)
+        for one in _BY:
+            yield f'<figure class="by-{one}">{memory_over_time(story, device.device, one)}'
+            yield '<output class="under">Point at the picture, or use the arrow keys.</output>'
+            yield f"{arena_map(story, device.device, one)}<figcaption>Above: live bytes. Below: the"
+            yield " arena, address against steps; a rectangle is a tensor.</figcaption></figure>"
+        yield from _peaks(device)
+        if device.smallest is not None:
+            yield f"<p>{escape(smallest_in_words(device.smallest))}</p>"
+        if device.price is not None:
+            yield f"<p>{escape(price_of_memory(device.price, page.explanation.unit))}</p>"
+    yield "</section>"
+
+
+def _budget(device: DeviceFinding) -> str:
+    arena = format_bytes(device.arena_bytes)
+    if device.budget_bytes >= UNLIMITED_BYTES:
+        return f"No budget. The arena takes {arena}."
+    share = 100 * device.arena_bytes / device.budget_bytes
+    return (
+        f"Budget {format_bytes(device.budget_bytes)}. The arena takes {arena}, {share:.1f} % of it."
+    )
+
+
+def _legend(story: Story, device: str) -> str:
+    keys = "".join(
+        f'<li><i class="{class_of(name)}"></i>{escape(name)}</li>'
+        for name in story.live_bytes(device)
+    )
+    lines = "".join(f'<li><i class="key-{one}"></i>{one}</li>' for one in ("budget", "arena"))
+    return f'<ul class="legend">{keys}{lines}</ul>'
+
+
+def _peaks(device: DeviceFinding) -> Iterator[str]:
+    for point in device.time_points:
+        binds = (
+            " This binds: what is dropped or elsewhere then would not fit." if point.binds else ""
+        )
+        yield (
+            f"<details><summary>{format_bytes(point.live_bytes)} at {escape(point.during)}</summary>"
+            f"<p>{format_bytes(max(0, point.room_bytes))} left.{binds}</p><div class='tables'>"
+        )
+        layers = {name or "no layer": size for name, size in point.layer_bytes.items()}
+        held = {one.label: one.size_bytes for one in point.largest}
+        for head, rows in (("category", point.category_bytes), ("layer", layers), ("tensor", held)):
+            cells = "".join(
+                f"<tr><td>{escape(name)}</td><td>{format_bytes(size)}</td></tr>"
+                for name, size in rows.items()
+            )
+            yield f"<table><thead><tr><th>{head}</th><th>bytes</th></tr></thead>"
+            yield f"<tbody>{cells}</tbody></table>"
+        yield "</div></details>"
+
+
+def _timeline(page: Page, story: Story) -> Iterator[str]:
+    side_by_side = page.explanation.objective == "makespan"
+    how = "side by side" if side_by_side else "one step after the other"
+    yield "<section><h2>Timeline</h2>"
+    yield f"<p>As planned, {how}. Bars in the colour of the text repeat an op that ran before."
+    yield " Copies are violet.</p>"
+    yield f"<figure>{''.join(timeline(story))}</figure>"
+    rows = "".join(
+        f"<tr><td>{escape(one.what)}</td><td>{one.runs}</td><td>{format_us(one.busy_us)}</td>"
+        f"<td>{amount_in_words(one.gain, page.explanation.unit)}</td></tr>"
+        for one in page.explanation.speedups
+    )
+    yield f"<h3>What to speed up first</h3><table><thead><tr><th>{100 * FASTER_RATIO:.0f} % faster</th>"
+    yield f"<th>runs</th><th>takes</th><th>gains</th></tr></thead><tbody>{rows}</tbody></table></section>"
+
+
+def _tensors(found: Explanation) -> Iterator[str]:
+    yield '<section><h2>Tensors</h2><label class="search">Search <input type="search" id="search"'
+    yield ' placeholder="name, layer, category or fate"></label><p id="count" aria-live="polite"></p>'
+    yield '<div class="tables"><table id="tensors"><thead><tr><th>tensor</th><th>bytes</th><th>fate</th>'
+    yield "<th>why</th></tr></thead><tbody>"
+    for one in sorted(found.tensors, key=lambda tensor: -tensor.size_bytes):
+        why = "" if one.alternatives is None else reason_in_words(one.alternatives, found.unit)
+        layer = f"<small>{escape(one.layer)}</small>" if one.layer else ""
+        yield (
+            f'<tr data-name="{escape(one.label)}"><td><i class="{class_of(one.category)}"></i>'
+            f"{escape(one.label)} {layer}<small>{escape(one.category)}</small></td>"
+            f"<td>{format_bytes(one.size_bytes)}</td><td>{escape(fate_in_words(one.fate))}</td>"
+            f"<td>{escape(why)}</td></tr>"
+        )
+    yield "</tbody></table></div></section>"
+
+
+def _data(story: Story) -> str:
+    """What the script looks up under the pointer."""
+    document = {
+        "steps": [story.described(k) for k in range(len(story.steps))],
+        "edges": {by: [round(at, 1) for at in story.edges(by)] for by in _BY},
+        "blocks": [
+            [one.device, one.label, one.category, one.size_bytes, one.first, one.last]
+            for one in story.blocks
+        ],
+    }
+    # A tag inside a name must not end the script element.
+    return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _own(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")

@@ -1,0 +1,125 @@
+"""The numbers behind the pictures: when each tensor is where, step by step and over time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE
+from tvm_xengine.explain.memory import Memory, describe
+from tvm_xengine.planning.planner import Plan
+from tvm_xengine.report.html.svg import WIDTH
+from tvm_xengine.scheduling.schedule import Compute, Free, Step
+from tvm_xengine.scheduling.simulate import step_us
+
+
+@dataclass(frozen=True)
+class Block:
+    """A tensor or a workspace in an arena, from its first to its last step.
+
+    Attributes
+    ----------
+    first, last
+        Among the steps that are no frees.
+    offset_bytes
+        Its address.
+    """
+
+    device: str
+    tensor: str
+    label: str
+    category: str
+    size_bytes: int
+    offset_bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Story:
+    """A plan as it unfolds; frees take no time, so only the other steps are counted."""
+
+    memory: Memory
+
+    @property
+    def plan(self) -> Plan:
+        """What is shown."""
+        return self.memory.plan
+
+    @cached_property
+    def positions(self) -> Sequence[int]:
+        """Places in the schedule of the steps that are no frees."""
+        steps = self.plan.schedule.steps
+        return [k for k, step in enumerate(steps) if not isinstance(step, Free)]
+
+    @cached_property
+    def steps(self) -> Sequence[Step]:
+        """Computations and copies in order."""
+        return [self.plan.schedule.steps[k] for k in self.positions]
+
+    @cached_property
+    def durations_us(self) -> Sequence[float]:
+        """Time of each of them."""
+        return [step_us(self.plan.problem, step) for step in self.steps]
+
+    def edges(self, by: str) -> Sequence[float]:
+        """Where each step begins, and the last one ends, in the pictures, by ``step`` or ``time``."""
+        widths = [1.0] * len(self.steps) if by == "step" else list(self.durations_us)
+        total = sum(widths) or 1.0
+        return [WIDTH * at / total for at in accumulate(widths, initial=0.0)]
+
+    @cached_property
+    def blocks(self) -> Sequence[Block]:
+        """Everything that takes bytes during some step."""
+        return [*self._stays(), *self._workspaces()]
+
+    def live_bytes(self, device: str) -> Mapping[str, Sequence[int]]:
+        """Live bytes of a device during each step, by category; those without any are left out."""
+        change = {category: [0] * (len(self.steps) + 1) for category in CATEGORIES}
+        for block in self.blocks:
+            if block.device == device:
+                change[block.category][block.first] += block.size_bytes
+                change[block.category][block.last + 1] -= block.size_bytes
+        found = {name: list(accumulate(series[:-1])) for name, series in change.items()}
+        return {name: series for name, series in found.items() if any(series)}
+
+    def described(self, step: int) -> str:
+        """A step in words, with its place in the schedule, frees counted."""
+        return f"step {self.positions[step]} ({describe(self.steps[step])})"
+
+    def _stays(self) -> list[Block]:
+        arenas, found = self.plan.arenas, []
+        for instance in arenas.residency.instances:
+            first = bisect_left(self.positions, max(instance.start, 0))
+            last = bisect_right(self.positions, instance.end) - 1
+            if first > last or not instance.size_bytes:
+                continue
+            found.append(
+                Block(
+                    instance.device,
+                    instance.tensor,
+                    self.memory.names.label(instance.tensor),
+                    self.memory.category[instance.tensor],
+                    instance.size_bytes,
+                    arenas.offset_bytes[instance.id],
+                    first,
+                    last,
+                )
+            )
+        return found
+
+    def _workspaces(self) -> list[Block]:
+        found = []
+        for k, step in enumerate(self.steps):
+            if not isinstance(step, Compute):
+                continue
+            size = self.plan.problem.costs[step.op][step.device].workspace_bytes
+            if size:
+                offset = self.plan.arenas.workspace_offset_bytes[self.positions[k]]
+                label = f"workspace of {step.op}"
+                block = Block(step.device, step.op, label, WORKSPACE, size, offset, k, k)
+                found.append(block)
+        return found
