@@ -37,7 +37,7 @@ def test_a_licence_that_limits_the_size_is_told() -> None:
     found = backend_check("gurobi")
     assert found.state in (State.WORKS, State.LIMITED, State.BROKEN)
     if found.state is State.LIMITED:
-        assert "2000" in found.detail
+        assert "2,000" in found.detail
         assert found.remedy
         assert not found.is_alarming
 

@@ -28,6 +28,8 @@ _LICENCE = {
     "cp-sat": "free (Apache 2.0)",
     "gurobi": "full licence",
 }
+_LIMITED = {"gurobi": "size-limited licence: at most 2,000 variables and 2,000 rows"}
+"""What a backend says of itself that solves only small programs."""
 _REQUIRED = "highs"
 """The backend of the default solver."""
 
@@ -56,7 +58,7 @@ def backend_check(name: str) -> Check:
         if name == "gurobi"
         else ""
     )
-    return Check("solvers", name, State.LIMITED, large, is_required, remedy)
+    return Check("solvers", name, State.LIMITED, _LIMITED.get(name, large), is_required, remedy)
 
 
 def _cp_sat() -> Check:

@@ -73,6 +73,8 @@ def memory_price(plan: Plan, device: str, time_limit_s: float) -> MemoryPrice | 
         found.arenas.arena_bytes[one.name] > one.budget_bytes for one in problem.platform.devices
     )
     at_most = max(saved, value - found.result.bound)
+    if at_most <= _SAME_RATIO * value:
+        at_most = 0.0
     return MemoryPrice(
         device, more, saved, at_most, saved / (more / _MIB), needs_more, found.result.solve_s
     )

@@ -104,6 +104,8 @@ def price_of_memory(price: MemoryPrice, unit: str) -> str:
     asked = f"Solved again for {price.solve_s:.1f} s with {format_bytes(price.more_bytes)} more"
     if not price.needs_more and price.saved:
         return f"{asked}: {amount_in_words(price.saved, unit)} less, within the planned budget as well."
+    if not price.saved_at_most:
+        return f"{asked}: nothing can be saved, which is proven."
     at_most = f"at most {amount_in_words(price.saved_at_most, unit)} could be saved"
     if not price.saved:
         return f"{asked}: nothing found that is better; {at_most}."
