@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.command_page import PAGE
 from tests.commands.in_process import run_command
 from tests.explain.plans import chain_plan
 from tests.solvers.networks import chain, single
@@ -35,6 +36,15 @@ def test_a_saved_plan_is_explained(plan: Plan, saved: Path) -> None:
     assert document["value"] == pytest.approx(plan.simulation.cost_us)
     peaks = {one["device"]: one["peak_bytes"] for one in document["devices"]}
     assert peaks == plan.simulation.peak_bytes
+
+
+def test_the_reports_have_the_keys_that_the_page_names(saved: Path) -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    for command, given in (("explain", ("--solve-again", "0")), ("compare", (str(saved),))):
+        found = json.loads(run_command(command, str(saved), *given, "--json", "-").stdout)
+        (row,) = [line for line in lines if line.startswith(f"| `{command}` |")]
+        named = row.split("|")[2].partition(";")[0]
+        assert set(found) == {name.strip("` ") for name in named.split(",")}
 
 
 def test_a_tensor_is_found_by_the_name_of_the_model(saved: Path) -> None:

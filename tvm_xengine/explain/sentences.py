@@ -89,6 +89,8 @@ def amount_in_words(value: float, unit: str) -> str:
 def smallest_in_words(found: SmallestBudget) -> str:
     """Between what the smallest budget of a device lies, and why less does not work."""
     known, least = format_bytes(found.known_bytes), format_bytes(found.least_bytes)
+    if not found.known_bytes:
+        return "A schedule that needs none of its memory is known."
     if not found.least_bytes:
         return f"Smallest budget known: {known}. No lower limit is proven: {found.because}."
     if found.known_bytes <= found.least_bytes:
