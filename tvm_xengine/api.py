@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.costed import cost_step
 from tvm_xengine.compiler.links import with_measured_links
@@ -17,8 +18,7 @@ from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.model.arguments import one_of, patterns, pins, whole_number
-from tvm_xengine.model.checked import checked
+from tvm_xengine.model.arguments import limit, one_of, patterns, pins, whole_number
 from tvm_xengine.model.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
 from tvm_xengine.model.kind_of_model import check_options, is_module
 from tvm_xengine.model.losses import LossLike
@@ -228,8 +228,8 @@ def training_step(
         loss=wanted,
         optimizer=chosen,
         groups=(*groups_by_pattern(groups or {}, forward), *torch_groups),
-        max_gradient_value=clip_value,
-        max_gradient_norm=clip_norm,
+        max_gradient_value=limit("clip_value", clip_value),
+        max_gradient_norm=limit("clip_norm", clip_norm),
         micro_batches=whole_number("micro_batches", micro_batches, 1),
         precision=MixedPrecision(precision) if isinstance(precision, str) else precision,
     )
@@ -365,7 +365,8 @@ def plan(
         If none fits the budgets; the message says which ones work.
     """
     limits = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio)
-    options = PlanOptions(solver, one_of("objective", Objective, objective), limits, seed, backend)
+    chosen = one_of("objective", Objective, objective)
+    options = PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
     lowered = problem.lowered
     return StepPlan(lowered, plan_costed(problem.costed, options, lowered.stores, lowered.reporter))
 

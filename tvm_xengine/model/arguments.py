@@ -44,6 +44,13 @@ def whole_number(name: str, given: object, least: int, most: int = MOST_SEED) ->
     return number
 
 
+def limit(name: str, given: float | None) -> float | None:
+    """A limit above 0, or None for no limit."""
+    if given is not None and not given > 0:
+        raise ValueError(f"expected {name} above 0, or None for no limit, got {given}")
+    return given
+
+
 def learning_rate(given: object, step: int) -> float:
     """What a schedule or a user gives as the rate of a step."""
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.dataflow import returned_fields
@@ -77,6 +78,7 @@ _CLASS_TARGETS = (
 _TYPICAL = "cross_entropy (classes), mse or huber (numbers), bce_with_logits (yes or no)"
 
 
+@checked
 def named_loss(name: str, **options: Any) -> Loss | LossFunction:
     """The loss of that name, with PyTorch's options for it.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Union, cast
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.model.torch_scheduler import SchedulerRates, is_torch_scheduler
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _EXPECTED = (
 )
 
 
+@checked
 def named_schedule(text: str, lr: float, steps: int) -> Schedule:
     """The schedule that a text names, over `steps` steps from the learning rate `lr`.
 

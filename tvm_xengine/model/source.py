@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 from tvm import IRModule
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import from_relax
 from tvm_xengine.frontends.roles import Use
 from tvm_xengine.frontends.torch.arrays import to_array
-from tvm_xengine.model.checked import checked
 from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.relax_ir.types import Array
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from tvm_xengine.argument_checks import checked, checked_fields
+
 UNLIMITED_BYTES = 2**53 - 1
 """The largest budget; beyond it a float64 does not count single bytes."""
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Device:
     """One memory space with one execution stream.
@@ -61,6 +64,7 @@ class Device:
         return self.target is not None
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Link:
     """A one-way connection that copies tensors from `src` to `dst`.
@@ -119,6 +123,7 @@ class Link:
         return self.energy_uj_per_copy + self.energy_nj_per_byte * size_bytes / 1000.0
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Platform:
     """The devices a training step may use, and the links between them.
@@ -174,6 +179,7 @@ class Platform:
         """The link of each connected ordered pair (src, dst)."""
         return {(link.src, link.dst): link for link in self.links}
 
+    @checked
     def device(self, name: str) -> Device:
         """The device called `name`; a `ValueError` lists the names there are."""
         if name not in self.index:
@@ -186,18 +192,21 @@ class Platform:
         return tuple(device for device in self.devices if device.can_compute)
 
     @classmethod
+    @checked
     def load(cls, path: str | Path) -> Platform:
         """The platform that a TOML file describes; see `platform_file.read_platform`."""
         from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 
         return read_platform(platform_path(path))
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write the TOML file that `load` reads."""
         from tvm_xengine.scheduling.platform_file import write_platform
 
         write_platform(self, path)
 
+    @checked
     def with_budgets(self, budgets: Mapping[str, int]) -> Platform:
         """The same platform with other budgets for the devices that `budgets` names."""
         for name in budgets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.compiler.costed import cost_step
 from tvm_xengine.compiler.lean_kernels import with_lean_kernels
 from tvm_xengine.compiler.options import CostChoice
@@ -59,10 +60,12 @@ class Estimate:
     peak_bytes: Mapping[str, int]
     _of_batch: Callable[[int], Estimate] | None = field(default=None, repr=False, compare=False)
 
+    @checked
     def fits(self, size: str | int) -> bool:
         """Whether a schedule is known that needs at most `size`."""
         return self.smallest_bytes <= parse_bytes(size)
 
+    @checked
     def largest_batch(self, size: str | int) -> int:
         """The largest batch for which a schedule within `size` was found; 0 if not even one sample.
 

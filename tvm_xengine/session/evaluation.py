@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.data.arrays import Data
@@ -21,6 +22,7 @@ from tvm_xengine.session.step import result_names
 from tvm_xengine.training.evaluation import evaluation_module
 
 
+@checked
 def evaluate_state(
     training: Training,
     state: Mapping[str, Array],

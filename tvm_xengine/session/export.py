@@ -8,8 +8,8 @@ from pathlib import Path
 from tvm_xengine.aot.export import ExportReport, export_step, write_package
 from tvm_xengine.aot.plan.regions import Region
 from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.files.write_directory import check_free
-from tvm_xengine.model.checked import checked
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tvm_xengine.argument_checks import checked, checked_fields
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
 from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError
-from tvm_xengine.model.checked import checked
 from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.processes.held_signals import interrupts_held
@@ -67,6 +67,7 @@ class FitResult:
     steps_taken: int
 
 
+@checked_fields
 @dataclass(frozen=True)
 class CheckpointOptions:
     """Where and how often the state is written.
@@ -138,8 +139,9 @@ def fit(
     NotFiniteError
         When a loss or the state is not finite; guarded, the state before that step is in place.
     """
-    if epochs < 0:
-        raise ValueError(f"epochs must not be negative, got {epochs}")
+    for name, count in (("epochs", epochs), ("max_steps", max_steps)):
+        if count is not None and count < 0:
+            raise ValueError(f"{name} must not be negative, got {count}")
     saving = (
         CheckpointOptions(Path(checkpoint)) if isinstance(checkpoint, str | Path) else checkpoint
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.compiler.costed import CostedStep
 from tvm_xengine.compiler.lean_kernels import with_lean_kernels, with_room_used
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.errors import BudgetExceededError
-from tvm_xengine.model.checked import checked
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule

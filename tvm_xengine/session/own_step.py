@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.errors import InvalidStateError, UnsupportedModuleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import Values, values_by_name
@@ -26,6 +27,7 @@ from tvm_xengine.session.stages import Training
 from tvm_xengine.training.step import TrainingStep
 
 
+@checked
 def with_step_signature(
     mod: tvm.IRModule,
     func_name: str,

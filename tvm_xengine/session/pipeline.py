@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tvm
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.compiler.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_step
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.model.checked import checked
 from tvm_xengine.passes.apply_schedule import ApplySchedule
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.relax_ir.dataflow import step_function

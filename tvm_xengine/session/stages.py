@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.compiler.costed import CostedStep
 from tvm_xengine.compiler.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
@@ -166,15 +169,18 @@ class StepProblem:
         """Plain numbers: ops, tensors, costs, budgets."""
         return self.costed.problem
 
+    @checked
     def with_budget(self, budget: BudgetLike) -> StepProblem:
         """The same problem under a budget."""
         budgets = budgets_of(budget, self.lowered.platform)
         return replace(self, costed=self.costed.with_budgets(budgets))
 
+    @checked
     def with_budget_ratio(self, ratio: float) -> StepProblem:
         """The same problem with every device at the state plus `ratio` of the rest of keep-all."""
         return self.with_budget(float(ratio))
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write the numbers as JSON, which can be solved without a compiler."""
         write_atomically(Path(path), problem_to_json(self.problem))
@@ -233,6 +239,7 @@ class StepPlan:
         ]
         return "\n".join([*lines, self.lowered.training.report(most=_MOST_NAMED)])
 
+    @checked
     def explain(self, about: str | None = None, *, price_s: float = 0.0) -> Explanation:
         """What happens to each tensor and why, what binds, and what would help.
 
@@ -255,6 +262,7 @@ class StepPlan:
         """Names that the model gives the tensors of the step, by their names in the step."""
         return {role.variable: role.names for role in self.lowered.training.roles}
 
+    @checked
     def write_report(self, path: str | Path, *, price_s: float = 0.0) -> None:
         """Write a page with pictures of the plan, complete in one HTML file.
 
@@ -268,6 +276,7 @@ class StepPlan:
         names = Names(self.plan.problem.graph, self.names)
         Page(title, self.plan, names, self.explain(price_s=price_s)).write(Path(path))
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, complete or not at all."""
         sources = {
@@ -280,6 +289,7 @@ class StepPlan:
         write_plan(saved, Path(path))
 
     @classmethod
+    @checked
     def load(cls, path: str | Path, lowered: Lowered) -> StepPlan:
         """The plan in a file, for the step that it was made for.
 
@@ -327,8 +337,8 @@ def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
     """
     if budget is None:
         return Budgets()
-    if isinstance(budget, float):
-        return Budgets(ratio=budget)
+    if isinstance(budget, float | np.floating):
+        return Budgets(ratio=float(budget))
     if isinstance(budget, Mapping):
         budgets = Budgets(device_bytes={name: parse_bytes(size) for name, size in budget.items()})
     elif len(platform.computing) > 1:

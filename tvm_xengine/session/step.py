@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.plan import plan_keep_all
@@ -145,6 +146,7 @@ class Step:
         self._forward_is_current = False
         return np.float32(loss)
 
+    @checked
     def guard(self, on: bool = True) -> Step:
         """Undo every later step that makes a NaN or an infinity; returns the step itself.
 
@@ -175,6 +177,7 @@ class Step:
         """The differences that `compare_with_keep_all` has measured; None without it."""
         return None if self._reference is None else self._reference.result
 
+    @checked
     def predict(self, *inputs: object, copy: bool = True, **named: object) -> Any:
         """What the model returns in evaluation mode, in its own structure.
 
@@ -212,6 +215,7 @@ class Step:
         )
         return source.restore([made[name] for name in names])
 
+    @checked
     def train(self, mode: bool = True) -> Step:
         """Make calls train; returns the step itself."""
         self._is_training = mode
@@ -309,12 +313,14 @@ class Step:
         if optimizer is not None:
             self.load_optimizer_state_dict(optimizer.state_dict())
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write the state of model and optimizer to a checkpoint, complete or not at all."""
         from tvm_xengine.state.checkpoint import save_step
 
         save_step(self, Path(path))
 
+    @checked
     def load(self, path: str | Path) -> None:
         """Continue from a checkpoint, of this plan or of another plan of the same model."""
         from tvm_xengine.state.checkpoint import load_step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.errors import InvalidDataError
@@ -24,6 +25,7 @@ def wanted_data(training: Training) -> Wanted:
     )
 
 
+@checked
 def training_data(
     training: Training, source: str, validation: str | float | None = None, *, seed: int = 0
 ) -> Data:

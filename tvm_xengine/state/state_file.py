@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tvm_xengine.argument_checks import checked
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
 from tvm_xengine.files.archives import read_arrays
 from tvm_xengine.files.atomic_write import write_bytes_atomically
@@ -19,6 +20,7 @@ _OF_MODEL = "model/"
 """Prefix of the model's own tensors in a checkpoint."""
 
 
+@checked
 def write_state(state: Mapping[str, Any], path: str | Path) -> None:
     """Write tensors to a ``.safetensors``, ``.pt`` (a state_dict) or ``.npz`` file, whole or not at all.
 
@@ -44,6 +46,7 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> None:
     write_bytes_atomically(path, encode(shaped))
 
 
+@checked
 def read_state(path: str | Path) -> dict[str, Array]:
     """The tensors of a ``.safetensors`` file, a checkpoint, a ``.pt`` or a ``.npz`` file, by name.
 
@@ -90,6 +93,7 @@ def check_state_path(path: str | Path) -> None:
     _one_of(_WRITERS, Path(path))
 
 
+@checked
 def write_onnx_state(state: Mapping[str, Array], model: str | Path, path: str | Path) -> None:
     """Write the ONNX file of a model with the tensors of `state` as its initializers.
 

@@ -6,13 +6,14 @@ Options have PyTorch's names and defaults, and updates have its values (Lion: th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Protocol
 
 from tvm import relax
 
+from tvm_xengine.argument_checks import checked_fields
 from tvm_xengine.kernels.te import adaptive
 from tvm_xengine.kernels.te.optimizer import Rule, dampening_share, momentum, sgd, update_kernel
 from tvm_xengine.training.emitter import Emitter, Option
@@ -89,6 +90,7 @@ class Update:
     scale: Sequence[relax.Expr] = ()
 
 
+@checked_fields
 @dataclass(frozen=True)
 class SGD:
     """Stochastic gradient descent, with momentum ``v = momentum * v + (1 - dampening) * g``.
@@ -151,6 +153,7 @@ class SGD:
         return _emit(emitter, momentum, update, self, options, ("share",) * self.needs_step)
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Adam:
     """Adam with bias correction (Kingma and Ba 2015).
@@ -216,6 +219,7 @@ class Adam:
         return _emit(emitter, adaptive.adam, update, self, options, ("rate", "root"))
 
 
+@checked_fields
 @dataclass(frozen=True)
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
@@ -234,6 +238,7 @@ class AdamW(Adam):
     decoupled: bool = True
 
 
+@checked_fields
 @dataclass(frozen=True)
 class RMSprop:
     """Divides by a running average of the gradient's magnitude (Hinton 2012; Graves 2013).
@@ -294,6 +299,7 @@ class RMSprop:
         return _emit(emitter, adaptive.rmsprop, update, self, options)
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Adagrad:
     """Divides by the root of the sum of all squared gradients (Duchi et al. 2011).
@@ -358,6 +364,7 @@ class Adagrad:
         return _emit(emitter, adaptive.adagrad, update, self, options)
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Lion:
     """The sign of a momentum, with decoupled weight decay (Chen et al. 2023).
@@ -414,16 +421,15 @@ def _emit(
     return emitter.call_many(kernel, inputs, f"{update.name}_update", names, **options)
 
 
-def _check_betas(betas: object) -> None:
-    pair = betas if isinstance(betas, Sequence) and len(betas) == 2 else (None,)
-    if not all(isinstance(beta, Real) and 0 <= float(beta) < 1 for beta in pair):
-        raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
+def _check_betas(betas: tuple[float, float]) -> None:
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"betas must be two numbers in [0, 1), got {betas}")
 
 
-def _check_not_negative(**values: object) -> None:
+def _check_not_negative(**values: float) -> None:
     for name, value in values.items():
-        if not isinstance(value, Real) or not float(value) >= 0:
-            raise ValueError(f"{name} must not be negative, got {value!r}")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must not be negative, and finite, got {value}")
 
 
 OPTIMIZERS: dict[str, Optimizer] = {

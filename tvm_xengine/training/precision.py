@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from tvm_xengine.argument_checks import checked_fields
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
 from tvm_xengine.training.emitter import dtype_of
@@ -39,6 +40,7 @@ LONG = frozenset(
 """Ops that are computed in float32. All others take the short type when an operand has it."""
 
 
+@checked_fields
 @dataclass(frozen=True)
 class MixedPrecision:
     """Compute in a short type with float32 parameters.
