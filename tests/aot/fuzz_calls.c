@@ -24,6 +24,15 @@ static uint32_t any(uint32_t below) { /* splitmix64, which repeats everywhere */
   return (uint32_t)((z ^ (z >> 31)) % below);
 }
 
+static uint32_t edge(uint32_t below) { /* the first, the last, or any one */
+  return any(3) ? (any(2) ? below - 1 : 0) : any(below);
+}
+
+static float not_finite(void) {
+  float infinite = 1e38f * 1e38f;
+  switch (any(3)) { case 0: return infinite; case 1: return -infinite; default: return infinite - infinite; }
+}
+
 static struct { /* the context lies behind the memory */
   _Alignas(64) uint8_t arena[AROUND + M(_SRAM_BYTES) + 64 + AROUND];
   _Alignas(16) uint8_t contexts[sizeof(F(_ctx)) + 16];
@@ -49,8 +58,8 @@ static void *pointer(void *good, size_t align, int result) {
     case 1: if (align > 1) { is_bad = 1; return (uint8_t *)good + 1 + any((uint32_t)align - 1); } return good;
     case 2: is_bad = 1; return region + any(M(_SRAM_BYTES) / 16) * 16; /* inside */
     case 3: is_bad = 1; return region - (result ? 1 + any(3) : 8); /* over its beginning */
-    case 4: is_bad = 1; return region + M(_SRAM_BYTES) - 4 - (M(_SRAM_BYTES) & 3u); /* over its end */
-    case 5: if (result) { is_bad = 1; return contexts + any(sizeof(F(_ctx)) - 4); } return good;
+    case 4: is_bad = 1; return region + M(_SRAM_BYTES) - (result ? 1 : 4 + (M(_SRAM_BYTES) & 3u)); /* over its end */
+    case 5: if (result) { is_bad = 1; return contexts + sizeof(F(_ctx)) - 1 - (any(2) ? 0 : any(sizeof(F(_ctx)) + 3)); } return good;
     default: return good;
   }
 }
@@ -93,7 +102,7 @@ int main(void) {
     else if (!any(20)) given = (void *)(contexts + 1 + any(7));
     is_bad = given != ctx;
     for (size_t k = 0; k < INPUTS; k++) x[k] = (float)any(1000) / 500.0f - 1.0f;
-    for (size_t k = 0; k < ROWS; k++) labels[k] = any(4);
+    for (size_t k = 0; k < ROWS; k++) labels[k] = k || any(9) ? (int64_t)any(4) : -100; /* -100 does not count; the mean of none is NaN */
     memcpy(before, arena, sizeof arena);
     switch (kind) {
       case 0: { /* init */
@@ -103,8 +112,8 @@ int main(void) {
         int is_given_bad = is_bad;
         switch (any(10)) {
           case 0: memory = NULL; is_bad = 1; break;
-          case 1: memory = region + 1 + any(M(_ALIGN) - 1); is_bad = 1; break;
-          case 2: bytes = any(M(_SRAM_BYTES)); is_bad = 1; break;
+          case 1: memory = region + (any(2) ? M(_ALIGN) / 2 : 1 + any(M(_ALIGN) - 1)); is_bad = 1; break;
+          case 2: bytes = any(2) ? M(_SRAM_BYTES) - 1u : any(M(_SRAM_BYTES)); is_bad = 1; break;
           case 3: hash ^= 1ull << any(64); is_bad = 1; break;
           case 4: memory = contexts - (uintptr_t)contexts % M(_ALIGN); is_bad = 1; break; /* over the context */
           case 5: bytes = SIZE_MAX - any(64); is_bad = 1; break; /* over everything, the context too */
@@ -127,14 +136,22 @@ int main(void) {
         break;
       }
       case 3: case 4: { /* train_step */
-        if (!any(8)) { x[any(INPUTS)] = any(2) ? 1e38f * 1e38f : -(1e38f * 1e38f); is_number_bad = 1; }
-        if (!any(8)) { labels[any(ROWS)] = any(2) ? 4 + (int64_t)any(100) : -1 - (int64_t)any(99); is_label_bad = 1; }
+        if (!any(8)) { x[edge(INPUTS)] = not_finite(); is_number_bad = 1; }
+        if (!any(8)) {
+          static const int64_t edges[] = {4, -1, -99, -101, INT64_MAX, INT64_MIN, (int64_t)1 << 32};
+          labels[any(ROWS)] = any(4) ? edges[any(7)] : any(2) ? 4 + (int64_t)any(100) : -1 - (int64_t)any(99);
+          is_label_bad = 1;
+        }
         is_bad |= !has_state;
         {
           void *a = pointer(x, sizeof *x, 0), *b = pointer(labels, sizeof *labels, 0);
           void *c = pointer(results + any(4), 1, 1), *d = pointer(results + 64 + any(4), 1, 1);
           code = F(_train_step)(given, a, b, c, d);
         }
+        /* Each fault has its code, in this order: none may hide behind another guard. */
+        MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        if (!is_bad && is_number_bad) MUST(code == M(_ENAN));
+        if (!is_bad && !is_number_bad && is_label_bad) MUST(code == M(_ERANGE));
         is_bad |= is_number_bad | is_label_bad;
         break;
       }
@@ -144,6 +161,7 @@ int main(void) {
           void *a = pointer(x, sizeof *x, 0), *b = pointer(results + any(4), 1, 1);
           code = F(_eval)(given, a, b);
         }
+        MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
         break;
       }
       case 6:
@@ -176,6 +194,7 @@ int main(void) {
     /* Nobody writes around the region; a refused call leaves the state, or says that it is void. */
     MUST(!memcmp(arena, before, AROUND));
     MUST(!memcmp(region + M(_SRAM_BYTES), before + AROUND + M(_SRAM_BYTES), 64 + AROUND));
+    if (code && kind <= 5) MUST(!memcmp(arena, before, sizeof arena)); /* nothing was computed */
     if (code && !(may_void && !ctx->ready)) MUST(!memcmp(region, before + AROUND, M(_SRAM_KEPT_BYTES)));
     if (has_state != (ctx->ready != 0)) { fprintf(stderr, "call %ld, kind %u: ready %u\n", call, kind, ctx->ready); return 1; }
   }

@@ -20,7 +20,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
     return export(tiny_mlp(), tmp_path_factory.mktemp("calls") / "tiny", optimizer="momentum")
 
 
-def run_calls(report: ExportReport, folder: Path, compiler: str, seed: int, calls: int) -> str:
+def run_calls(
+    report: ExportReport, folder: Path, compiler: str, seed: int, calls: int, *more_flags: str
+) -> str:
     """What the program says about `calls` random calls; nothing where all were as they must be."""
     package = report.package
     given = {
@@ -30,7 +32,7 @@ def run_calls(report: ExportReport, folder: Path, compiler: str, seed: int, call
         "SEED": seed,
         "CALLS": calls,
     }
-    flags = [*SANITIZED, *(f"-D{name}={value}" for name, value in given.items())]
+    flags = [*SANITIZED, *(f"-D{name}={value}" for name, value in given.items()), *more_flags]
     build = Build(Path(__file__).with_name("fuzz_calls.c"), flags, compiler)
     build_program(report.directory, package, build, folder / "fuzz")
     done = run_program(folder / "fuzz", package.target)
