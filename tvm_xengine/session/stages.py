@@ -268,6 +268,8 @@ class StepPlan:
 
         Parameters
         ----------
+        path
+            File to write.
         price_s
             As in `explain`.
         """
