@@ -206,3 +206,9 @@ def test_the_version_is_told() -> None:
     command = [sys.executable, "-m", "tvm_xengine", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == version("tvm-xengine")
+
+
+@pytest.mark.parametrize("command", ["train", "explain", "costs", "costs collect", "export-state"])
+def test_every_command_tells_the_version_of_this_program(command: str) -> None:
+    done = run_command(*command.split(), "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, version("tvm-xengine"))

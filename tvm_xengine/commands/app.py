@@ -48,6 +48,7 @@ from tvm_xengine.commands.values import (
     choice,
     listed,
 )
+from tvm_xengine.commands.version import version_text
 
 FLAT = Parameter(name="*")
 
@@ -65,6 +66,7 @@ app = App(
     ),
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
+    version=version_text,
 )
 app.command(costs)
 app.command(explain)

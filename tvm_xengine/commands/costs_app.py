@@ -22,10 +22,13 @@ from tvm_xengine.commands.values import (
     choice,
     choices,
 )
+from tvm_xengine.commands.version import version_text
 
 DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")
 
-costs = App(name="costs", help="Collect measurements; train and evaluate cost models.")
+costs = App(
+    name="costs", help="Collect measurements; train and evaluate cost models.", version=version_text
+)
 
 Dataset = Annotated[Folder, Parameter(help="Dataset folder.")]
 Written = Annotated[File, Parameter(name=("--output", "-o"), help="File to write.", group=OUTPUT)]
