@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.costed import cost_step
 from tvm_xengine.compiler.links import with_measured_links

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.checks.documents import typed
 from tvm_xengine.cost_models.features.added import version_of
 from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
 from tvm_xengine.cost_models.measure.measurements import (
@@ -26,7 +27,6 @@ from tvm_xengine.cost_models.measure.measurements import (
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.append_only import AppendOnlyFile
 from tvm_xengine.files.read_text import parse_json
-from tvm_xengine.files.typed import typed
 
 _logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from tvm_xengine.checks.documents import typed
 from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
 from tvm_xengine.files.append_only import AppendOnlyFile, OldRowError
-from tvm_xengine.files.typed import typed
 
 _logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.dataflow import returned_fields

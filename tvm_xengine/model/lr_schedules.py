@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Union, cast
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.model.torch_scheduler import SchedulerRates, is_torch_scheduler
 
 if TYPE_CHECKING:

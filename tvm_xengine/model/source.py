@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 from tvm import IRModule
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.frontends.assemble import with_output, without_final_softmax
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.model import ForwardModel

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvm_xengine.checks.documents import typed_value
 from tvm_xengine.errors import InvalidProblemError
-from tvm_xengine.files.typed import typed_value
 from tvm_xengine.scheduling.graph import OpGraph
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tvm_xengine.argument_checks import checked, checked_fields
+from tvm_xengine.checks.arguments import checked, checked_fields
 
 UNLIMITED_BYTES = 2**53 - 1
 """The largest budget; beyond it a float64 does not count single bytes."""

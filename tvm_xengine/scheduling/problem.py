@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tvm_xengine.checks.documents import typed, typed_value
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
-from tvm_xengine.files.typed import typed, typed_value
 from tvm_xengine.scheduling.constraints import (
     Constraints,
     constraints_from_json,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costed import cost_step
 from tvm_xengine.compiler.lean_kernels import with_lean_kernels
 from tvm_xengine.compiler.options import CostChoice

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.data.arrays import Data

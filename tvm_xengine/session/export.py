@@ -8,7 +8,7 @@ from pathlib import Path
 from tvm_xengine.aot.export import ExportReport, export_step, write_package
 from tvm_xengine.aot.plan.regions import Region
 from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes

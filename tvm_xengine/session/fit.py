@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_xengine.argument_checks import checked, checked_fields
+from tvm_xengine.checks.arguments import checked, checked_fields
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
 from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costed import CostedStep
 from tvm_xengine.compiler.lean_kernels import with_lean_kernels, with_room_used
 from tvm_xengine.compiler.options import CostChoice

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import InvalidStateError, UnsupportedModuleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import Values, values_by_name

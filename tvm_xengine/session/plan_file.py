@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tvm_xengine.checks.documents import typed_value
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
-from tvm_xengine.files.typed import typed_value
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.planner import Plan
 from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document

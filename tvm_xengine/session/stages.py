@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costed import CostedStep
 from tvm_xengine.compiler.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels

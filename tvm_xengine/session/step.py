@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.plan import plan_keep_all

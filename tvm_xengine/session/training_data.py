@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.errors import InvalidDataError

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
 from tvm_xengine.files.archives import read_arrays
 from tvm_xengine.files.atomic_write import write_bytes_atomically

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.argument_checks import checked_fields
+from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.kernels.te.losses.loss import (
     binary_cross_entropy_backward,

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tvm import relax
 
-from tvm_xengine.argument_checks import checked_fields
+from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.kernels.te import adaptive
 from tvm_xengine.kernels.te.optimizer import Rule, dampening_share, momentum, sgd, update_kernel
 from tvm_xengine.training.emitter import Emitter, Option

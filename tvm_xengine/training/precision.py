@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from tvm_xengine.argument_checks import checked_fields
+from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps, read_forward_ops
 from tvm_xengine.training.emitter import dtype_of

@@ -13,8 +13,8 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from tvm_xengine.checks.documents import typed
 from tvm_xengine.files.append_only import AppendOnlyFile
-from tvm_xengine.files.typed import typed
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 

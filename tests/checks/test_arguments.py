@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tvm_xengine as xe
-from tvm_xengine.argument_checks import checked
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.scheduling.platform import Platform
 
 if TYPE_CHECKING:
