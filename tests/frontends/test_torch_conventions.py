@@ -119,6 +119,10 @@ OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
         lambda x: x.cummax(1)[0] - x.cummin(1)[0],
         _rows((nan, 1, nan), (3, 3, 3), (1, nan, 2)),
     ),
+    "mode with NaN": (
+        lambda x: x.mode(1)[0],
+        _rows((nan, nan, nan), (1, nan, nan), (nan, 2, 2), (3, nan, 1)),
+    ),
     "pooling with several NaN": (lambda x: F.max_pool1d(x, 3, 1), _rows((1, nan, nan, 5, nan))),
     "scalars": (
         lambda x: (

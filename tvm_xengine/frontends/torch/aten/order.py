@@ -111,7 +111,10 @@ def _of_all(along: Converter) -> Converter:
 
 
 def mode(builder: Builder, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
-    """(the least of the most frequent elements, the last position of it)."""
+    """(the least of the most frequent elements, the last position of it); NaN equals nothing.
+
+    Of nothing but NaN the first one is taken.
+    """
     shape = static_shape(x.ty)
     if not shape:
         return [x, relax.const(0, "int64")]
@@ -125,7 +128,7 @@ def mode(builder: Builder, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
     least = relax.op.min(relax.op.where(is_most, fixed, scalar(high, x)), [axis], keepdims=True)
     chosen = builder.emit(relax.op.logical_and(is_most, relax.op.equal(fixed, least)))
     numbers = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-    last = relax.op.where(chosen, relax.const(numbers, "int64"), relax.const(-1, "int64"))
+    last = relax.op.where(chosen, relax.const(numbers, "int64"), relax.const(0, "int64"))
     place = builder.emit(relax.op.max(last, [axis], keepdims=True))
     return [picked(builder, x, place, axis, keepdim), squeezed(builder, place, axis, keepdim)]
 
