@@ -1,6 +1,7 @@
 """Any sequence of calls with any arguments returns a code, and reads and writes nothing else."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ def run_calls(
     report: ExportReport, folder: Path, compiler: str, seed: int, calls: int, *more_flags: str
 ) -> str:
     """What the program says about `calls` random calls; nothing where all were as they must be."""
+    program = build_calls(report, folder, compiler, seed, calls, *SANITIZED, *more_flags)
+    done = run_program(program, report.package.target)
+    return done.stderr or f"exit {done.returncode}" * bool(done.returncode)
+
+
+def build_calls(
+    report: ExportReport, folder: Path, compiler: str, seed: int, calls: int, *flags: str
+) -> Path:
     package = report.package
     given = {
         "PACKAGE": package.name,
@@ -32,11 +41,10 @@ def run_calls(
         "SEED": seed,
         "CALLS": calls,
     }
-    flags = [*SANITIZED, *(f"-D{name}={value}" for name, value in given.items()), *more_flags]
-    build = Build(Path(__file__).with_name("fuzz_calls.c"), flags, compiler)
+    defined = (f"-D{name}={value}" for name, value in given.items())
+    build = Build(Path(__file__).with_name("fuzz_calls.c"), [*flags, *defined], compiler)
     build_program(report.directory, package, build, folder / "fuzz")
-    done = run_program(folder / "fuzz", package.target)
-    return done.stderr or f"exit {done.returncode}" * bool(done.returncode)
+    return folder / "fuzz"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -54,3 +62,14 @@ def test_no_sequence_of_a_million_calls_touches_other_memory(
     if shutil.which(compiler) is None:
         pytest.skip(f"needs the Debian package {compiler}")
     assert run_calls(report, tmp_path, compiler, 100, 50 * CALLS) == ""
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs the Debian package valgrind")
+def test_no_call_depends_on_a_value_that_was_never_set(
+    report: ExportReport, tmp_path: Path
+) -> None:
+    """The sanitizers see wrong addresses, valgrind also what is read before it is written."""
+    program = build_calls(report, tmp_path, "gcc", 5, 2000, "-std=c11", "-g", "-O1")
+    command = ["valgrind", "--quiet", "--error-exitcode=9", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
