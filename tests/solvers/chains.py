@@ -6,6 +6,18 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 
+START_READ_AGAIN = OpGraph(
+    tensors=(Tensor("a", 4), Tensor("b", 8), Tensor("c", 4), Tensor("d", 4)),
+    ops=(
+        Op("a", "k", (), ("a",)),
+        Op("b", "k", ("a",), ("b",)),
+        Op("c", "k", ("b",), ("c",)),
+        Op("d", "k", ("c", "a"), ("d",)),
+    ),
+    outputs=("d",),
+)
+"""A chain a, b, c, d whose last op reads the result of the first again."""
+
 
 def repeated_start(budget_bytes: int) -> Problem:
     """A chain a, b, c, d whose last op reads the result of the first again; costs 1, 2, 2, 1.
@@ -13,18 +25,8 @@ def repeated_start(budget_bytes: int) -> Problem:
     The tensor of b has 8 bytes, the others 4: below 12 bytes nothing fits, below 16 op a must
     be repeated (cost 7), from 16 on nothing is (cost 6).
     """
-    graph = OpGraph(
-        tensors=(Tensor("a", 4), Tensor("b", 8), Tensor("c", 4), Tensor("d", 4)),
-        ops=(
-            Op("a", "k", (), ("a",)),
-            Op("b", "k", ("a",), ("b",)),
-            Op("c", "k", ("b",), ("c",)),
-            Op("d", "k", ("c", "a"), ("d",)),
-        ),
-        outputs=("d",),
-    )
     cost = {"a": 1.0, "b": 2.0, "c": 2.0, "d": 1.0}
-    return on_one_device(graph, cost, budget_bytes)
+    return on_one_device(START_READ_AGAIN, cost, budget_bytes)
 
 
 def on_one_device(graph: OpGraph, compute_us: dict[str, float], budget_bytes: int) -> Problem:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.errors import InvalidScheduleError, UnsupportedProblemError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
@@ -71,6 +71,13 @@ class Request:
         """Whether the time is up or the solve was interrupted."""
         return self.stop.is_set() or self.elapsed_s >= self.limits.time_limit_s
 
+    def refuse_makespan(self, solver: str) -> None:
+        """Raise `UnsupportedProblemError` where the objective is one that `solver` lacks."""
+        if self.objective is Objective.MAKESPAN:
+            raise UnsupportedProblemError(
+                f"solver {solver} minimises cost or energy; use auto for the makespan"
+            )
+
     def say(self, sentence: str) -> None:
         """Report progress."""
         if self.on_progress is not None:
@@ -105,6 +112,11 @@ class Proof:
     bound: float
     scope: Scope = Scope.EVERY_SCHEDULE
     is_infeasible: bool = False
+
+    def beside(self, value: float | None, floor: float) -> Proof:
+        """This proof; where `value` is below its bound, and so of no schedule of the scope, `floor`."""
+        is_below = value is not None and value < self.bound * (1 - PROOF_RATIO)
+        return Proof(floor) if is_below else self
 
 
 def conclude(

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.chains import START_READ_AGAIN, repeated_start, training_chain
 from tests.strategies import problems
-from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
@@ -83,16 +82,7 @@ def test_rounding_finds_a_schedule_no_better_than_the_optimum() -> None:
 
 def paged(budget_bytes: int) -> Problem:
     """Ops a, b, c in a row and d that reads a and c; a store that is cheaper than repeating a."""
-    graph = OpGraph(
-        tensors=(Tensor("a", 4), Tensor("b", 8), Tensor("c", 4), Tensor("d", 4)),
-        ops=(
-            Op("a", "k", (), ("a",)),
-            Op("b", "k", ("a",), ("b",)),
-            Op("c", "k", ("b",), ("c",)),
-            Op("d", "k", ("c", "a"), ("d",)),
-        ),
-        outputs=("d",),
-    )
+    graph = START_READ_AGAIN
     links = (Link("mcu", "card", 1.0, 1.0), Link("card", "mcu", 1.0, 1.0))
     platform = Platform(
         (Device("mcu", "llvm", budget_bytes), Device("card", None)), links, alignment_bytes=1

@@ -17,17 +17,6 @@ from tvm_xengine.aot.package.contents import Package
 def header_source(package: Package, code: CodeSize | None) -> str:
     """The text of ``<name>.h``, for C and C++; `code` states the stack, where it is known."""
     name, macro = package.name, package.macro
-    sizes = "\n".join(
-        f"#define {macro}_{region.upper()}_BYTES {size}u\n"
-        f"#define {macro}_{region.upper()}_KEPT_BYTES {package.kept_bytes[region]}u"
-        f" /* state; the rest may be used for anything between calls */"
-        for region, size in package.regions.items()
-    )
-    offsets = "\n".join(
-        f"#define {macro}_{tensor.place.device.upper()}_OFFSET_{tensor.c_name}"
-        f" {tensor.place.offset_bytes}u /* {tensor.place.dtype} {list(tensor.place.shape)} */"
-        for tensor in package.state
-    )
     settings = "\n".join(f"  float {hyper};" for hyper in package.hyper)
     setters = "\n".join(
         f"int32_t {name}_set_{hyper}({name}_ctx *ctx, float {hyper});" for hyper in package.hyper
@@ -37,13 +26,6 @@ def header_source(package: Package, code: CodeSize | None) -> str:
         if guard_protects_state(package.train)
         else "after some updates: load a checkpoint to go on"
     )
-    stack = (
-        f"\n/* Measured with {code.flags}; functions of the C library come on top. */\n"
-        f"#define {macro}_STACK_BYTES {code.stack_bytes}u"
-        if code is not None and code.stack_bytes is not None
-        else ""
-    )
-    align = 16 if package.backend.value == "llvm" else 8
     return f"""\
 /* {name}: a training step as plain C, made by tvm-xengine for {package.target.name}.
    The caller owns all memory. Every function may be called from several threads at once with
@@ -59,30 +41,11 @@ extern "C" {{
 #endif
 
 #define {macro}_PLAN_HASH 0x{package.plan_hash:016x}ull
-#define {macro}_ALIGN {package.alignment_bytes}u
-#define {macro}_INPUT_ALIGN {align}u
-#define {macro}_STATE_BYTES {package.state_bytes}u
-#define {macro}_NUM_REGIONS {len(package.regions)}
-{sizes}{stack}
-
-/* Where each state tensor lies in its region. */
-{offsets}
+{_memory_macros(package, code)}
 
 {guard_macros(package, promise)}
 
-enum {{
-  {macro}_OK = 0,
-  {macro}_EINVAL = -1,  /* a missing pointer, overlapping memory, results in a region, a step before any
-                          state, a state before the memory */
-  {macro}_EALIGN = -2,
-  {macro}_ESIZE = -3,
-  {macro}_EFORMAT = -4, /* no checkpoint, or of another version */
-  {macro}_EPLAN = -5,   /* made for another plan */
-  {macro}_ECRC = -6,
-  {macro}_ENAN = -7,
-  {macro}_EIO = -8,     /* a callback failed; a file that is too short */
-  {macro}_ERANGE = -9   /* a label or index out of its range */
-}};
+{_status_codes(macro)}
 
 typedef struct {{
   uint8_t *region[{macro}_NUM_REGIONS];
@@ -115,3 +78,53 @@ int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user)
 
 #endif
 """
+
+
+def _memory_macros(package: Package, code: CodeSize | None) -> str:
+    """Alignments, sizes, the stack, and the place of each state tensor."""
+    macro = package.macro
+    align = 16 if package.backend.value == "llvm" else 8
+    sizes = "\n".join(
+        f"#define {macro}_{region.upper()}_BYTES {size}u\n"
+        f"#define {macro}_{region.upper()}_KEPT_BYTES {package.kept_bytes[region]}u"
+        f" /* state; the rest may be used for anything between calls */"
+        for region, size in package.regions.items()
+    )
+    stack = (
+        f"\n/* Measured with {code.flags}; functions of the C library come on top. */\n"
+        f"#define {macro}_STACK_BYTES {code.stack_bytes}u"
+        if code is not None and code.stack_bytes is not None
+        else ""
+    )
+    offsets = "\n".join(
+        f"#define {macro}_{tensor.place.device.upper()}_OFFSET_{tensor.c_name}"
+        f" {tensor.place.offset_bytes}u /* {tensor.place.dtype} {list(tensor.place.shape)} */"
+        for tensor in package.state
+    )
+    return f"""\
+#define {macro}_ALIGN {package.alignment_bytes}u
+#define {macro}_INPUT_ALIGN {align}u
+#define {macro}_STATE_BYTES {package.state_bytes}u
+#define {macro}_NUM_REGIONS {len(package.regions)}
+{sizes}{stack}
+
+/* Where each state tensor lies in its region. */
+{offsets}"""
+
+
+def _status_codes(macro: str) -> str:
+    """What the functions of a package return."""
+    return f"""\
+enum {{
+  {macro}_OK = 0,
+  {macro}_EINVAL = -1,  /* a missing pointer, overlapping memory, results in a region, a step before any
+                          state, a state before the memory */
+  {macro}_EALIGN = -2,
+  {macro}_ESIZE = -3,
+  {macro}_EFORMAT = -4, /* no checkpoint, or of another version */
+  {macro}_EPLAN = -5,   /* made for another plan */
+  {macro}_ECRC = -6,
+  {macro}_ENAN = -7,
+  {macro}_EIO = -8,     /* a callback failed; a file that is too short */
+  {macro}_ERANGE = -9   /* a label or index out of its range */
+}};"""

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
@@ -21,8 +20,8 @@ from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
 from tvm_xengine.solvers.published.retention import RetentionProgram
-from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
-from tvm_xengine.solvers.result import Objective, Scope, SolveResult
+from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.result import Scope, SolveResult
 
 
 class Model(Protocol):
@@ -88,10 +87,7 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
         If the backend cannot run here.
     """
     name, backend = request.solver, request.backend
-    if request.objective is Objective.MAKESPAN:
-        raise UnsupportedProblemError(
-            f"solver {name} minimises cost or energy; use auto for the makespan"
-        )
+    request.refuse_makespan(name)
     chosen = formulation(name, backend)
     indexed = index_problem(problem, request.objective)
     model = chosen.formulate(indexed)
@@ -111,16 +107,14 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
         stop=request.stop,
     )
     schedule = model.schedule(answer.x) if answer.x is not None else None
-    start_value, value = (request.value_of(problem, s) for s in (request.start, schedule))
+    best = request.best_of(problem, [schedule, request.start]) or schedule
     proof = _proof(chosen, answer, indexed.cheapest)
-    if start_value is not None and (value is None or start_value < value):
-        schedule = request.start
-        if start_value < proof.bound * (1 - PROOF_RATIO):  # a schedule that the program lacks
-            proof = Proof(indexed.cheapest)
+    if best is not schedule:
+        proof = proof.beside(request.value_of(problem, best), indexed.cheapest)
     return conclude(
         problem,
         request,
-        schedule,
+        best,
         proof,
         solver=f"{name} ({backend})",
         message=_message(chosen, answer, backend),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.errors import SolverUnavailableError, UnsupportedProblemError
+from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
@@ -16,14 +16,14 @@ from tvm_xengine.solvers.backends.process import run_backend
 from tvm_xengine.solvers.backends.table import WITH_PRODUCTS
 from tvm_xengine.solvers.exact.copies import Copies, CopiesAsProducts, CopiesOverLinks
 from tvm_xengine.solvers.exact.encode_tight import encode_tight
-from tvm_xengine.solvers.exact.tight import TightModel, formulate_tight
+from tvm_xengine.solvers.exact.tight import SCOPE, TightModel, formulate_tight
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.miqp.restricted import restricted
 from tvm_xengine.solvers.miqp.windows import parts_of, windows
 from tvm_xengine.solvers.portfolio.automatic import solve_automatically
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
-from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, StopReason
+from tvm_xengine.solvers.result import Limits, Scope, SolveResult, StopReason
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,6 @@ class MiqpOptions:
 
 DEFAULTS = MiqpOptions()
 
-_SCOPE = (
-    "schedules that first run the ops in this order, repeat an op at most once on a device between two"
-    " first runs, and copy a tensor right after the place of its producer"
-)
-
 
 def solve_miqp(problem: Problem, request: Request, options: MiqpOptions = DEFAULTS) -> SolveResult:
     """The optimum of the program over its class of schedules, or the best found in time.
@@ -83,10 +78,7 @@ def solve_miqp(problem: Problem, request: Request, options: MiqpOptions = DEFAUL
     SolverUnavailableError
         If the backend cannot run here.
     """
-    if request.objective is Objective.MAKESPAN:
-        raise UnsupportedProblemError(
-            "solver miqp minimises cost or energy; use auto for the makespan"
-        )
+    request.refuse_makespan("miqp")
     cells = _cells(problem)
     if cells > min(options.most_cells, options.cells_per_s * request.remaining_s / 2):
         return _answered_by(
@@ -204,9 +196,7 @@ class _Search:
     def proof_of_best(self) -> Proof:
         """The bound, unless the schedule is below it: then it is none of the scope."""
         value = self._request.value_of(self._problem, self.schedule)
-        if value is None or value >= self.proof.bound * (1 - PROOF_RATIO):
-            return self.proof
-        return Proof(self._model.indexed.cheapest)
+        return self.proof.beside(value, self._model.indexed.cheapest)
 
     def _solve_whole(self) -> None:
         answer = self._answer(self._model.program, self._x, self._request.remaining_s)
@@ -219,7 +209,7 @@ class _Search:
         if answer.outcome is not Outcome.INFEASIBLE and is_of_class:
             if answer.bound > self.proof.bound:
                 self.proof = Proof(answer.bound, Scope.STAGE_MODEL)
-                self.sentences.append(f"the bound holds for {_SCOPE}")
+                self.sentences.append(f"the bound holds for {SCOPE}")
         elif value is not None:
             self.sentences.append("the schedule is better than any that the program can express")
 

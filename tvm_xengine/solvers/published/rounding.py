@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.errors import UnsupportedProblemError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.answer import BackendOptions
@@ -22,7 +21,7 @@ from tvm_xengine.solvers.published.checkmate import (
     single_device_schedule,
 )
 from tvm_xengine.solvers.request import Proof, Request, conclude
-from tvm_xengine.solvers.result import Objective, SolveResult
+from tvm_xengine.solvers.result import SolveResult
 
 _ALLOWANCE_RATIO = 0.1
 """Share of the budget that is left for what rounding adds, as in the paper."""
@@ -38,10 +37,7 @@ def solve_by_rounding(problem: Problem, request: Request) -> SolveResult:
     UnsupportedProblemError
         If the objective is the makespan, or no device can run every op.
     """
-    if request.objective is Objective.MAKESPAN:
-        raise UnsupportedProblemError(
-            "solver checkmate-rounding minimises cost or energy, not the makespan"
-        )
+    request.refuse_makespan("checkmate-rounding")
     smaller = {
         device.name: max(1, round((1 - _ALLOWANCE_RATIO) * device.budget_bytes))
         for device in problem.platform.devices
@@ -55,17 +51,12 @@ def solve_by_rounding(problem: Problem, request: Request) -> SolveResult:
         BackendOptions(time_limit_s=request.remaining_s),
         stop=request.stop,
     )
-    best: tuple[float, Schedule] | None = None
-    if answer.x is not None:
-        for threshold in _THRESHOLDS:
-            schedule = _rounded(model, answer.x, threshold)
-            value = request.value_of(problem, schedule)
-            if schedule is not None and value is not None and (best is None or value < best[0]):
-                best = value, schedule
+    x = answer.x
+    rounded = [] if x is None else [_rounded(model, x, threshold) for threshold in _THRESHOLDS]
     return conclude(
         problem,
         request,
-        best[1] if best else None,
+        request.best_of(problem, rounded),
         Proof(indexed.cheapest),
         solver="checkmate-rounding",
         message=f"relaxation: {answer.message}",
