@@ -149,7 +149,7 @@ def test_an_input_called_copy_is_given_by_position_or_in_a_mapping(compile_step:
 
     x = torch.randn(2, 4)
     step = compile_step(Copies(), x, loss="cross_entropy").eval()
-    with pytest.raises(TypeError, match="by position or in a mapping"):
+    with pytest.raises(TypeError, match="expected True or False for copy"):
         step(copy=x)
     assert torch.equal(step(x), step({"copy": x}))
 

@@ -193,11 +193,6 @@ class Step:
         named
             As in a call. An input that is called ``copy`` is given by position or in a mapping.
         """
-        if not isinstance(copy, bool):
-            raise TypeError(
-                f"expected copy=True or copy=False, got {type(copy).__name__}; give an input of"
-                " that name by position or in a mapping"
-            )
         source = self.training.source
         if self.training.recipe is None:
             raise UnsupportedModelError(
