@@ -41,7 +41,7 @@ networks: .stamp-networks
 	$(BIN)/python -m tests.networks
 
 # The site, in build/site. Warnings and broken internal links are errors.
-docs: .stamp-docs
+docs: .stamp-dev
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/site
 	@echo "open build/site/index.html"
 
@@ -66,10 +66,6 @@ format: .stamp-dev
 
 .stamp-networks: .stamp-dev
 	$(BIN)/pip install --quiet --editable '.[dev,networks]'
-	touch $@
-
-.stamp-docs: .stamp-dev
-	$(BIN)/pip install --quiet --editable '.[dev,docs]'
 	touch $@
 
 clean:

@@ -115,8 +115,10 @@ def write(table: Table) -> None:
         "",
         table.text,
         "",
-        f"    {table.command}",
-        "    python -m benchmarks.tables",
+        "```text",
+        table.command,
+        "python -m benchmarks.tables",
+        "```",
     ]
     for run, group in _by_run(list(newest.values())).items():
         page += ["", "; ".join(part for part in run if part), ""]

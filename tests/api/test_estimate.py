@@ -70,3 +70,19 @@ def test_frozen_parameters_are_constants_in_the_estimate(cache: Path) -> None:
     assert found.peak_bytes["constants"] >= 6 * 8 * 4
     assert found.peak_bytes["optimizer state"] >= 2 * found.peak_bytes["parameters"]
     assert "activations" in found.report()
+
+
+def test_another_device_that_computes_is_no_room_for_this_one(cache: Path) -> None:
+    module = nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(4)))
+    batch = torch.randn(256, 32)
+    options = {"loss": "mse", "optimizer": xe.SGD(0.1), "cache": cache}
+    alone = xe.estimate(module, batch, **options)
+    beside = xe.estimate(module, batch, platform=xe.default_platform(), **options)
+    assert alone.smallest_bytes < alone.keep_all_bytes
+    assert beside.smallest_bytes == alone.smallest_bytes
+
+
+def test_what_a_view_shows_counts_as_activations(cache: Path) -> None:
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 5))
+    found = xe.estimate(module, torch.randn(64, 1, 8, 8), loss="cross_entropy", cache=cache)
+    assert found.peak_bytes["activations"] >= 64 * 144 * 4

@@ -81,7 +81,7 @@ def page() -> str:
     for group in sorted(shared, key=_GROUPS.index):
         lines += ["", f"### {group}", "", *_table(shared[group])]
     for command, found in helps.items():
-        lines += ["", f"## {command}", "", f"    {found.usage}", "", found.summary]
+        lines += ["", f"## {command}", "", "```text", found.usage, "```", "", found.summary]
         lines += _shared_line(found, shared)
         own = [option for option in found.options if uses[option] == 1]
         if own:

@@ -133,8 +133,8 @@ def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep) -> PlannedSt
     if not changed:
         return planned
     said = (
-        f"{changed} of the fastest kernels need more workspace than the budgets leave; others run in"
-        " their place, and the bound holds for the kernels that run"
+        f"{changed} faster {'kernel needs' if changed == 1 else 'kernels need'} more workspace than"
+        " the budgets leave, so others run; the bound holds for the kernels that run"
     )
     message = "; ".join(text for text in (plan.result.message, said) if text)
     return replace(planned, plan=replace(plan, result=replace(plan.result, message=message)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costed import cost_step
@@ -19,6 +19,7 @@ from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 from tvm_xengine.session.stages import Lowered
+from tvm_xengine.solvers.presolve import without_device
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.solvers.solve import solve
 
@@ -48,7 +49,8 @@ class Estimate:
     keep_all_bytes
         Arena of the step that keeps every tensor until its last use.
     smallest_bytes
-        Smallest budget in which a plan was found; less may be possible.
+        Smallest budget in which a plan was found; less may be possible. Devices that only store
+        are used, others that compute are not.
     peak_bytes
         Live bytes by category at the peak of keep-all. Layout adds to their sum.
     """
@@ -110,7 +112,7 @@ def estimate_lowered(
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
     lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
-    smallest = _smallest_budget(lean.problem, device)
+    smallest = _smallest_budget(_of_one_computing_device(lean.problem, device), device)
     return Estimate(
         device,
         lowered.training.source.training.batch_size,
@@ -119,6 +121,15 @@ def estimate_lowered(
         _peak_by_category(problem, schedule),
         of_batch,
     )
+
+
+def _of_one_computing_device(problem: Problem, device: str) -> Problem:
+    """The problem whose ops run on `device`, which holds the state; storage is left."""
+    problem = replace(problem, home=dict.fromkeys(problem.home, device))
+    for other in problem.platform.computing:
+        if other.name != device:
+            problem = without_device(problem, other.name)
+    return problem
 
 
 def _smallest_budget(problem: Problem, device: str) -> int | None:

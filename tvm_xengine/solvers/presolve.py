@@ -50,7 +50,7 @@ def without_dominated_devices(problem: Problem, objective: Objective) -> Problem
             continue
         others = np.flatnonzero(uncapacitated_devices(indexed)).tolist()
         if any(_dominates(indexed, other, r, range(indexed.tensor_count)) for other in others):
-            return without_dominated_devices(_without(problem, name), objective)
+            return without_dominated_devices(without_device(problem, name), objective)
     return problem
 
 
@@ -78,7 +78,8 @@ def without_dominated_runs(indexed: IndexedProblem) -> IndexedProblem:
     return indexed
 
 
-def _without(problem: Problem, name: str) -> Problem:
+def without_device(problem: Problem, name: str) -> Problem:
+    """The problem without a device, its links and what it could run."""
     platform = problem.platform
     return replace(
         problem,
