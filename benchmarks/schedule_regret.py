@@ -32,7 +32,8 @@ from tvm_xengine.cost_models.active import (
     plan_actively,
 )
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate

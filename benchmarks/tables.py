@@ -47,6 +47,16 @@ TABLES = (
         ("network", "platform", "ratio", "solver", "objective"),
     ),
     Table(
+        "side_by_side",
+        "Two devices side by side",
+        "Training steps of the model zoo without budgets: on one core, on two devices that are a core each"
+        " (planned for the makespan), and on one device with two threads; medians of steps that take"
+        " turns. `gain` is the share of the time on one core that two devices save, measured and as"
+        " planned. The other ratios are planned by measured time of a step.",
+        "python -m benchmarks.side_by_side",
+        ("network",),
+    ),
+    Table(
         "miqp",
         "The quadratic program on the default platform",
         "Training steps of the model zoo on a CPU with and without libraries, with predicted costs and a"

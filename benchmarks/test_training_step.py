@@ -45,7 +45,8 @@ from tvm_xengine.errors import NoScheduleError  # noqa: E402
 from tvm_xengine.frontends.torch.read import from_torch_export  # noqa: E402
 from tvm_xengine.kernels.store.kernel_store import KernelStore  # noqa: E402
 from tvm_xengine.planning.keep_all import budgets_for_ratio  # noqa: E402
-from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule  # noqa: E402
+from tvm_xengine.planning.plan import Plan  # noqa: E402
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule  # noqa: E402
 from tvm_xengine.scheduling.graph import Role  # noqa: E402
 from tvm_xengine.scheduling.platform import Device, Platform  # noqa: E402
 from tvm_xengine.scheduling.problem import Problem  # noqa: E402

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import tvm
 
 from tvm_xengine.cost_models.measure.measurements import (
     LinkMeasurement,
@@ -24,20 +23,30 @@ _LEAST_SAMPLE_S = 0.0005
 
 
 def measure_link(
-    src: tvm.runtime.Device, dst: tvm.runtime.Device, cache: MeasurementCache
+    src: str,
+    dst: str,
+    copy_of: Callable[[int], Callable[[], object]],
+    cache: MeasurementCache,
 ) -> LinkMeasurement:
-    """Return latency and bandwidth of tensor copies, from the cache or measured.
+    """Return latency and bandwidth of copies between two memories, from the cache or measured.
 
     Copies of several sizes are timed in rounds. The line through the medians minimises the sum of
     relative errors, so that small copies count as much as large ones, and a few sizes that were
     disturbed, or that a cache favours, do not move it.
+
+    Parameters
+    ----------
+    src, dst
+        Names of the memories, under which the cache knows the link.
+    copy_of
+        What copies a number of bytes.
     """
-    link = link_fingerprint(str(src), str(dst))
+    link = link_fingerprint(src, dst)
     known = cache.find_link(link)
     if known is not None:
         return known
-    buffers = [_buffers(size_bytes, src, dst) for size_bytes in _SIZES_BYTES]
-    rounds = [[_copy_us(source, target) for source, target in buffers] for _ in range(_ROUNDS)]
+    copies = [copy_of(size_bytes) for size_bytes in _SIZES_BYTES]
+    rounds = [[_copy_us(copy) for copy in copies] for _ in range(_ROUNDS)]
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
     samples = tuple(zip(_SIZES_BYTES, medians, strict=True))
     latency_us, bandwidth_gb_s = fit_line(samples)
@@ -64,18 +73,11 @@ def fit_line(samples: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return max(float(starts[best]), 0.0), float(1 / max(1000 * slopes[best], 1e-9))
 
 
-def _buffers(
-    size_bytes: int, src: tvm.runtime.Device, dst: tvm.runtime.Device
-) -> tuple[tvm.runtime.Tensor, tvm.runtime.Tensor]:
-    zeros = np.zeros(size_bytes, "uint8")
-    return tvm.runtime.tensor(zeros, src), tvm.runtime.tensor(zeros, dst)
-
-
-def _copy_us(source: tvm.runtime.Tensor, target: tvm.runtime.Tensor) -> float:
+def _copy_us(copy: Callable[[], object]) -> float:
     """Mean time of a copy, over as many copies as the clock can see."""
     copies, start, now = 0, time.perf_counter(), 0.0
     while now - start < _LEAST_SAMPLE_S:
-        source.copyto(target)
+        copy()
         copies += 1
         now = time.perf_counter()
     return (now - start) * 1e6 / copies

@@ -119,12 +119,6 @@ def test_a_storage_device_cannot_run_ops() -> None:
         Problem(graph(A), platform, {"a": {"sd": OpCost(1.0)}})
 
 
-def test_state_larger_than_its_home_is_refused() -> None:
-    small = Platform((Device("cpu", "llvm", 63),))
-    with pytest.raises(InvalidProblemError, match="resident tensor x has 64 bytes"):
-        Problem(graph(A), small, {"a": {"cpu": OpCost(1.0)}})
-
-
 def test_an_unmeasured_link_is_refused() -> None:
     platform = Platform((Device("cpu", "llvm"), Device("sd", None)), (Link("cpu", "sd"),))
     with pytest.raises(InvalidProblemError, match="measure it"):

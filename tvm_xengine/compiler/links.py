@@ -2,25 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import tvm
 
 from tvm_xengine.cost_models.measure.measure_link import measure_link
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.runtime.file_memory import (
+    READ,
+    WRITE,
+    FileMemory,
+    compiled_file_functions,
+    storage_folder,
+)
 from tvm_xengine.runtime.storage import runtime_device
-from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform import Device, Platform
 
 
 def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform:
-    """The platform with latency and bandwidth of every link, measured where they are not given."""
+    """The platform with latency and bandwidth of every link, measured where they are not given.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If a link joins a file and something else than memory of the processor.
+    """
     links = []
     for link in platform.links:
+        src, dst = (platform.device(name) for name in (link.src, link.dst))
+        _check_file_link(src, dst)
         if not link.is_measured:
-            src, dst = (
-                runtime_device(platform.device(name).target) for name in (link.src, link.dst)
-            )
-            measured = measure_link(src, dst, cache)
+            measured = measure_link(_memory(src), _memory(dst), partial(_copy, src, dst), cache)
             link = replace(
                 link, latency_us=measured.latency_us, bandwidth_gb_s=measured.bandwidth_gb_s
             )
         links.append(link)
     return replace(platform, links=tuple(links))
+
+
+def _check_file_link(src: Device, dst: Device) -> None:
+    for stored, other in ((src, dst), (dst, src)):
+        if stored.folder is None:
+            continue
+        is_host = (
+            runtime_device(other.target).dlpack_device_type() == tvm.cpu().dlpack_device_type()
+        )
+        if other.folder is not None or not is_host:
+            raise InvalidPlatformError(
+                f"link {src.name} -> {dst.name}: {stored.name} is a file, which is read and written"
+                " from memory of the processor only; go over a device that is such memory"
+            )
+
+
+def _memory(device: Device) -> str:
+    """The name of a kind of memory on this machine."""
+    if device.folder is None:
+        return str(runtime_device(device.target))
+    return f"file in {storage_folder(device.folder)}"
+
+
+def _copy(src: Device, dst: Device, size_bytes: int) -> Callable[[], object]:
+    """Something that copies so many bytes between the memories of two devices."""
+    zeros = np.zeros(size_bytes, "uint8")
+    if src.folder is None and dst.folder is None:
+        source, target = (tvm.runtime.tensor(zeros, runtime_device(d.target)) for d in (src, dst))
+        return partial(source.copyto, target)
+    stored = FileMemory(size_bytes, src.folder or dst.folder or "")
+    function = compiled_file_functions()[READ if src.folder else WRITE]
+    memory = tvm.runtime.tensor(zeros)
+
+    def move() -> None:
+        function(memory, stored.file, 0)
+
+    return move

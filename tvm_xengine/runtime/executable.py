@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -10,12 +11,18 @@ import tvm
 from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
-from tvm_xengine.errors import InvalidInputError
+from tvm_xengine.errors import InvalidInputError, StorageError
+from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
+from tvm_xengine.program.streams import split_into_streams, stream_of
+from tvm_xengine.runtime.events import Events, can_overlap, event_functions
+from tvm_xengine.runtime.file_memory import FAILED, file_functions
 from tvm_xengine.runtime.inputs import checked_inputs
+from tvm_xengine.runtime.marks import Marks, mark_function
 from tvm_xengine.runtime.storage import POISON, Arena, allocate_arenas
-from tvm_xengine.runtime.vm_function import VmFunction, emit_vm_function
+from tvm_xengine.runtime.stream_threads import StreamThreads, check_cores
+from tvm_xengine.runtime.vm_function import VmFunction, emit_stream, emit_vm_function
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 
@@ -34,10 +41,13 @@ class StepExecutable:
         The compiled kernels that it calls.
     platform
         The devices of the arenas.
-    contexts
+    library_calls
         By the symbols of the kernels that call a library.
     guard_bytes
         Additional bytes behind every arena, to detect stray writes.
+    overlap
+        Whether devices and links run side by side, each in a thread of its own. Without effect where
+        there is one stream only, a device is no processor, or the system is not Linux.
     """
 
     def __init__(
@@ -46,10 +56,10 @@ class StepExecutable:
         libraries: Sequence[tvm.runtime.Module],
         platform: Platform,
         *,
-        contexts: Mapping[str, KernelContext] | None = None,
+        library_calls: Mapping[str, LibraryCall] | None = None,
         guard_bytes: int = 0,
+        overlap: bool = False,
     ) -> None:
-        emitted = emit_vm_function(program, _STEP)
         self.interface = program.interface
         self.arenas: Mapping[str, Arena] = allocate_arenas(
             platform, self.interface.arena_bytes, guard_bytes=guard_bytes
@@ -63,15 +73,77 @@ class StepExecutable:
             for name, view in self.interface.results.items()
             if isinstance(view, ArenaView)
         }
-        # The module itself: handing over the executable would link all its kernels once more.
-        self._vm = relax.VirtualMachine(_link(emitted, libraries).mod, tvm.cpu())
-        self._contexts = [(contexts or {})[symbol] for symbol in emitted.contexts]
-        arguments = [self.arenas[view.device].view(view) for view in emitted.views]
-        arguments += [context.tensor for context in self._contexts]
+        self._files = {name: a for name, a in self.arenas.items() if a.file is not None}
+        self._library_calls = library_calls or {}
+        self._contexts: list[KernelContext] = []
+        self.is_overlapped = (
+            overlap
+            and len(set(map(stream_of, program.calls))) > 1
+            and can_overlap()
+            and not any(map(_is_gpu, self.arenas.values()))
+        )
+        self._program, self._platform, self._libraries = program, platform, libraries
+        self._run = self._side_by_side() if self.is_overlapped else self._in_turn()
         self._while_running = while_kernels_run(self._contexts)
-        self._run = partial(self._vm[_STEP], *arguments)
         # A launch on a GPU returns before its kernel has run.
         self._wait = [arena.device.sync for arena in self.arenas.values() if _is_gpu(arena)]
+
+    @contextmanager
+    def marked(self) -> Iterator[Marks]:
+        """Take the time of each call of the steps that run inside; the last one's times stay.
+
+        The arenas are the same; a program with two more calls for each one runs in them.
+        """
+        usual, marks = self._run, Marks(self._program.calls)
+        self._run = self._side_by_side(marks) if self.is_overlapped else self._in_turn(marks)
+        try:
+            yield marks
+        finally:
+            self._run = usual
+
+    def _in_turn(self, marks: Marks | None = None) -> Callable[[], object]:
+        function = emit_vm_function(self._program, _STEP, files=self._files, marks=marks)
+        linked = _link({_STEP: function.function}, self._libraries, self._helpers(marks))
+        return self._callable(function, linked, _STEP, *_times(marks))
+
+    def _side_by_side(self, marks: Marks | None = None) -> Callable[[], object]:
+        streams, platform = split_into_streams(self._program), self._platform
+        functions = {
+            f"{_STEP}_{k}": emit_stream(calls, f"{_STEP}_{k}", self._files, marks)
+            for k, calls in enumerate(streams.calls.values())
+        }
+        events = Events(streams.events)
+        linked = _link(
+            {name: function.function for name, function in functions.items()},
+            self._libraries,
+            {**event_functions(streams.events), **self._helpers(marks)},
+        )
+        run = [
+            self._callable(function, linked, name, events.tensor, *_times(marks))
+            for name, function in functions.items()
+        ]
+        check_cores(platform)
+        # A link has a thread, which copies; it may do so on any core.
+        cores = [
+            platform.device(stream[0]).cores if len(stream) == 1 else () for stream in streams.calls
+        ]
+        return StreamThreads(run, events, cores).run
+
+    def _helpers(self, marks: Marks | None) -> Mapping[tvm.ir.GlobalVar, tvm.tirx.PrimFunc]:
+        """The functions for files and for marks, where there are any."""
+        of_files = file_functions() if self._files else {}
+        return {**of_files, **({} if marks is None else mark_function(marks))}
+
+    def _callable(
+        self, function: VmFunction, linked: tvm.runtime.Module, name: str, *further: object
+    ) -> Callable[[], object]:
+        """The function in a machine of its own, with its arguments and its own contexts."""
+        machine = relax.VirtualMachine(linked, tvm.cpu())
+        contexts = [KernelContext(self._library_calls[symbol]) for symbol in function.contexts]
+        self._contexts += contexts
+        views = [self.arenas[view.device].view(view) for view in function.views]
+        arguments = [*views, *(context.tensor for context in contexts), *further]
+        return partial(machine[name], *arguments)
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """The inputs that have one of `roles`."""
@@ -126,8 +198,14 @@ class StepExecutable:
         """Run the step on what the arenas hold; write the batch before each run.
 
         The bytes of batch and hyper inputs are used again once they have been read.
+
+        Raises
+        ------
+        StorageError
+            If a file of a device could not be read or written; what the arenas hold, state
+            included, is undefined then.
         """
-        with self._while_running:
+        with self._while_running, _naming_storage():
             self._run()
             for wait in self._wait:
                 wait()
@@ -168,16 +246,38 @@ class StepExecutable:
         return dict(self._results)
 
 
+@contextmanager
+def _naming_storage() -> Iterator[None]:
+    """Raise `StorageError` where code that moves bytes from or to a file has failed."""
+    try:
+        yield
+    except RuntimeError as error:
+        if FAILED not in str(error):
+            raise
+        raise StorageError(str(error).splitlines()[-1]) from error
+
+
+def _times(marks: Marks | None) -> tuple[tvm.runtime.Tensor, ...]:
+    return () if marks is None else (marks.tensor,)
+
+
 def _is_gpu(arena: Arena) -> bool:
     return int(arena.device.dlpack_device_type()) != int(tvm.cpu().dlpack_device_type())
 
 
-def _link(emitted: VmFunction, libraries: Sequence[tvm.runtime.Module]) -> relax.VMExecutable:
-    """Virtual-machine code of the straight-line function, with the kernels imported."""
-    module = tvm.IRModule({tvm.ir.GlobalVar(_STEP): emitted.function})
-    return relax.build(
+def _link(
+    functions: Mapping[str, relax.Function],
+    libraries: Sequence[tvm.runtime.Module],
+    others: Mapping[tvm.ir.GlobalVar, tvm.tirx.PrimFunc],
+) -> tvm.runtime.Module:
+    """Virtual-machine code of straight-line functions, with the kernels imported."""
+    mine = {tvm.ir.GlobalVar(name): function for name, function in functions.items()}
+    module = tvm.IRModule({**mine, **others})
+    executable = relax.build(
         module.with_attr("external_mods", list(libraries)),
         tvm.target.Target({"kind": "llvm"}),
         # All shapes are numbers, so nothing has to be lowered or checked again in every step.
         relax_pipeline=relax.transform.AttachGlobalSymbol(),
     )
+    # The module itself: handing over the executable would link all its kernels once more.
+    return executable.mod

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tvm_xengine.errors import NotFiniteError
+from tvm_xengine.runtime.comparison import timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.inputs import first_not_finite
 
 
 class FiniteGuard:
-    """Runs steps as transactions: one that makes a NaN or an infinity is undone.
+    """Runs steps as transactions: one that fails, or makes a NaN or an infinity, is undone.
 
     A step updates its state in place, so the guard copies the updated tensors before each step and
     reads them once after it. It costs that copy and that pass over the updated state in time, and
@@ -52,6 +53,14 @@ class FiniteGuard:
                 name,
             )
         self._executable.write(arrays)
+
+    def run(self) -> float:
+        """Run the step; its wall clock in microseconds. One that fails or is interrupted is undone."""
+        try:
+            return timed_run(self._executable)
+        except BaseException:
+            self._executable.write(self._before)
+            raise
 
     def settle(self) -> dict[str, NDArray[np.generic]]:
         """The results of the step that was run, when they and the new state are finite.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import tvm
@@ -15,6 +16,7 @@ from tvm.script import relax as R
 from tvm_xengine.kernels.device_kinds import device_of
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.program.step_program import ArenaView
+from tvm_xengine.runtime.file_memory import FileMemory, FileTensor
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
@@ -36,6 +38,10 @@ class HostMemory:
         self.size_bytes = size_bytes
         self.address = int(self._bytes.ctypes.data)
 
+    def fill(self, byte: int) -> None:
+        """Overwrite everything."""
+        self._bytes.fill(byte)
+
     def tensor(self, start_byte: int, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
         """A tensor at `start_byte`."""
         piece = self._bytes[start_byte : start_byte + tensor_bytes(shape, dtype)]
@@ -51,6 +57,11 @@ class DeviceMemory:
         self._storage = machine["allocate"](tvm_ffi.Shape([size_bytes]))
         self.size_bytes = size_bytes
         self.address = int(self.tensor(0, (0,), "uint8").data_ptr())
+
+    def fill(self, byte: int) -> None:
+        """Overwrite everything."""
+        whole = self.tensor(0, (self.size_bytes,), "uint8")
+        whole.copyfrom(np.full(self.size_bytes, byte, dtype=np.uint8))
 
     def tensor(self, start_byte: int, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
         """A tensor at `start_byte`."""
@@ -88,6 +99,8 @@ class Arena:
         Of the arena's first byte.
     guard_bytes
         Additional bytes behind the arena, in which `guard_is_intact` shows stray writes.
+    folder
+        Where a file lies that is the memory; None is memory of the device.
     """
 
     def __init__(
@@ -97,26 +110,42 @@ class Arena:
         *,
         alignment_bytes: int = 64,
         guard_bytes: int = 0,
+        folder: str | None = None,
     ) -> None:
         self.size_bytes = size_bytes
         self.guard_bytes = guard_bytes
         self.device = device
         is_aligned = alignment_bytes <= _ALLOCATOR_ALIGNMENT_BYTES
         slack_bytes = 0 if is_aligned else alignment_bytes
-        make = HostMemory if device.dlpack_device_type() == _HOST else DeviceMemory
-        self._memory = make(size_bytes + guard_bytes + slack_bytes, device)
+        total_bytes = size_bytes + guard_bytes + slack_bytes
+        self._memory: HostMemory | DeviceMemory | FileMemory
+        if folder is not None:
+            self._memory = FileMemory(total_bytes, folder)
+        else:
+            make = HostMemory if device.dlpack_device_type() == _HOST else DeviceMemory
+            self._memory = make(total_bytes, device)
         self._first_byte = 0 if is_aligned else -self._memory.address % alignment_bytes
         self._bytes = self.view(ArenaView("", 0, (size_bytes + guard_bytes,), "uint8"))
+
+    @property
+    def file(self) -> int | None:
+        """Number of the open file that is the memory; None where it is no file."""
+        return self._memory.file if isinstance(self._memory, FileMemory) else None
+
+    def file_place(self, view: ArenaView) -> int:
+        """Where in the file a view begins."""
+        return self._first_byte + view.offset_bytes
 
     @property
     def allocated_bytes(self) -> int:
         """Bytes that the device's allocator gave to this arena, without the guard."""
         return self._memory.size_bytes - self.guard_bytes
 
-    def view(self, view: ArenaView) -> tvm.runtime.Tensor:
+    def view(self, view: ArenaView) -> Any:
         """A tensor whose data begins at ``view.offset_bytes``, with no byte offset of its own.
 
-        It keeps the memory of the arena alive, so that it may be used for longer than the arena.
+        It is one of TVM, or a `FileTensor` where the memory is a file. It keeps the memory of the
+        arena alive, so that it may be used for longer than the arena.
 
         Raises
         ------
@@ -137,7 +166,7 @@ class Arena:
 
     def poison(self, byte: int = POISON) -> None:
         """Overwrite everything, including the guard, with a byte that no result may depend on."""
-        self._bytes.copyfrom(np.full(self.size_bytes + self.guard_bytes, byte, dtype=np.uint8))
+        self._memory.fill(byte)
 
     def guard_is_intact(self, byte: int = POISON) -> bool:
         """Whether nothing was written behind the arena since it was poisoned with `byte`."""
@@ -159,12 +188,13 @@ def allocate_arenas(
             runtime_device(device.target),
             alignment_bytes=platform.alignment_bytes,
             guard_bytes=guard_bytes,
+            folder=device.folder,
         )
         for device in platform.devices
     }
 
 
-def shared_array(tensor: tvm.runtime.Tensor) -> NDArray[np.generic]:
+def shared_array(tensor: tvm.runtime.Tensor | FileTensor) -> NDArray[np.generic]:
     """A read-only array in the memory of a tensor, which it keeps alive.
 
     Raises
@@ -172,6 +202,8 @@ def shared_array(tensor: tvm.runtime.Tensor) -> NDArray[np.generic]:
     BufferError
         If the tensor is not in memory of the processor.
     """
+    if isinstance(tensor, FileTensor):
+        tensor.__dlpack__()
     if tensor.device.dlpack_device_type() != _HOST:
         raise BufferError(
             f"expected a tensor in memory of the processor, got one on {tensor.device};"

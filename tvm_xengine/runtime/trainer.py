@@ -89,7 +89,7 @@ def train(
             executable.write(executable.check(batch))
         else:
             transaction.write(batch)
-        step_us.append(timed_run(executable))
+        step_us.append(timed_run(executable) if transaction is None else transaction.run())
         results = executable.read_results() if transaction is None else transaction.settle()
         losses.append(float(results["loss"]))
         if compared is not None:

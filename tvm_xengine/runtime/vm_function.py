@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,19 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.program.step_program import (
     ArenaView,
+    Call,
     KernelRun,
     Operand,
     Outside,
     StepProgram,
 )
+from tvm_xengine.program.streams import StreamCall
+from tvm_xengine.runtime.events import SIGNAL, WAIT
+from tvm_xengine.runtime.file_memory import MOST_BYTES, READ, WRITE
+from tvm_xengine.runtime.marks import MARK, Marks
+
+if TYPE_CHECKING:
+    from tvm_xengine.runtime.storage import Arena
 
 COPY_FUNCTION = "runtime.TVMTensorCopyFromTo"
 
@@ -42,6 +51,8 @@ def emit_vm_function(
     program: StepProgram,
     name: str,
     constants: Mapping[str, NDArray[np.generic]] | None = None,
+    files: Mapping[str, Arena] | None = None,
+    marks: Marks | None = None,
 ) -> VmFunction:
     """The function `name` that makes the calls of `program` on views into the arenas.
 
@@ -58,33 +69,96 @@ def emit_vm_function(
     ----------
     constants
         Values of the constants that lie outside the arenas, by their names in `program`.
+    files
+        Arenas that are files, by device.
+    marks
+        Takes the time of each call; its tensor is the last parameter then.
 
     Raises
     ------
     UnsupportedModuleError
         If the program reads something else from outside the arenas.
     """
-    emitter = _Emitter(constants or {})
+    emitter = _Emitter(constants or {}, files or {}, marks)
     for view in program.interface.inputs.values():
-        emitter.operand(view)
+        if view.device not in emitter.files:
+            emitter.operand(view)
     for call in program.calls:
-        if isinstance(call, KernelRun):
-            arguments = [emitter.operand(operand) for operand in call.operands]
-            if call.has_context:
-                arguments.append(emitter.context(call.symbol))
-            emitter.call(call.symbol, arguments)
-        else:
-            emitter.call(COPY_FUNCTION, [emitter.operand(call.src), emitter.operand(call.dst)])
-    function = emitter.function().with_attr("global_symbol", name)
-    return VmFunction(function, tuple(emitter.views), tuple(emitter.contexts))
+        emitter.make(call)
+    return emitter.function(name)
+
+
+def emit_stream(
+    calls: Sequence[StreamCall],
+    name: str,
+    files: Mapping[str, Arena] | None = None,
+    marks: Marks | None = None,
+) -> VmFunction:
+    """The function `name` that makes the calls of one stream.
+
+    Its last parameter is the tensor of the events that it waits for and signals; with marks, that of
+    the times follows.
+    """
+    emitter = _Emitter({}, files or {}, marks)
+    for one in calls:
+        for event in one.awaits:
+            emitter.at_event(WAIT, event)
+        emitter.make(one.call)
+        for event in one.signals:
+            emitter.at_event(SIGNAL, event)
+    return emitter.function(name, has_events=True)
 
 
 class _Emitter:
-    def __init__(self, constants: Mapping[str, NDArray[np.generic]]) -> None:
+    def __init__(
+        self,
+        constants: Mapping[str, NDArray[np.generic]],
+        files: Mapping[str, Arena],
+        marks: Marks | None,
+    ) -> None:
         self.constants = constants
+        self.files = files
+        self.marks = marks
+        self.times = relax.Var("times", relax.TensorType(None, "int64", ndim=1))
         self.views: dict[ArenaView, relax.Var] = {}
         self.contexts: dict[str, relax.Var] = {}
+        self.events = relax.Var("events", relax.TensorType(None, "int64", ndim=1))
         self.calls: list[relax.Call] = []
+
+    def make(self, call: Call) -> None:
+        if self.marks is not None:
+            self.call(MARK, [self.times, relax.prim_value(self.marks.begin(call))])
+        self.made(call)
+        if self.marks is not None:
+            self.call(MARK, [self.times, relax.prim_value(self.marks.begin(call) + 1)])
+
+    def made(self, call: Call) -> None:
+        if isinstance(call, KernelRun):
+            arguments = [self.operand(operand) for operand in call.operands]
+            if call.has_context:
+                arguments.append(self.context(call.symbol))
+            self.call(call.symbol, arguments)
+        elif call.src.device in self.files:
+            self.move(READ, call.dst, call.src)
+        elif call.dst.device in self.files:
+            self.move(WRITE, call.src, call.dst)
+        else:
+            self.call(COPY_FUNCTION, [self.operand(call.src), self.operand(call.dst)])
+
+    def move(self, function: str, memory: ArenaView, stored: ArenaView) -> None:
+        """Move bytes between memory and a file, in pieces that the system takes."""
+        arena = self.files[stored.device]
+        for done in range(0, memory.size_bytes, MOST_BYTES):
+            shape = (min(MOST_BYTES, memory.size_bytes - done),)
+            piece = replace(
+                memory, offset_bytes=memory.offset_bytes + done, shape=shape, dtype="uint8"
+            )
+            place = arena.file_place(stored) + done
+            numbers = [relax.prim_value(number) for number in (arena.file, place)]
+            self.call(function, [self.operand(piece), *numbers])
+
+    def at_event(self, function: str, event: int) -> None:
+        self.call(function, [self.events, relax.prim_value(event)])
 
     def operand(self, operand: Operand) -> relax.Expr:
         if isinstance(operand, ArenaView):
@@ -111,11 +185,14 @@ class _Emitter:
         nothing = relax.TupleType([])
         self.calls.append(relax.Call(relax.ExternFunc(symbol), arguments, None, [nothing]))
 
-    def function(self) -> relax.Function:
+    def function(self, name: str, *, has_events: bool = False) -> VmFunction:
         builder = relax.BlockBuilder()
         params = [*self.views.values(), *self.contexts.values()]
-        with builder.function("step", params, pure=False):
+        params += [self.events] * has_events
+        params += [] if self.marks is None else [self.times]
+        with builder.function(name, params, pure=False):
             for call in self.calls:
                 builder.emit(call)
             builder.emit_func_output(relax.Tuple([]))
-        return builder.get()["step"]
+        function = builder.get()[name].with_attr("global_symbol", name)
+        return VmFunction(function, tuple(self.views), tuple(self.contexts))

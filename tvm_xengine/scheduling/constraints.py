@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvm_xengine.checks.documents import typed_value
+from tvm_xengine.checks.documents import reject_unknown_keys, typed_value
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.scheduling.graph import OpGraph
 
@@ -61,5 +61,6 @@ def constraints_from_json(document: Any) -> Constraints:
     TypeError, ValueError, KeyError
         If it is malformed.
     """
-    pinned = {op: typed_value(str, device) for op, device in document["pinned"].items()}
+    reject_unknown_keys("constraints", document, ("pinned", "kept"))
+    pinned = typed_value(Mapping[str, str], document["pinned"])
     return Constraints(pinned, frozenset(typed_value(tuple[str, ...], document["kept"])))

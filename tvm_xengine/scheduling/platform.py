@@ -35,6 +35,12 @@ class Device:
         Power drawn while the device computes; 0 when unknown.
     energy_nj_per_flop
         Energy of a floating-point operation, in addition to `power_w`.
+    cores
+        Cores of the processor on which kernels run where devices run side by side, by number; none
+        are all that the process may use. How many threads a kernel has is said by the target.
+    folder
+        Where the file lies that holds the bytes of a device without target; by default they lie in
+        memory of the host. The file has no name, and is gone with the process.
     """
 
     name: str
@@ -43,6 +49,8 @@ class Device:
     kernels: tuple[str, ...] = ("auto",)
     power_w: float = 0.0
     energy_nj_per_flop: float = 0.0
+    cores: tuple[int, ...] = ()
+    folder: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -55,6 +63,15 @@ class Device:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{self.name}: {name} must be finite and >= 0, got {value}")
+        if len(set(self.cores)) != len(self.cores) or any(core < 0 for core in self.cores):
+            raise ValueError(
+                f"{self.name}: cores must be different numbers >= 0, got {list(self.cores)}"
+            )
+        if self.folder is not None and self.can_compute:
+            raise ValueError(
+                f"{self.name}: a device with a folder only stores, so it has no target; got"
+                f" {self.target!r}"
+            )
         if not self.kernels:
             raise ValueError(f'{self.name}: kernels must name at least one source, e.g. ["tir"]')
 
@@ -179,7 +196,6 @@ class Platform:
         """The link of each connected ordered pair (src, dst)."""
         return {(link.src, link.dst): link for link in self.links}
 
-    @checked
     def device(self, name: str) -> Device:
         """The device called `name`; a `ValueError` lists the names there are."""
         if name not in self.index:

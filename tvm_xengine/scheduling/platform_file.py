@@ -10,6 +10,7 @@ from pathlib import Path
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
+from tvm_xengine.checks.documents import reject_unknown_keys
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import read_text
@@ -47,7 +48,8 @@ def read_platform(path: str | Path) -> Platform:
     """The platform described by the TOML file at `path`.
 
     The file holds ``[[device]]`` tables (``name``, ``budget``; ``target`` unless the device
-    only stores; optional ``kernels``, ``power_w``, ``energy_nj_per_flop``), ``[[link]]`` tables
+    only stores; optional ``kernels``, ``power_w``, ``energy_nj_per_flop``, ``cores``,
+    ``folder``), ``[[link]]`` tables
     (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
     ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes`` and
     ``provenance``, a text that says where the figures are from.
@@ -86,6 +88,10 @@ def write_platform(platform: Platform, path: str | Path) -> None:
         table["kernels"] = list(device.kernels)
         table["power_w"] = device.power_w
         table["energy_nj_per_flop"] = device.energy_nj_per_flop
+        if device.cores:
+            table["cores"] = list(device.cores)
+        if device.folder is not None:
+            table["folder"] = device.folder
         devices.append(table)
     document["device"] = devices
     if platform.links:
@@ -104,7 +110,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
 
 def _platform_from_document(document: Mapping[str, object]) -> Platform:
     known = {"device", "link", "home", "alignment_bytes", "provenance"}
-    _reject_unknown_keys("the file", document, known)
+    reject_unknown_keys("the file", document, known)
     links: list[Link] = []
     for position, table in enumerate(_tables(document, "link")):
         links.extend(_links_from_table(f"link {position + 1}", table))
@@ -117,7 +123,7 @@ def _platform_from_document(document: Mapping[str, object]) -> Platform:
             for position, table in enumerate(_tables(document, "device"))
         ),
         links=tuple(links),
-        home=str(document.get("home", "")),
+        home=_text("the file", document, "home") if "home" in document else "",
         alignment_bytes=alignment,
     )
 
@@ -137,12 +143,24 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
             f" --budget NAME=BYTES use, got {name!r}"
         )
     where = f"device {name}"
-    known = {"name", "target", "budget", "kernels", "power_w", "energy_nj_per_flop"}
-    _reject_unknown_keys(where, table, known)
+    known = {
+        "name",
+        "target",
+        "budget",
+        "kernels",
+        "power_w",
+        "energy_nj_per_flop",
+        "cores",
+        "folder",
+    }
+    reject_unknown_keys(where, table, known)
     budget = _required(where, table, "budget")
     kernels = table.get("kernels", list(Device.kernels))
-    if not isinstance(kernels, list):
+    if not isinstance(kernels, list) or not all(isinstance(one, str) for one in kernels):
         raise ValueError(f'{where}: kernels must be a list such as ["tir"], got {kernels!r}')
+    cores = table.get("cores", [])
+    if not isinstance(cores, list) or any(type(core) is not int for core in cores):
+        raise ValueError(f"{where}: cores must be a list of numbers such as [0, 1], got {cores!r}")
     target = _text(where, table, "target") if "target" in table else None
     try:
         budget_bytes = parse_bytes(budget if isinstance(budget, int) else str(budget))
@@ -152,9 +170,11 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         name=name,
         target=target,
         budget_bytes=budget_bytes,
-        kernels=tuple(str(kernel) for kernel in kernels),
+        kernels=tuple(kernels),
         power_w=_number(where, table, "power_w", 0.0),
         energy_nj_per_flop=_number(where, table, "energy_nj_per_flop", 0.0),
+        cores=tuple(cores),
+        folder=_text(where, table, "folder") if "folder" in table else None,
     )
 
 
@@ -163,7 +183,7 @@ def _links_from_table(where: str, table: Mapping[str, object]) -> list[Link]:
     where = f"link {src} -> {dst}"
     timing = {"latency_us", "bandwidth_gb_s"}
     energy = {"energy_nj_per_byte", "energy_uj_per_copy"}
-    _reject_unknown_keys(where, table, {"src", "dst", "both_ways"} | timing | energy)
+    reject_unknown_keys(where, table, {"src", "dst", "both_ways"} | timing | energy)
     link = Link(
         src,
         dst,
@@ -200,8 +220,3 @@ def _number(where: str, table: Mapping[str, object], key: str, default: float) -
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{where}: {key} must be a number, got {value!r}")
     return float(value)
-
-
-def _reject_unknown_keys(where: str, table: Mapping[str, object], known: set[str]) -> None:
-    if unknown := sorted(set(table) - known):
-        raise ValueError(f"{where} has unknown keys {unknown}; known are {sorted(known)}")

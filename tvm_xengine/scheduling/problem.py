@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tvm_xengine.checks.documents import typed, typed_value
+from tvm_xengine.checks.documents import is_of_schema, reject_unknown_keys, typed, typed_value
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
@@ -25,6 +25,11 @@ from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 SCHEMA = 1
 """Version of the file, raised when a field is added or changes its meaning."""
+
+_KEYS = (
+    *("schema", "tensors", "ops", "outputs", "devices", "links", "platform", "costs", "home"),
+    "constraints",
+)
 
 _Row = TypeVar("_Row")
 
@@ -213,15 +218,6 @@ class Problem:
                 raise InvalidProblemError(
                     f"the home of {name} must be one of {list(self.platform.index)}, got {device!r}"
                 )
-            size, budget = (
-                self.graph.tensor[name].size_bytes,
-                self.platform.device(device).budget_bytes,
-            )
-            if size > budget:
-                raise InvalidProblemError(
-                    f"resident tensor {name} has {size} bytes, more than the budget of its home"
-                    f" {device} ({budget} bytes)"
-                )
 
 
 def problem_to_json(problem: Problem) -> str:
@@ -261,10 +257,12 @@ def problem_from_json(text: str) -> Problem:
         document = parse_json(text)
     except ValueError as error:
         raise InvalidProblemError(f"the problem is not valid JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    if not is_of_schema(document, SCHEMA):
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise InvalidProblemError(f"expected a problem of schema {SCHEMA}, found {found!r}")
     try:
+        reject_unknown_keys("it", document, _KEYS)
+        reject_unknown_keys("platform", document["platform"], ("home", "alignment_bytes"))
         return Problem(
             graph=OpGraph(
                 tensors=_rows(Tensor, document["tensors"]),
@@ -281,7 +279,7 @@ def problem_from_json(text: str) -> Problem:
                 op: {device: _cost_from_json(cost) for device, cost in costs.items()}
                 for op, costs in document["costs"].items()
             },
-            home={name: typed_value(str, device) for name, device in document["home"].items()},
+            home=typed_value(Mapping[str, str], document["home"]),
             constraints=constraints_from_json(
                 document.get("constraints", constraints_to_json(Constraints()))
             ),

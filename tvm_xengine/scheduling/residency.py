@@ -7,12 +7,13 @@ so that what is checked is what is laid out and what is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Step, Transfer
+from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Step, Transfer, describe
 
 
 @dataclass
@@ -64,6 +65,15 @@ class Residency:
     final: Mapping[tuple[str, str], int]
     """Instance of each (tensor, device) that is there when the step ends."""
 
+    @cached_property
+    def uses(self) -> Sequence[Sequence[int]]:
+        """For each instance the steps that read it."""
+        uses: list[list[int]] = [[] for _ in self.instances]
+        for position, access in enumerate(self.accesses):
+            for instance in access.reads.values():
+                uses[instance].append(position)
+        return uses
+
 
 def trace_residency(problem: Problem, schedule: Schedule) -> Residency:
     """Replay `schedule` and check that every step finds what it needs.
@@ -97,20 +107,18 @@ class _Walk:
             self._arrive(name, device, -1)
 
     def take(self, position: int, step: Step) -> None:
-        where = f"step {position} ({_describe(step)})"
         access = Access()
         self.accesses.append(access)
-        match step:
-            case Compute(op, device):
-                self._compute(position, where, op, device, access)
-            case Transfer(tensor, src, dst):
-                self._transfer(position, where, tensor, src, dst, access)
-            case Free(tensor, device):
-                self._device(where, device)
-                if (tensor, device) not in self.resident:
-                    raise InvalidScheduleError(f"{where}: {tensor} is not on {device}")
-                access.freed = self.resident.pop((tensor, device))
-                self.instances[access.freed].end = position - 1
+        try:
+            match step:
+                case Compute(op, device):
+                    self._compute(position, op, device, access)
+                case Transfer(tensor, src, dst):
+                    self._transfer(position, tensor, src, dst, access)
+                case Free(tensor, device):
+                    self._free(position, tensor, device, access)
+        except InvalidScheduleError as error:
+            raise InvalidScheduleError(f"step {position} ({describe(step)}): {error}") from None
 
     def finish(self, position: int) -> None:
         for op in self.graph.ops:
@@ -135,19 +143,19 @@ class _Walk:
         for instance in self.resident.values():
             self.instances[instance].end = position
 
-    def _compute(self, position: int, where: str, name: str, device: str, access: Access) -> None:
-        self._device(where, device)
+    def _compute(self, position: int, name: str, device: str, access: Access) -> None:
+        self._device(device)
         if name not in self.graph.op:
-            raise InvalidScheduleError(f"{where}: the graph has no op {name!r}")
+            raise InvalidScheduleError(f"the graph has no op {name!r}")
         op = self.graph.op[name]
         if not self.problem.can_run(name, device):
             pinned = self.problem.constraints.pinned.get(name, device)
             reason = "" if pinned == device else f"; it is pinned to {pinned}"
-            raise InvalidScheduleError(f"{where}: {name} cannot run on {device}{reason}")
+            raise InvalidScheduleError(f"{name} cannot run on {device}{reason}")
         if name in self.computed and not self.problem.may_repeat(name):
-            raise InvalidScheduleError(f"{where}: {name} ran before and must not be repeated")
+            raise InvalidScheduleError(f"{name} ran before and must not be repeated")
         for tensor in self.graph.reads[name]:
-            access.reads[tensor] = self._there(where, tensor, device)
+            access.reads[tensor] = self._there(tensor, device)
         for output, state in op.updates:
             self._take_over(position, output, state, device)
             access.writes[output] = self.resident[output, device]
@@ -157,40 +165,45 @@ class _Walk:
             access.writes[output] = self.resident[output, device]
         self.computed.add(name)
 
-    def _transfer(
-        self, position: int, where: str, tensor: str, src: str, dst: str, access: Access
-    ) -> None:
-        self._device(where, src)
-        self._device(where, dst)
+    def _transfer(self, position: int, tensor: str, src: str, dst: str, access: Access) -> None:
+        self._device(src)
+        self._device(dst)
         if tensor not in self.graph.tensor or self.graph.base[tensor] != tensor:
-            raise InvalidScheduleError(f"{where}: {tensor!r} is not a tensor with bytes of its own")
+            raise InvalidScheduleError(f"{tensor!r} is not a tensor with bytes of its own")
         if (src, dst) not in self.problem.platform.link_between:
-            raise InvalidScheduleError(f"{where}: there is no link from {src} to {dst}")
-        access.reads[tensor] = self._there(where, tensor, src)
+            raise InvalidScheduleError(f"there is no link from {src} to {dst}")
+        access.reads[tensor] = self._there(tensor, src)
         if (tensor, dst) in self.resident:
-            raise InvalidScheduleError(f"{where}: {tensor} is on {dst} already")
+            raise InvalidScheduleError(f"{tensor} is on {dst} already")
         state = self.graph.update_of.get(tensor)
         if state is not None and self.problem.home[state] == dst:
-            self._there(where, state, dst)
+            self._there(state, dst)
             self._take_over(position, tensor, state, dst)
         elif (tensor, dst) in self.overwritten:
             raise InvalidScheduleError(
-                f"{where}: {tensor} was overwritten there by {self.overwritten[tensor, dst]}"
+                f"{tensor} was overwritten there by {self.overwritten[tensor, dst]}"
             )
         else:
             self._arrive(tensor, dst, position)
         access.writes[tensor] = self.resident[tensor, dst]
 
-    def _there(self, where: str, tensor: str, device: str) -> int:
+    def _free(self, position: int, tensor: str, device: str, access: Access) -> None:
+        self._device(device)
+        if (tensor, device) not in self.resident:
+            raise InvalidScheduleError(f"{tensor} is not on {device}")
+        access.freed = self.resident.pop((tensor, device))
+        self.instances[access.freed].end = position - 1
+
+    def _there(self, tensor: str, device: str) -> int:
         instance = self.resident.get((tensor, device))
         if instance is not None:
             return instance
         if (tensor, device) in self.overwritten:
             raise InvalidScheduleError(
-                f"{where}: {tensor} is read after {self.overwritten[tensor, device]} has overwritten it"
+                f"{tensor} is read after {self.overwritten[tensor, device]} has overwritten it"
                 f" on {device}"
             )
-        raise InvalidScheduleError(f"{where}: {tensor} is not on {device}")
+        raise InvalidScheduleError(f"{tensor} is not on {device}")
 
     def _arrive(self, tensor: str, device: str, position: int) -> None:
         instance = Instance(
@@ -210,18 +223,8 @@ class _Walk:
         self.resident[output, device] = self.resident.pop((state, device))
         self.overwritten[state, device] = output
 
-    def _device(self, where: str, device: str) -> None:
+    def _device(self, device: str) -> None:
         if device not in self.problem.platform.index:
             raise InvalidScheduleError(
-                f"{where}: expected one of the devices {list(self.problem.platform.index)}"
+                f"expected one of the devices {list(self.problem.platform.index)}"
             )
-
-
-def _describe(step: Step) -> str:
-    match step:
-        case Compute(op, device):
-            return f"compute {op} on {device}"
-        case Transfer(tensor, src, dst):
-            return f"transfer {tensor} from {src} to {dst}"
-        case Free(tensor, device):
-            return f"free {tensor} on {device}"

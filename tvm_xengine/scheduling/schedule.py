@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvm_xengine.checks.documents import is_of_schema
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
@@ -42,6 +43,17 @@ class Free:
 
 
 Step = Compute | Transfer | Free
+
+
+def describe(step: Step) -> str:
+    """A step in words."""
+    match step:
+        case Compute(op, device):
+            return f"{op} on {device}"
+        case Transfer(tensor, src, dst):
+            return f"copy of {tensor} from {src} to {dst}"
+        case Free(tensor, device):
+            return f"free of {tensor} on {device}"
 
 
 @dataclass(frozen=True)
@@ -167,11 +179,13 @@ def schedule_from_json(text: str) -> Schedule:
     kinds = {"compute": (Compute, 3), "transfer": (Transfer, 4), "free": (Free, 3)}
     try:
         document = parse_json(text)
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        if not is_of_schema(document, SCHEMA):
             found = (
                 document.get("schema") if isinstance(document, dict) else type(document).__name__
             )
             raise InvalidScheduleError(f"expected a schedule of schema {SCHEMA}, found {found!r}")
+        if unknown := sorted(set(document) - {"schema", "steps"}):
+            raise InvalidScheduleError(f"a schedule has the keys schema and steps, found {unknown}")
         rows = document["steps"]
         steps: list[Step] = []
         for row in rows:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tvm
 
@@ -106,7 +107,11 @@ def test_latency_and_slope_are_never_negative(samples):
 
 
 def test_link_is_measured_once(cache):
-    first = measure_link(tvm.cpu(0), tvm.cpu(1), cache)
-    assert measure_link(tvm.cpu(0), tvm.cpu(1), cache) is first
+    def copy_of(size_bytes):
+        source, target = (tvm.runtime.tensor(np.zeros(size_bytes, "uint8")) for _ in range(2))
+        return lambda: source.copyto(target)
+
+    first = measure_link("cpu:0", "cpu:1", copy_of, cache)
+    assert measure_link("cpu:0", "cpu:1", copy_of, cache) is first
     assert 0 <= first.latency_us < 1000
     assert 0.01 < first.bandwidth_gb_s < 1000

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from tvm_xengine.checks.documents import reject_unknown_keys, typed_value
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, workspaces
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Schedule
+
+_KEYS = ("offset_bytes", "workspace_offset_bytes", "arena_bytes")
 
 
 def arenas_to_document(arenas: ArenaPlan) -> dict[str, Any]:
@@ -38,11 +41,11 @@ def arenas_from_document(
     """
     residency = trace_residency(problem, schedule)
     try:
-        offsets = tuple(int(offset) for offset in document["offset_bytes"])
-        of_workspaces = {
-            int(step): int(offset) for step, offset in document["workspace_offset_bytes"].items()
-        }
-        arena_bytes = {str(name): int(size) for name, size in document["arena_bytes"].items()}
+        reject_unknown_keys("it", document, _KEYS)
+        offsets = typed_value(tuple[int, ...], document["offset_bytes"])
+        by_step = typed_value(Mapping[str, int], document["workspace_offset_bytes"])
+        of_workspaces = {int(step): offset for step, offset in by_step.items()}
+        arena_bytes = typed_value(Mapping[str, int], document["arena_bytes"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidScheduleError(f"the layout is damaged: {error}") from error
     arenas = ArenaPlan(residency, offsets, of_workspaces, arena_bytes)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.arena.packing import Items, pack
+from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import Instance, Residency, trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
@@ -16,6 +17,8 @@ from tvm_xengine.scheduling.sizes import round_up
 
 PACKING_EFFORT = 2_000_000
 """Items placed in the search for a smaller layout; 2.5 s on a U-Net of two devices."""
+QUICK_EFFORT = PACKING_EFFORT // 10
+"""For one of many layouts, for one of which only the size counts, and where time is short."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,14 @@ class ArenaPlan:
     offset_bytes: tuple[int, ...]
     workspace_offset_bytes: Mapping[int, int]
     arena_bytes: Mapping[str, int]
+
+    def excess_bytes(self, platform: Platform) -> dict[str, int]:
+        """Bytes by which arenas exceed the budgets of their devices; empty where all fit."""
+        return {
+            device.name: self.arena_bytes[device.name] - device.budget_bytes
+            for device in platform.devices
+            if self.arena_bytes[device.name] > device.budget_bytes
+        }
 
 
 def plan_arenas(

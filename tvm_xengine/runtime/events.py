@@ -1,0 +1,123 @@
+"""Events between threads that run kernels, as semaphores of the operating system.
+
+Code that the virtual machine calls waits for them and signals them, so that no Python runs and its
+interpreter is not locked in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import ir, tirx
+
+WAIT, SIGNAL = "xengine_wait", "xengine_signal"
+"""Functions of `event_functions`; both take the tensor of the events and the number of one."""
+_WORDS = 8
+"""Words of an event: 64 bytes, a line of the cache. A semaphore of POSIX takes 32 of them here."""
+_COUNTER = 7
+"""Word of an event that counts tries."""
+_TRIES = 5000
+"""How often a waiter looks before it sleeps, each time leaving its core to whom else wants it: for some
+4 ms, longer than most waits of a step. To be woken up takes 26 us (measured on two cores of an EPYC), to
+look 0.75 us; with 100 tries two devices lost 3 % on ResNet-8 where they gain 16 %."""
+
+
+def can_overlap() -> bool:
+    """Whether this system has semaphores in plain memory; macOS and Windows do not."""
+    return sys.platform.startswith("linux")
+
+
+class Events:
+    """A number of events, none of which has happened.
+
+    Attributes
+    ----------
+    tensor
+        The argument of the functions.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.tensor = tvm.runtime.tensor(np.zeros(max(1, count) * _WORDS, "int64"))
+        self._system = ctypes.CDLL(None, use_errno=True)
+        self.reset()
+
+    def reset(self) -> None:
+        """Undo what has happened; nothing may wait for an event."""
+        for event in range(self._count):
+            if self._system.sem_init(self._address(event), 0, 0):
+                raise OSError(ctypes.get_errno(), "the system makes no semaphore")
+
+    def release(self) -> None:
+        """Let all that wait go on, after a failure."""
+        for event in range(self._count):
+            self._system.sem_post(self._address(event))
+
+    def _address(self, event: int) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.tensor.data_ptr() + 8 * _WORDS * event)
+
+
+def event_functions(count: int) -> dict[ir.GlobalVar, tirx.PrimFunc]:
+    """The functions that wait for an event, which is then as it was before, and that signal one."""
+    return {
+        ir.GlobalVar(WAIT): _function(WAIT, count, _wait),
+        ir.GlobalVar(SIGNAL): _function(SIGNAL, count, _signal),
+    }
+
+
+def _signal(words: ir.Var, event: ir.Var) -> tirx.Stmt:
+    return tirx.Evaluate(_called("sem_post", words, event))
+
+
+def _wait(words: ir.Var, event: ir.Var) -> tirx.Stmt:
+    """Try a number of times, then sleep until the event.
+
+    How often it has tried is counted behind the semaphore, which has one waiter only.
+    """
+    counter = event * _WORDS + _COUNTER
+
+    def tried() -> ir.Expr:
+        return tirx.BufferLoad(words, [counter])
+
+    def count(value: ir.Expr) -> tirx.Stmt:
+        return tirx.BufferStore(words, value, [counter])
+
+    tries, has_happened = (tirx.const(n, "int64") for n in (_TRIES, _TRIES + 1))
+    status = tirx.Var("status", "int32")
+    attempt = [
+        tirx.Bind(status, _called("sem_trywait", words, event)),
+        tirx.IfThenElse(
+            status == tirx.const(0, "int32"),
+            count(has_happened),
+            tirx.SeqStmt(
+                [tirx.Evaluate(tirx.call_extern("int32", "sched_yield")), count(tried() + 1)]
+            ),
+        ),
+    ]
+    # A signal of the operating system ends a sleep early, with another status than 0.
+    sleep = tirx.While(
+        _called("sem_wait", words, event) != tirx.const(0, "int32"),
+        tirx.Evaluate(tirx.const(0, "int32")),
+    )
+    return tirx.SeqStmt(
+        [
+            count(tirx.const(0, "int64")),
+            tirx.While(tried() < tries, tirx.SeqStmt(attempt)),
+            tirx.IfThenElse(tried() == tries, sleep, None),
+        ]
+    )
+
+
+def _called(function: str, words: ir.Var, event: ir.Var) -> ir.Expr:
+    address = tirx.address_of(tirx.BufferLoad(words, [event * _WORDS]))
+    return tirx.call_extern("int32", function, address)
+
+
+def _function(name: str, count: int, body: Callable[[ir.Var, ir.Var], tirx.Stmt]) -> tirx.PrimFunc:
+    event = tirx.Var("event", "int64")
+    words = tirx.decl_buffer((max(1, count) * _WORDS,), "int64", name="events")
+    return tirx.PrimFunc([words, event], body(words, event)).with_attr("global_symbol", name)

@@ -1,0 +1,58 @@
+"""Times at which the calls of a step begin and end, taken by compiled code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tvm
+from tvm import ir, tirx
+
+from tvm_xengine.program.step_program import Call
+
+MARK = "xengine_mark"
+"""Function of `mark_function`; it takes the tensor of the times and the number of one."""
+
+
+class Marks:
+    """The begin and the end of each call of a program.
+
+    Attributes
+    ----------
+    tensor
+        The first argument of the function: seconds and nanoseconds of each time.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._steps = [call.step for call in calls]
+        self._number = {step: number for number, step in enumerate(self._steps)}
+        self.tensor = tvm.runtime.tensor(np.zeros(max(1, 4 * len(calls)), "int64"))
+
+    def begin(self, call: Call) -> int:
+        """Number of the time at which a call begins; that of its end follows."""
+        return 2 * self._number[call.step]
+
+    @property
+    def intervals_us(self) -> Mapping[int, tuple[float, float]]:
+        """When each call began and ended, by its position in the schedule; the first began at 0.
+
+        Empty where no step has run. Without calls there is no step.
+        """
+        seconds, nanoseconds = self.tensor.numpy().reshape(-1, 2).T
+        if not seconds.any():
+            return {}  # no step has run
+        times_us = 1e6 * (seconds - seconds.min()) + nanoseconds / 1e3
+        pairs = (times_us - times_us.min()).reshape(-1, 2).tolist()
+        return {step: (begin, end) for step, (begin, end) in zip(self._steps, pairs, strict=True)}
+
+
+def mark_function(marks: Marks) -> dict[ir.GlobalVar, tirx.PrimFunc]:
+    """The function that writes the time of the monotonic clock."""
+    mark = tirx.Var("mark", "int64")
+    words = tirx.decl_buffer(marks.tensor.shape, "int64", name="times")
+    address = tirx.address_of(tirx.BufferLoad(words, [mark * 2]))
+    clock = tirx.const(time.CLOCK_MONOTONIC, "int32")
+    read = tirx.Evaluate(tirx.call_extern("int32", "clock_gettime", clock, address))
+    function = tirx.PrimFunc([words, mark], read).with_attr("global_symbol", MARK)
+    return {ir.GlobalVar(MARK): function}
