@@ -44,7 +44,11 @@ def test_the_last_pin_that_matches_counts() -> None:
 @pytest.mark.parametrize(
     ("patterns", "said"),
     [
-        ({"keep": ("conv*",)}, r"keep='conv\*' matches no op; the ops are h, both"),
+        (
+            {"keep": ("layer.wieght*",)},
+            r"keep='layer.wieght\*' matches no op, and no tensor or input of one;"
+            r" ops: .*; tensors: both\..*; parameters and inputs: layer.weight, tied.weight",
+        ),
         ({"pin": (("h", "gpu"),)}, "pin=h=gpu names no device that computes; those are cpu, cpu_g"),
     ],
 )

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.solvers.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.errors import InvalidProblemError, NoScheduleError
-from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.solvers.result import Limits, Objective
 
 

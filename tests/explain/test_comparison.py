@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from tests.explain.plans import chain_plan, plans
 from tvm_xengine.explain.comparison import compare_plans
 from tvm_xengine.explain.fates import fates
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.schedule import Compute
 
 

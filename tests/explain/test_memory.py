@@ -8,7 +8,7 @@ from tests.explain.plans import chain_plan, plans
 from tvm_xengine.explain.fates import Fate, fates
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.schedule import Compute
 
 

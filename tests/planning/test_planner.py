@@ -1,5 +1,4 @@
 import threading
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,17 +7,13 @@ from tests.scheduling.test_simulate import chain
 from tests.solvers.chains import training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning import planner
 from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
-from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.scheduling.sizes import parse_bytes
-from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import Limits, SolveResult, Status, StopReason
-from tvm_xengine.solvers.solve import answer
+from tvm_xengine.solvers.result import Limits, Status, StopReason
 
 QUICK = PlanOptions(limits=Limits(time_limit_s=2.0))
 
@@ -62,35 +57,6 @@ def test_a_budget_below_the_working_set_names_what_would_work() -> None:
     working = message.partition("these budgets work: --budget ")[2]
     device, _, size = working.partition("=")
     assert plan_schedule(chain(parse_bytes(size)), QUICK).problem.platform.device(device)
-
-
-def test_arenas_that_never_fit_share_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much a layout needs, later answers get only what earlier ones have left."""
-    problem = training_chain(12, 60)
-    given_s: list[float] = []
-
-    def too_large(
-        asked: Problem,
-        schedule: Schedule,
-        *,
-        effort: int = 1000,
-        seed: int = 0,
-        reserve_home: bool = False,
-    ) -> ArenaPlan:
-        plan = plan_arenas(asked, schedule, effort=effort, seed=seed, reserve_home=reserve_home)
-        return replace(
-            plan, arena_bytes={name: size + 1000 for name, size in plan.arena_bytes.items()}
-        )
-
-    def timed(asked: Problem, request: Request) -> SolveResult:
-        given_s.append(request.limits.time_limit_s)
-        return answer(asked, request)
-
-    monkeypatch.setattr(planner, "plan_arenas", too_large)
-    monkeypatch.setattr(planner, "answer", timed)
-    with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):
-        plan_schedule(problem, PlanOptions(limits=Limits(4.0)))
-    assert sum(given_s) <= 4.0
 
 
 def test_an_interrupted_plan_has_the_best_schedule_so_far() -> None:

@@ -22,6 +22,33 @@ from tvm_xengine.solvers.result import Limits, Status
 from tvm_xengine.solvers.solve import solve
 
 
+@pytest.mark.parametrize("solver", ["auto", "astar", "greedy", "tight", "miqp", "checkmate"])
+def test_a_tensor_larger_than_the_budget_of_its_home_has_no_schedule(solver: str) -> None:
+    graph = OpGraph(
+        (Tensor("w", 64, Role.PARAMETER), Tensor("y", 4)), (Op("f", "k", ("w",), ("y",)),), ("y",)
+    )
+    problem = Problem(graph, Platform((Device("cpu", "llvm", 63),)), {"f": {"cpu": OpCost(1.0)}})
+    result = solve(problem, solver, limits=Limits(2.0))
+    assert result.schedule is None and result.diagnosis is not None
+    assert "cpu" in result.diagnosis.binding
+    assert result.status is Status.INFEASIBLE or solver in ("greedy", "tight", "checkmate")
+
+
+@pytest.mark.parametrize("solver", ["auto", "tight", "checkmate"])
+def test_where_every_op_fits_alone_the_reason_says_so(solver: str) -> None:
+    """Two results that are kept, and the input of both."""
+    tensors = (Tensor("x", 40, Role.BATCH), Tensor("y", 40), Tensor("z", 40))
+    ops = (Op("f", "k", ("x",), ("y",)), Op("g", "k", ("x",), ("z",)))
+    graph = OpGraph(tensors, ops, ("y", "z"))
+    costs = {name: {"cpu": OpCost(1.0)} for name in ("f", "g")}
+    problem = Problem(graph, Platform((Device("cpu", "llvm", 100),)), costs)
+    result = solve(problem, solver, limits=Limits(5.0))
+    assert result.diagnosis is not None
+    assert "every op fits alone, the closest is: op" in result.diagnosis.binding
+    is_narrow = result.status is not Status.INFEASIBLE
+    assert is_narrow == (solver != "auto") == ("another order, may fit" in result.message)
+
+
 def apart(links: tuple[Link, ...]) -> Problem:
     """State on device a, an op that reads it and runs on device b only, and these links."""
     graph = OpGraph(

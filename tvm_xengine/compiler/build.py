@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tvm_xengine.compiler.lower import LoweredStep
-from tvm_xengine.kernels.library.context import KernelContext
 from tvm_xengine.kernels.store.kernel_store import KernelStore, OnProgress, load_kernels
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import KernelRun
 from tvm_xengine.runtime.executable import StepExecutable
@@ -30,7 +29,8 @@ def build_step(
         program,
         list(dict.fromkeys(modules.values())),
         plan.problem.platform,
-        contexts={k.symbol: KernelContext(k.library) for k in kernels if k.library is not None},
+        library_calls={k.symbol: k.library for k in kernels if k.library is not None},
+        overlap=plan.is_overlapped,
     )
     executable.write(step.constants)
     return executable

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import tvm
 
+from tvm_xengine.checks.names import closest_first, some
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.passes.repeat_for_later_use import RepeatForLaterUse, repeatable_calls
 from tvm_xengine.relax_ir.extract import extract_graph
@@ -16,8 +17,8 @@ from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.graph import Op, OpGraph
 from tvm_xengine.scheduling.platform import Platform
 
-_MOST_NAMED = 12
-"""So many op names stand in a message; large networks have hundreds."""
+_MOST_NAMED = 6
+"""So many names of each kind stand in a message, the closest first."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class ConstraintPatterns:
             if not matching & names:
                 able = repeatable_calls(mod[func_name])
                 raise InvalidProblemError(
-                    f"recompute={pattern!r} matches {_some(matching)}, but none of them has a"
+                    f"recompute={pattern!r} matches {some(sorted(matching))}, but none of them has a"
                     " result that is used again after the loss and may be dropped;"
-                    f" {_some(able) or 'no op'} can be recomputed"
+                    f" {some(closest_first(sorted(able), pattern)) or 'no op'} can be recomputed"
                 )
         return tvm.transform.Sequential([RepeatForLaterUse(func_name, names)])(mod)
 
@@ -92,19 +93,33 @@ class ConstraintPatterns:
         found = {op.name for op in graph.ops if self._matches(graph, op, pattern)}
         if not found:
             raise InvalidProblemError(
-                f"{option}={pattern!r} matches no op; the ops are"
-                f" {_some(op.name for op in graph.ops)}"
+                f"{option}={pattern!r} matches no op, and no tensor or input of one;"
+                f" {self._names(graph, pattern)}"
             )
         return found
 
     def _matches(self, graph: OpGraph, op: Op, pattern: str) -> bool:
+        read = self._parameters(graph, op)
+        return any(fnmatchcase(name, pattern) for name in (op.name, *op.outputs, *read))
+
+    def _parameters(self, graph: OpGraph, op: Op) -> list[str]:
+        """Every name of the state that an op reads, those of the model first."""
         read = [name for name in graph.reads[op.name] if graph.tensor[name].role.is_resident]
         models = [name for variable in read for name in self.model_names.get(variable, ())]
-        names = (op.name, *op.outputs, *read, *models)
-        return any(fnmatchcase(name, pattern) for name in names)
+        return [*models, *read]
 
-
-def _some(names: Iterable[str]) -> str:
-    every = sorted(names) if isinstance(names, AbstractSet) else list(names)
-    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
-    return f"{', '.join(every[:_MOST_NAMED])}{more}"
+    def _names(self, graph: OpGraph, pattern: str) -> str:
+        """What could be matched: ops, their results where these have names of their own, and state."""
+        ops = [op.name for op in graph.ops]
+        kinds = {
+            "ops": ops,
+            "tensors": [name for op in graph.ops for name in op.outputs if name not in graph.op],
+            "parameters and inputs": [
+                name for op in graph.ops for name in self._parameters(graph, op)
+            ],
+        }
+        return "; ".join(
+            f"{kind}: {some(closest_first(names, pattern), _MOST_NAMED)}"
+            for kind, names in kinds.items()
+            if names
+        )

@@ -11,8 +11,9 @@ from tvm_xengine.compiler.options import Budgets, CostChoice
 from tvm_xengine.compiler.problem import make_problem, op_costs
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.cost_models.prediction.correction import Correction
-from tvm_xengine.cost_models.prediction.predict import predict_costs
+from tvm_xengine.cost_models.prediction.predict import predict_by, predict_costs
 from tvm_xengine.scheduling.problem import Problem
 
 
@@ -28,18 +29,18 @@ class CostedStep:
         With the costs below, and the budgets to plan for.
     costs
         Of every kernel, by symbol.
+    offered
+        As it was lowered, with a library's kernel wherever there is one.
     correction
         Corrects predicted costs by measured ones; None where nothing was predicted by a model.
-    offered
-        As it was lowered, with a library's kernel wherever there is one; None if that is `lowered`.
     """
 
     lowered: LoweredStep
     problem: Problem
-    choice: CostChoice
+    choice: CostChoice | Predictor
     costs: Costs
+    offered: LoweredStep
     correction: Correction | None = None
-    offered: LoweredStep | None = None
 
     def with_budgets(self, budgets: Budgets) -> CostedStep:
         """The same step under other budgets.
@@ -56,7 +57,7 @@ class CostedStep:
         costed = cost_kernels(lowered, self.choice, stores, reporter)
         budgets = {device.name: device.budget_bytes for device in self.problem.platform.devices}
         problem = costed.problem.with_budgets(budgets)
-        return replace(costed, problem=problem, offered=self.offered or self.lowered)
+        return replace(costed, problem=problem, offered=self.offered)
 
     def with_costs(self, costs: Costs) -> Problem:
         """The problem with other costs, under the same budgets."""
@@ -64,9 +65,9 @@ class CostedStep:
 
 
 def cost_step(
-    lowered: LoweredStep, choice: CostChoice, stores: Stores, reporter: Reporter
+    lowered: LoweredStep, choice: CostChoice | Predictor, stores: Stores, reporter: Reporter
 ) -> CostedStep:
-    """The step with costs from the source that `choice` names.
+    """The step with costs from the source that `choice` is.
 
     Measured costs also choose the faster kernel on devices with kernel source ``auto``. ``active`` starts
     with predictions; `plan_costed` measures.
@@ -79,7 +80,7 @@ def cost_step(
 
 
 def cost_kernels(
-    lowered: LoweredStep, choice: CostChoice, stores: Stores, reporter: Reporter
+    lowered: LoweredStep, choice: CostChoice | Predictor, stores: Stores, reporter: Reporter
 ) -> CostedStep:
     """The step with the costs of the kernels that it has."""
     correction = None
@@ -91,5 +92,7 @@ def cost_kernels(
             costs = predict_costs(lowered.distinct, None)
         case CostChoice.PREDICTED | CostChoice.ACTIVE:
             costs, correction = predicted_costs(lowered.distinct, reporter)
+        case predictor:
+            costs = predict_by(predictor, lowered.distinct)
     problem = make_problem(lowered, lambda _: costs)
-    return CostedStep(lowered, problem, choice, costs, correction)
+    return CostedStep(lowered, problem, choice, costs, lowered, correction)

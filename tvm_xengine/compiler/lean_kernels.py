@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tvm_xengine.compiler.costed import CostedStep
 from tvm_xengine.compiler.kernel_choice import KernelKey, generated_kernels
@@ -13,6 +14,9 @@ from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import live_bytes
 from tvm_xengine.solvers.working_set import working_sets
+
+if TYPE_CHECKING:
+    from tvm_xengine.kernels.store.kernel_store import OnProgress
 
 
 def with_kernels_that_fit(costed: CostedStep, stores: Stores, reporter: Reporter) -> CostedStep:
@@ -37,7 +41,7 @@ def with_lean_kernels(
     Only on devices that leave the choice, and of `only` these kernels if they are given. It is
     `costed` itself where no other kernel needs less.
     """
-    step, offered = costed.lowered, (costed.offered or costed.lowered).kernels
+    step, offered = costed.lowered, costed.offered.kernels
     leanest = {
         key: min(offered[key], kernel, key=lambda one: one.workspace_bytes)
         for key, kernel in generated_kernels(step, offered, stores.tuned, only).items()
@@ -90,4 +94,10 @@ class _Quiet(Reporter):
     """Shows progress but no notes: those of the first kernels say it all."""
 
     def __init__(self, reporter: Reporter) -> None:
-        self.stage, self.status = reporter.stage, reporter.status  # type: ignore[method-assign]
+        self._reporter = reporter
+
+    def stage(self, title: str) -> OnProgress:
+        return self._reporter.stage(title)
+
+    def status(self, text: str) -> None:
+        self._reporter.status(text)

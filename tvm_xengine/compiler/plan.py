@@ -21,9 +21,10 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.clock import LEAST_SOLVE_S
+from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock, grace_s
 from tvm_xengine.planning.keep_all import keep_all_on
-from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 
@@ -89,22 +90,22 @@ def plan_costed(
     workspace; and where no schedule is found, all of them that do.
     """
     check_energy(costed.problem.platform, options.objective)
-    fitting, offered = (
-        with_kernels_that_fit(costed, stores, reporter),
-        costed.offered or costed.lowered,
-    )
-    has_libraries = any(kernel.library is not None for kernel in offered.distinct)
-    share = _SHARE_WITHOUT_SCHEDULE if has_libraries else 1.0
-    limits = replace(options.limits, give_up_share=share)
-    began_s = time.perf_counter()
+    if all(kernel.library is None for kernel in costed.offered.distinct):
+        return plan_kernels(costed, options, stores, reporter)
+    fitting = with_kernels_that_fit(costed, stores, reporter)
+    limits = replace(options.limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
+    clock = Clock.shared(options.limits.time_limit_s)
+    options = replace(options, over_at_s=clock.over_at_s)
     try:
         planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
     except NoScheduleError:
-        left_s = options.limits.time_limit_s - (time.perf_counter() - began_s)
-        lean = with_lean_kernels(fitting, stores, reporter) if has_libraries else fitting
-        if lean is fitting:
+        limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
+        lean = with_lean_kernels(fitting, stores, reporter)
+        if lean is fitting or limit_s <= 0:
             raise
-        options = options.within(max(_LEAST_LEAN_S, left_s))
+        # To make kernels is no part of the time limit.
+        over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
+        options = replace(options.within(limit_s), over_at_s=over_at_s)
         planned = _plan_lean(lean, costed, options, stores, reporter)
     return _saying_what_changed(planned, costed.lowered)
 
@@ -134,7 +135,7 @@ def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep) -> PlannedSt
         return planned
     said = (
         f"{changed} faster {'kernel needs' if changed == 1 else 'kernels need'} more workspace than"
-        " the budgets leave, so others run; the bound holds for the kernels that run"
+        " the budgets leave, so others run, and the bound is for these"
     )
     message = "; ".join(text for text in (plan.result.message, said) if text)
     return replace(planned, plan=replace(plan, result=replace(plan.result, message=message)))
@@ -183,8 +184,10 @@ def _plan_with_active_costs(
         limit_s = max(LEAST_SOLVE_S, min(most_s, share * left_s))
         limits = replace(options.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
         began_s = time.perf_counter()
+        over_at_s = began_s + left_s + grace_s(options.limits.time_limit_s)
+        wanted = replace(options, limits=limits, over_at_s=over_at_s)
         try:
-            return _plan(problem, replace(options, limits=limits), reporter, start)
+            return _plan(problem, wanted, reporter, start)
         finally:
             left_s -= time.perf_counter() - began_s
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from io import StringIO
 
 from tvm_xengine.explain.fates import TensorFate, fates
 from tvm_xengine.explain.names import Names
+from tvm_xengine.explain.plain_text import plain_text
 from tvm_xengine.explain.sentences import fate_in_words
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.schedule import Compute
 
 
@@ -66,15 +66,9 @@ class Comparison:
         return json.dumps(self.document(), indent=2)
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from tvm_xengine.explain.comparison_tables import shown  # loads rich
 
-        from tvm_xengine.explain.comparison_tables import shown
-
-        out = StringIO()
-        Console(file=out, width=80, color_system=None, highlight=False).print(
-            *shown(self), sep="\n"
-        )
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        return plain_text(shown(self))
 
 
 def compare_plans(

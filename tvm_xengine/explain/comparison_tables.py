@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tvm_xengine.explain.comparison import Change, Comparison
+from tvm_xengine.explain.framed import framed
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.sizes import format_bytes
@@ -39,7 +39,7 @@ def _list(what: str, changes: Sequence[Change], otherwise: str) -> Iterator[Rend
 
 
 def _table(title: str, changes: Sequence[Change]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = framed()
     has_numbers = any(_is_number(one) for one in changes)
     for column in (title, "first", "second", *(("change",) if has_numbers else ())):
         table.add_column(column, overflow="fold")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from io import StringIO
 
-from tvm_xengine.explain.changed_schedule import Alternative, PlannedSteps
 from tvm_xengine.explain.fates import Fate, TensorFate, fates
 from tvm_xengine.explain.memory import Memory, TimePoint
 from tvm_xengine.explain.memory_price import MemoryPrice, memory_price
 from tvm_xengine.explain.names import Names
-from tvm_xengine.explain.op_alternatives import op_alternatives
+from tvm_xengine.explain.plain_text import plain_text
 from tvm_xengine.explain.proof import UNIT, proof_in_words
 from tvm_xengine.explain.smallest_budget import SmallestBudget, smallest_budget
 from tvm_xengine.explain.speedups import Speedup, speedups
-from tvm_xengine.explain.tensor_alternatives import tensor_alternatives
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.changed_schedule import Alternative, PlannedSteps
+from tvm_xengine.planning.op_alternatives import op_alternatives
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.tensor_alternatives import tensor_alternatives
 from tvm_xengine.scheduling.schedule import Compute
 
 _MOST_WEIGHED = 12
@@ -138,15 +138,9 @@ class Explanation:
         return json.dumps(self.document(), indent=2)
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from tvm_xengine.explain.tables import shown  # loads rich
 
-        from tvm_xengine.explain.tables import shown
-
-        out = StringIO()
-        Console(file=out, width=80, color_system=None, highlight=False).print(
-            *shown(self), sep="\n"
-        )
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        return plain_text(shown(self))
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tvm_xengine.explain.memory import describe
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.residency import Instance
-from tvm_xengine.scheduling.schedule import Compute, Transfer
+from tvm_xengine.scheduling.schedule import Compute, Transfer, describe
 
 
 class Fate(Enum):
@@ -66,7 +65,7 @@ class TensorFate:
 
 def fates(plan: Plan) -> Mapping[str, TensorFate]:
     """The fate of each tensor with bytes of its own; one that the schedule never makes is left out."""
-    uses = _uses(plan)
+    uses = plan.arenas.residency.uses
     stays: dict[str, list[Stay]] = {}
     steps = plan.schedule.steps
     for instance in plan.arenas.residency.instances:
@@ -76,15 +75,6 @@ def fates(plan: Plan) -> Mapping[str, TensorFate]:
         if tensor not in stays:  # it took over the bytes of the state that it replaces
             stays[tensor] = [Stay(device, "made", _first_run(plan, tensor), len(steps), "", False)]
     return {name: _fate(plan, name, found) for name, found in stays.items()}
-
-
-def _uses(plan: Plan) -> Sequence[list[int]]:
-    """For each instance the steps that read it."""
-    uses: list[list[int]] = [[] for _ in plan.arenas.residency.instances]
-    for position, access in enumerate(plan.arenas.residency.accesses):
-        for instance in access.reads.values():
-            uses[instance].append(position)
-    return uses
 
 
 def _stay(plan: Plan, instance: Instance, uses: Sequence[int], *, is_first: bool) -> Stay:

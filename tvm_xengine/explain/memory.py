@@ -9,9 +9,9 @@ from functools import cached_property
 
 from tvm_xengine.explain.categories import WORKSPACE, categories
 from tvm_xengine.explain.names import Names
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.residency import Instance
-from tvm_xengine.scheduling.schedule import Compute, Free, Step, Transfer
+from tvm_xengine.scheduling.schedule import Compute, describe
 from tvm_xengine.scheduling.simulate import live_bytes
 
 _MOST_TIME_POINTS = 3
@@ -155,17 +155,6 @@ class Memory:
             self.category[name],
             instance.size_bytes,
         )
-
-
-def describe(step: Step) -> str:
-    """A step in words."""
-    match step:
-        case Compute(op, device):
-            return f"{op} on {device}"
-        case Transfer(tensor, src, dst):
-            return f"copy of {tensor} from {src} to {dst}"
-        case Free(tensor, device):
-            return f"free of {tensor} on {device}"
 
 
 def _is_live(instance: Instance, step: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.graph import MAX_BYTES
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.sizes import round_up

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.planning.given_schedule import GIVEN
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.solvers.result import Objective, Scope, Status
 
 UNIT = {Objective.COST: "us", Objective.MAKESPAN: "us", Objective.ENERGY: "uJ"}
@@ -11,16 +11,6 @@ _MEANING = {
     Objective.COST: "the sum of the times of all computations and copies",
     Objective.MAKESPAN: "the end of the last step when devices and links work side by side",
     Objective.ENERGY: "the energy of all computations and copies",
-}
-_SCOPE = {
-    Scope.EVERY_SCHEDULE: "no schedule whatsoever within these budgets is better than the bound",
-    Scope.GIVEN_ORDER: (
-        "the bound holds for schedules that first run the ops in the order of the graph; another"
-        " order may be better"
-    ),
-    Scope.STAGE_MODEL: (
-        "the bound holds for schedules of the solver's stage model; others may be better"
-    ),
 }
 
 
@@ -39,8 +29,11 @@ def proof_in_words(plan: Plan) -> tuple[str, ...]:
             f"At most {100 * gap:.2f} % of it can be saved: the proven lower bound is"
             f" {result.bound:.4g} {UNIT[result.objective]}. Whether that can be reached is open."
         )
-    scope = _SCOPE[result.scope]
-    sentences.append(f"{scope[0].upper()}{scope[1:]}.")
+    sentences.append(
+        "No schedule whatsoever within these budgets is better than the bound."
+        if result.scope is Scope.EVERY_SCHEDULE
+        else f"The bound holds for {result.scope.words}."
+    )
     sentences.append(
         "The proof counts live bytes and the given costs; it says nothing on how exact these are,"
         " and an address layout may need more bytes than are live."

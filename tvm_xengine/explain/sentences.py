@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm_xengine.explain.changed_schedule import LAYOUT, Alternative, Excess, Way
 from tvm_xengine.explain.fates import Fate, Stay, TensorFate
 from tvm_xengine.explain.memory_price import MemoryPrice
 from tvm_xengine.explain.smallest_budget import SmallestBudget
+from tvm_xengine.planning.changed_schedule import LAYOUT, Alternative, Excess, Way
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.sizes import format_bytes
 

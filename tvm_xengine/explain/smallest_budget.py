@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_xengine.planning.clock import Clock
-from tvm_xengine.planning.planner import Plan
-from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.working_set import WorkingSets, working_sets
 
 _STEPS = 8
 """Bisections; they leave less than half a percent of the range."""
-_EFFORT = 200_000
-"""Effort of a layout; only its size counts, so the planner's full effort would be lost on it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def _arena_bytes(problem: Problem, device: str) -> int | None:
     schedule = greedy_schedule(problem)
     if schedule is None:
         return None
-    arenas = plan_arenas(problem, schedule, effort=_EFFORT).arena_bytes
+    arenas = plan_arenas(problem, schedule, effort=QUICK_EFFORT).arena_bytes
     others = [one for one in problem.platform.devices if one.name != device]
     if any(arenas[one.name] > one.budget_bytes for one in others):
         return None

@@ -9,7 +9,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tvm_xengine.explain.changed_schedule import Alternative
 from tvm_xengine.explain.explanation import (
     DeviceFinding,
     Explanation,
@@ -17,6 +16,7 @@ from tvm_xengine.explain.explanation import (
     TensorFinding,
 )
 from tvm_xengine.explain.fates import Fate
+from tvm_xengine.explain.framed import framed
 from tvm_xengine.explain.memory import TimePoint
 from tvm_xengine.explain.sentences import (
     amount_in_words,
@@ -29,6 +29,7 @@ from tvm_xengine.explain.sentences import (
     stay_in_words,
 )
 from tvm_xengine.explain.speedups import FASTER_RATIO, Speedup
+from tvm_xengine.planning.changed_schedule import Alternative
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.sizes import format_bytes
@@ -173,7 +174,7 @@ def _speedups(found: Sequence[Speedup], unit: str) -> RenderableType:
 
 
 def _table(*columns: str, no_wrap: Sequence[int] = (1, 3, 5)) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = framed()
     for k, column in enumerate(columns):
         right = k in no_wrap
         table.add_column(

@@ -10,14 +10,37 @@ LEAST_SOLVE_S = 0.25
 _GRACE_RATIO, _GRACE_S = 1.05, 1.0
 """Nothing new begins after so many times the limit and so many seconds. What runs then ends in as much
 again, so that a plan is there within 1.1 times its limit and 2 s."""
+_RETRY_SHARE = 0.5
+"""Share of that grace for further attempts at a good plan; the rest is for a plan of any cost."""
+
+
+def grace_s(limit_s: float) -> float:
+    """How long after a time limit something may still begin."""
+    return (_GRACE_RATIO - 1) * limit_s + _GRACE_S
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Remaining time of a time limit."""
+    """Remaining time of a time limit.
+
+    Attributes
+    ----------
+    over_at_s
+        When nothing new may begin, by `time.perf_counter`, if others share the grace.
+    """
 
     limit_s: float
-    begun_s: float = field(default_factory=time.perf_counter)
+    over_at_s: float | None = None
+    begun_s: float = field(default_factory=lambda: time.perf_counter())
+
+    @classmethod
+    def shared(cls, limit_s: float) -> Clock:
+        """A clock whose grace is that of all plans which are made from now on for one answer."""
+        return cls(limit_s, time.perf_counter() + limit_s + grace_s(limit_s))
+
+    def part(self, limit_s: float) -> Clock:
+        """A clock of its own limit that is over no later than this one."""
+        return Clock(limit_s, time.perf_counter() + self.until_over_s)
 
     @property
     def elapsed_s(self) -> float:
@@ -30,9 +53,27 @@ class Clock:
         return self.limit_s - self.elapsed_s
 
     @property
+    def is_late(self) -> bool:
+        """Whether the limit is over by so much that work of less than a second should not begin."""
+        return self.is_over or self.elapsed_s > _GRACE_RATIO * self.limit_s
+
+    @property
     def is_over(self) -> bool:
         """Whether it is too late to begin anything."""
-        return self.elapsed_s > _GRACE_RATIO * self.limit_s + _GRACE_S
+        return self.until_over_s <= 0
+
+    @property
+    def until_over_s(self) -> float:
+        """Seconds in which something may still begin."""
+        left_s = self.left_s + grace_s(self.limit_s)
+        if self.over_at_s is None:
+            return left_s
+        return min(left_s, self.over_at_s - time.perf_counter())
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether there is time for another attempt, and for a plan of any cost after it."""
+        return self.until_over_s > (1 - _RETRY_SHARE) * grace_s(self.limit_s)
 
     def share_s(self, share: float) -> float:
         """A share of the remaining time, for one solve."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Free, Schedule, with_frees
 from tvm_xengine.scheduling.sizes import format_bytes

@@ -10,11 +10,13 @@ from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError, NoSche
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.messages import no_schedule_message
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.savings import with_savings
 from tvm_xengine.planning.tighten import fit_layout
-from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.scheduling.simulate import Simulation, simulate
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.request import MAX_SEED, Request
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
 from tvm_xengine.solvers.solve import answer, backend_for, solve
@@ -31,7 +33,6 @@ budgets is left to the local search, which begins from the last schedule: a proo
 no use, and workers that look for one take the time from the search."""
 _LONG_STEPS = 400
 _UNHURRIED_S = 10.0
-_HURRIED_EFFORT = 200_000
 """With less time left the layout of a long schedule is packed with a tenth of the usual effort: on a
 U-Net of two devices that takes 0.2 s in place of 2.5 s. Shorter schedules are always packed with all
 of it, so that the same schedule has the same arena whatever time is left."""
@@ -44,64 +45,22 @@ _RESUMABLE = ("auto", "local-search")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A schedule with everything that is known about it.
+class PlanOptions:
+    """Solver, objective and limits of a plan; see `tvm_xengine.solvers.solve`.
 
     Attributes
     ----------
-    problem
-        With the budgets that were asked for.
-    result
-        The solver's answer; its bound holds for `problem`.
-    simulation, arenas
-        Of the result's schedule.
+    over_at_s
+        When nothing new may begin, by `time.perf_counter`; by default the limit says so. Plans that
+        are made for one answer share it.
     """
-
-    problem: Problem
-    result: SolveResult
-    schedule: Schedule
-    simulation: Simulation
-    arenas: ArenaPlan
-
-    @classmethod
-    def of_schedule(
-        cls, problem: Problem, schedule: Schedule, solver: str, *, reserve_home: bool = False
-    ) -> Plan:
-        """The plan of a given schedule, under the name of `solver`.
-
-        Parameters
-        ----------
-        reserve_home
-            As in `plan_arenas`.
-
-        Raises
-        ------
-        InvalidScheduleError
-            Naming the first step that breaks a rule of the problem.
-        """
-        simulation = simulate(problem, schedule)
-        result = SolveResult(
-            status=Status.FEASIBLE,
-            schedule=schedule,
-            objective=Objective.COST,
-            value=simulation.cost_us,
-            bound=0.0,
-            solve_s=0.0,
-            solver=solver,
-        )
-        arenas = plan_arenas(problem, schedule, reserve_home=reserve_home)
-        return cls(problem, result, schedule, simulation, arenas)
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """Solver, objective and limits of a plan; see `tvm_xengine.solvers.solve`."""
 
     solver: str = "auto"
     objective: Objective = Objective.COST
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
     backend: str | None = None
+    over_at_s: float | None = None
 
     def within(self, limit_s: float) -> PlanOptions:
         """The same with another time limit."""
@@ -145,7 +104,7 @@ def plan_schedule(
         start,
         on_progress,
         stop or threading.Event(),
-        Clock(options.limits.time_limit_s),
+        Clock(options.limits.time_limit_s, options.over_at_s),
     )
     first = question.first()
     if first.schedule is None:
@@ -161,12 +120,19 @@ def plan_schedule(
     value = options.objective.of
     if known and value(known.simulation) < value(found.simulation):
         found = known
+    found = question.finished(found)
     return _with_reserved_home(question, found) if prefer_reserved_home else found
 
 
 @dataclass(frozen=True)
 class _Question:
-    """The problem and the options of a plan; all answers share one clock."""
+    """The problem and the options of a plan; all answers share one clock.
+
+    Attributes
+    ----------
+    is_last
+        Whether nothing else is tried after it, so that it may take all the time there is.
+    """
 
     problem: Problem
     options: PlanOptions
@@ -174,6 +140,7 @@ class _Question:
     on_progress: Callable[[str], None] | None
     stop: threading.Event
     clock: Clock
+    is_last: bool = False
 
     def first(self) -> SolveResult:
         """The answer for the budgets asked for, with a diagnosis where there is no schedule."""
@@ -214,7 +181,8 @@ class _Question:
         self, margin: Mapping[str, int], attempt: int, last: SolveResult
     ) -> SolveResult | None:
         """An answer under budgets that are smaller by the margin, from the last one; None without."""
-        if self.clock.is_over or self.stop.is_set():
+        may_begin = not self.clock.is_over if self.is_last else self.clock.may_retry
+        if not may_begin or self.stop.is_set():
             return None
         budget = {device.name: device.budget_bytes for device in self.problem.platform.devices}
         smaller = {name: max(1, budget[name] - size) for name, size in margin.items()}
@@ -232,11 +200,20 @@ class _Question:
         assert result.schedule is not None
         seed = self.options.seed + attempt
         is_hurried = self.clock.left_s <= _UNHURRIED_S and len(result.schedule.steps) >= _LONG_STEPS
-        effort = _HURRIED_EFFORT if is_hurried else PACKING_EFFORT
+        effort = QUICK_EFFORT if is_hurried else PACKING_EFFORT
         arenas = plan_arenas(
             self.problem, result.schedule, effort=effort, seed=seed, reserve_home=reserve_home
         )
-        return arenas, _excess_bytes(self.problem, arenas)
+        return arenas, arenas.excess_bytes(self.problem.platform)
+
+    def finished(self, plan: Plan) -> Plan:
+        """The plan with the savings that a solver of the search has left."""
+        is_open = plan.result.status is not Status.OPTIMAL and self.options.solver in _RESUMABLE
+
+        def is_over() -> bool:
+            return self.stop.is_set() or self.clock.is_late
+
+        return with_savings(plan, is_over) if is_open else plan
 
     def _solver_for(self, limit_s: float) -> str:
         """The best solver for a short time limit."""
@@ -256,7 +233,7 @@ def _known_plan(question: _Question, first: SolveResult) -> Plan | None:
     except InvalidScheduleError:
         return None
     arenas = plan_arenas(problem, schedule, seed=options.seed)
-    if _excess_bytes(problem, arenas):
+    if arenas.excess_bytes(problem.platform):
         return None
     value = options.objective.of(simulation)
     result = replace(first, schedule=schedule, value=value, solver=f"{options.solver} (start)")
@@ -278,15 +255,19 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
 
 
 def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
-    """A plan of the greedy solver, whatever it costs; None where it finds none.
+    """A plan of the greedy solver, whatever it costs; None where it finds none in the time.
 
     A search for a cheap schedule uses up the budget, so that no layout of what it finds may fit.
     """
-    limits = Limits(time_limit_s=_ANY_S, gap_ratio=_ANY_GAP_RATIO)
+    if question.clock.is_over:
+        return None
+    limit_s = min(_ANY_S, question.clock.until_over_s)
+    limits = Limits(time_limit_s=limit_s, gap_ratio=_ANY_GAP_RATIO)
     easy = replace(
         question,
         options=replace(question.options, solver="greedy", backend=None, limits=limits),
-        clock=Clock(_ANY_S),
+        clock=question.clock.part(limit_s),
+        is_last=True,
     )
     answer = easy.first()
     if answer.schedule is None:
@@ -331,12 +312,3 @@ def _may_improve(question: _Question, first: SolveResult) -> bool:
         and question.options.solver in _RESUMABLE
         and question.clock.left_s > LEAST_SOLVE_S
     )
-
-
-def _excess_bytes(problem: Problem, arenas: ArenaPlan) -> dict[str, int]:
-    """Bytes by which arenas exceed the budgets of their devices."""
-    return {
-        device.name: arenas.arena_bytes[device.name] - device.budget_bytes
-        for device in problem.platform.devices
-        if arenas.arena_bytes[device.name] > device.budget_bytes
-    }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from tvm_xengine.cost_models.models.metrics import Metrics
+from tvm_xengine.explain.framed import framed
 from tvm_xengine.scheduling.problem import OpCost
 
 NOISE = "measured again"
@@ -24,7 +24,7 @@ def print_metrics(console: Console, title: str, rows: Mapping[str, Metrics]) -> 
     names = list(rows)
     for start in range(0, len(names), _MODELS_BESIDE):
         some = names[start : start + _MODELS_BESIDE]
-        table = _table(title)
+        table = framed(title)
         table.add_column("")
         for name in some:
             table.add_column(name, justify="right", overflow="fold")
@@ -35,7 +35,7 @@ def print_metrics(console: Console, title: str, rows: Mapping[str, Metrics]) -> 
 
 def print_families(console: Console, title: str, families: Mapping[str, Metrics]) -> None:
     """One row for each network family, with the error of the time of all its kernels together."""
-    table = _table(title)
+    table = framed(title)
     table.add_column("family", overflow="fold")
     for column in ("kernels", "median", "> 20 us within 25", "Kendall", "total", "in interval"):
         table.add_column(column, justify="right")
@@ -56,7 +56,7 @@ def print_costs(
     console: Console, title: str, costs: Sequence[tuple[str, str, str, int, OpCost]]
 ) -> None:
     """Rows (kernel, device, where from, number of calls, cost of one), the most expensive first."""
-    table = _table(f"{title}; times in us")
+    table = framed(f"{title}; times in us")
     table.add_column("kernel", overflow="fold")
     for column in ("device", "by"):
         table.add_column(column, overflow="fold")
@@ -96,12 +96,6 @@ def _text(value: object) -> str:
 
 def _percent(ratio: float) -> str:
     return "-" if ratio != ratio else f"{100 * ratio:.1f}"
-
-
-def _table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
 
 
 _FIGURES: dict[str, Callable[[Metrics], str]] = {

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from tvm_xengine.errors import MissingPackageError, XEngineError
+from tvm_xengine.explain.framed import add_number_columns, framed
 from tvm_xengine.files.atomic_write import check_writable, write_bytes_atomically
 from tvm_xengine.planning.pareto import ParetoPoint
 from tvm_xengine.scheduling.sizes import format_bytes
+
+_BUDGET_WIDTH = 24
+"""Columns of 80 that are left for a device and its budget beside the numbers of a large network."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,14 @@ def print_front(console: Console, model: str, front: Sequence[FrontPoint]) -> No
     """A row for each budget."""
     objective = front[0].objective
     unit = "uJ" if objective == "energy" else "us"
-    table = Table(
-        title=f"{model}: {objective} ({unit}) against budget",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for column in ("ratio", "budgets", objective, "bound", "gap", "recomputed", "transfers"):
-        is_text = column == "budgets"
-        table.add_column(
-            column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
-        )
-    for point in front:
-        sizes = "\n".join(f"{name} {format_bytes(size)}" for name, size in point.budgets.items())
+    table = framed(f"{model}: {objective} ({unit}) against budget")
+    add_number_columns(table, "ratio")
+    budgets = [[f"{n} {format_bytes(size)}" for n, size in p.budgets.items()] for p in front]
+    longest = max(len(line) for lines in budgets for line in lines)
+    table.add_column("budgets", overflow="fold", min_width=min(longest, _BUDGET_WIDTH))
+    add_number_columns(table, objective, "bound", "gap", "recomputed", "transfers")
+    for point, lines in zip(front, budgets, strict=True):
+        sizes = "\n".join(lines)
         if point.value is None:
             table.add_row(f"{point.ratio:g}", sizes, point.status, "", "", "", "")
             continue

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import attrgetter
 
-from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import simulate
 
 
-def cost_interval_us(problem: Problem, schedule: Schedule) -> tuple[float, float]:
-    """The cost if every kernel took the lower, or the upper end of its interval.
+def step_interval_us(plan: Plan) -> tuple[float, float]:
+    """The time of a step if every kernel took the lower, or the upper end of its interval.
 
     Errors of different kernels cancel in part, so the true time usually lies well inside.
     """
-    low = high = simulate(problem, schedule).cost_us
-    for step in schedule.steps:
-        if isinstance(step, Compute):
-            cost = problem.costs[step.op][step.device]
-            low -= cost.compute_us - cost.lo_us
-            high += cost.hi_us - cost.compute_us
+    low, high = (
+        plan.step_us(simulate(_with_times(plan.problem, time_us), plan.schedule))
+        for time_us in (attrgetter("lo_us"), attrgetter("hi_us"))
+    )
     return low, high
+
+
+def _with_times(problem: Problem, time_us: Callable[[OpCost], float]) -> Problem:
+    def of(cost: OpCost) -> OpCost:
+        # A time is above 0, while the lower end of an interval may be 0.
+        return replace(cost, compute_us=max(time_us(cost), sys.float_info.min), interval_us=None)
+
+    costs = {
+        op: {on: of(cost) for on, cost in there.items()} for op, there in problem.costs.items()
+    }
+    return replace(problem, costs=costs)
 
 
 def cost_sources(problem: Problem, schedule: Schedule) -> Mapping[str, int]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.planning.keep_all import keep_all_on
-from tvm_xengine.planning.planner import Plan
-from tvm_xengine.report.intervals import cost_interval_us, cost_sources
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.report.intervals import cost_sources, step_interval_us
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.schedule import Compute
 from tvm_xengine.scheduling.simulate import simulate
@@ -127,7 +127,7 @@ def summarize_plan(
         Where the kernel of an op on a device comes from; None where that is unknown.
     """
     problem, result = plan.problem, plan.result
-    low_us, high_us = cost_interval_us(problem, plan.schedule)
+    low_us, high_us = step_interval_us(plan)
     computed = [step for step in plan.schedule.steps if isinstance(step, Compute)]
     return PlanSummary(
         model=model,
@@ -146,8 +146,7 @@ def summarize_plan(
         message=result.message,
         recomputed_ops=plan.schedule.recomputed_ops,
         transfers=plan.schedule.transfers,
-        # The runtime executes one step after the other: the sum is what it takes.
-        step_us_predicted=plan.simulation.cost_us,
+        step_us_predicted=plan.step_us(),
         step_us_lo=low_us,
         step_us_hi=high_us,
         measured_kernels=measured_kernels,

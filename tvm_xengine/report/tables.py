@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tvm_xengine.explain.framed import add_number_columns, framed
 from tvm_xengine.report.summary import PlanSummary, RunSummary
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.solvers.result import Scope
 
 
 def print_report(console: Console, plan: PlanSummary, run: RunSummary | None) -> None:
@@ -24,15 +25,9 @@ def print_report(console: Console, plan: PlanSummary, run: RunSummary | None) ->
 
 def _device_table(plan: PlanSummary) -> Table:
     batch = "" if plan.batch is None else f", batch {plan.batch}"
-    table = Table(
-        title=f"{plan.model}{batch}, {plan.graph_ops} ops",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    table = framed(f"{plan.model}{batch}, {plan.graph_ops} ops")
     table.add_column("device", overflow="fold")
-    for column in ("budget", "planned arena", "measured peak", "ops", "busy"):
-        table.add_column(column, justify="right", no_wrap=True)
+    add_number_columns(table, "budget", "planned arena", "measured peak", "ops", "busy")
     for device in plan.devices:
         table.add_row(
             device.name,
@@ -70,7 +65,7 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
     }[plan.objective]
     gap = "" if plan.gap is None else f", gap {100 * plan.gap:.2f} %"
     table.add_row(plan.objective, f"{value:.1f} {unit}, bound {plan.bound_us:.1f} {unit}{gap}")
-    table.add_row("", f"the bound holds for {plan.scope}")
+    table.add_row("", f"the bound holds for {Scope(plan.scope).words}")
     table.add_row("recomputed ops", str(plan.recomputed_ops))
     table.add_row("transfers", str(plan.transfers))
     measured = (

@@ -113,10 +113,16 @@ class Proof:
     scope: Scope = Scope.EVERY_SCHEDULE
     is_infeasible: bool = False
 
+    def allows(self, value: float) -> bool:
+        """Whether `value` may be that of a schedule of the proof's scope.
+
+        One below the bound comes from a schedule outside, of which the proof says nothing.
+        """
+        return value >= self.bound - PROOF_RATIO * abs(value)
+
     def beside(self, value: float | None, floor: float) -> Proof:
-        """This proof; where `value` is below its bound, and so of no schedule of the scope, `floor`."""
-        is_below = value is not None and value < self.bound * (1 - PROOF_RATIO)
-        return Proof(floor) if is_below else self
+        """This proof; where it does not allow `value`, the one that `floor` is a bound."""
+        return self if value is None or self.allows(value) else Proof(floor)
 
 
 def conclude(

@@ -55,6 +55,18 @@ class Scope(Enum):
     GIVEN_ORDER = "schedules that first run the ops in the graph's order"
     STAGE_MODEL = "schedules of the solver's stage model; its message says which"
 
+    @property
+    def words(self) -> str:
+        """The schedules, and whether others may be better, as the end of a sentence."""
+        schedules = self.value.partition(";")[0]
+        match self:
+            case Scope.EVERY_SCHEDULE:
+                return schedules
+            case Scope.GIVEN_ORDER:
+                return f"{schedules}; another order may be better"
+            case Scope.STAGE_MODEL:
+                return f"{schedules}; others may be better"
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -79,6 +91,8 @@ class Limits:
             raise ValueError(f"time_limit_s must be > 0 and finite, got {self.time_limit_s}")
         if not (0 <= self.gap_ratio < 1):
             raise ValueError(f"gap_ratio must be in [0, 1), got {self.gap_ratio}")
+        if not (0 < self.give_up_share <= 1):
+            raise ValueError(f"give_up_share must be in (0, 1], got {self.give_up_share}")
 
 
 @dataclass(frozen=True)

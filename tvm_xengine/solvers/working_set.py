@@ -66,7 +66,8 @@ class WorkingSets:
                     f" workspace, state that must stay there), and the budget is {budget} bytes",
                 )
             )
-        return max(excess)[1]
+        largest, sentence = max(excess)
+        return sentence if largest > 0 else f"every op fits alone, the closest is: {sentence}"
 
     def is_infeasible(self) -> bool:
         """Whether the budgets are proven too small."""

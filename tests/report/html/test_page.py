@@ -16,7 +16,7 @@ from tests.explain.plans import chain_plan, plans
 from tvm_xengine.explain.explanation import explain_plan
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.report.html.page import Page
 from tvm_xengine.report.html.story import Story
 from tvm_xengine.report.html.svg import WIDTH, stairs

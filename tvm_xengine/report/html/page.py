@@ -21,8 +21,14 @@ from tvm_xengine.explain.sentences import (
 )
 from tvm_xengine.explain.speedups import FASTER_RATIO
 from tvm_xengine.files.atomic_write import write_atomically
-from tvm_xengine.planning.planner import Plan
-from tvm_xengine.report.html.pictures import arena_map, class_of, memory_over_time, timeline
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.report.html.pictures import (
+    arena_map,
+    class_of,
+    legend,
+    memory_over_time,
+    timeline,
+)
 from tvm_xengine.report.html.story import Story
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
@@ -95,7 +101,7 @@ def _memory(page: Page, story: Story) -> Iterator[str]:
     yield "</fieldset>"
     for device in page.explanation.devices:
         yield f"<h3>{escape(device.device)}</h3><p>{escape(_budget(device))}</p>"
-        yield _legend(story, device.device)
+        yield legend(story, device.device)
         for one in _BY:
             yield f'<figure class="by-{one}">{memory_over_time(story, device.device, one)}'
             yield '<output class="under">Point at the picture, or use the arrow keys.</output>'
@@ -117,15 +123,6 @@ def _budget(device: DeviceFinding) -> str:
     return (
         f"Budget {format_bytes(device.budget_bytes)}. The arena takes {arena}, {share:.1f} % of it."
     )
-
-
-def _legend(story: Story, device: str) -> str:
-    keys = "".join(
-        f'<li><i class="{class_of(name)}"></i>{escape(name)}</li>'
-        for name in story.live_bytes(device)
-    )
-    lines = "".join(f'<li><i class="key-{one}"></i>{one}</li>' for one in ("budget", "arena"))
-    return f'<ul class="legend">{keys}{lines}</ul>'
 
 
 def _peaks(device: DeviceFinding) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from tvm_xengine.report.html.story import Story
+from tvm_xengine.report.html.story import AGAIN, COPY, Story
 from tvm_xengine.report.html.svg import (
     WIDTH,
     attributes,
@@ -16,9 +16,7 @@ from tvm_xengine.report.html.svg import (
 )
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
-from tvm_xengine.scheduling.schedule import Compute, Step, Transfer
 from tvm_xengine.scheduling.sizes import format_bytes
-from tvm_xengine.solvers.result import Objective
 
 _HEIGHT = 320.0
 """Height of the pictures of memory: a third of their width shows peaks without steep slopes."""
@@ -37,10 +35,20 @@ def class_of(category: str) -> str:
     return f"c-{category.replace(' ', '-')}"
 
 
+def legend(story: Story, device: str) -> str:
+    """What the colours and lines of the pictures of a device mean."""
+    keys = "".join(
+        f'<li><i class="{class_of(name)}"></i>{escape(name)}</li>'
+        for name in story.live_bytes(device)
+    )
+    lines = "".join(f'<li><i class="key-{one}"></i>{one}</li>' for one in ("budget", "arena"))
+    return f'<ul class="legend">{keys}{lines}</ul>'
+
+
 def memory_over_time(story: Story, device: str, by: str) -> str:
     """Live bytes stacked by category, the budget as a line."""
     edges, series = story.edges(by), story.live_bytes(device)
-    scale = _top_bytes(story, device)
+    scale = top_bytes(story, device)
     parts = list(_stack(edges, series, scale))
     parts += _limits(story, device, scale)
     parts.append(f'<line class="cursor"{attributes(x1=-9, y1=0, x2=-9, y2=_HEIGHT)}/>')
@@ -52,7 +60,7 @@ def memory_over_time(story: Story, device: str, by: str) -> str:
 
 def arena_map(story: Story, device: str, by: str) -> str:
     """Address against steps: a rectangle for each tensor and workspace."""
-    edges, scale = story.edges(by), _top_bytes(story, device)
+    edges, scale = story.edges(by), top_bytes(story, device)
     parts = []
     for number_of, block in enumerate(story.blocks):
         if block.device != device:
@@ -74,23 +82,23 @@ def arena_map(story: Story, device: str, by: str) -> str:
 
 def timeline(story: Story) -> Iterator[str]:
     """For each device and link a line with its name, and a picture of what runs there when."""
-    intervals = _intervals_us(story)
-    end = max((stop for _, stop in intervals), default=0.0) or 1.0
-    for lane in dict.fromkeys(_lane(step) for step in story.steps):
-        mine = [k for k, step in enumerate(story.steps) if _lane(step) == lane]
+    end = max((stop for _, stop in story.intervals_us), default=0.0) or 1.0
+    for lane in dict.fromkeys(story.lanes):
+        mine = [k for k, one in enumerate(story.lanes) if one == lane]
         busy = sum(story.durations_us[k] for k in mine)
         yield f'<p class="lane">{escape(lane)}: {format_us(busy)} busy</p>'
-        bars = [_bar(story, k, intervals[k], end) for k in mine]
+        bars = [_bar(story, k, end) for k in mine]
         label = f"What runs on {lane} over {format_us(end)}"
         yield picture(label, _BAR, bars, class_="timeline", **_FREE)
 
 
-def _bar(story: Story, k: int, interval_us: tuple[float, float], end_us: float) -> str:
-    begin, stop = interval_us
+def _bar(story: Story, k: int, end_us: float) -> str:
+    begin, stop = story.intervals_us[k]
     title = f"{story.described(k)}: {format_us(stop - begin)} from {format_us(begin)}"
-    kind = "copy" if isinstance(story.steps[k], Transfer) else _kind_of(story, k)
+    kind = story.kinds[k]
     width = max(WIDTH * (stop - begin) / end_us, _LEAST_WIDTH)
-    return rectangle(WIDTH * begin / end_us, 0.0, width, _BAR, title, class_=f"run {kind}")
+    shown = kind if kind in (AGAIN, COPY) else class_of(kind)
+    return rectangle(WIDTH * begin / end_us, 0.0, width, _BAR, title, class_=f"run {shown}")
 
 
 def _stack(
@@ -120,37 +128,8 @@ def _limits(story: Story, device: str, scale: float) -> list[str]:
     return parts
 
 
-def _top_bytes(story: Story, device: str) -> float:
+def top_bytes(story: Story, device: str) -> float:
     """What the top of a picture of memory means; a budget far above the arena is not drawn."""
     budget = story.plan.problem.platform.device(device).budget_bytes
     arena = max(1, story.plan.arenas.arena_bytes[device])
     return _HEADROOM * (budget if budget <= 2 * arena else arena)
-
-
-def _intervals_us(story: Story) -> Sequence[tuple[float, float]]:
-    """When each step runs: side by side where that is the objective, else one after the other."""
-    if story.plan.result.objective is Objective.MAKESPAN:
-        every = story.plan.simulation.intervals_us
-        return [every[k] for k in story.positions]
-    total, found = 0.0, []
-    for duration in story.durations_us:
-        found.append((total, total + duration))
-        total += duration
-    return found
-
-
-def _lane(step: Step) -> str:
-    if isinstance(step, Transfer):
-        return f"{step.src} to {step.dst}"
-    return step.device
-
-
-def _kind_of(story: Story, k: int) -> str:
-    step = story.steps[k]
-    assert isinstance(step, Compute)
-    earlier = story.steps[:k]
-    is_again = any(isinstance(one, Compute) and one.op == step.op for one in earlier)
-    if is_again:
-        return "again"
-    outputs = story.plan.problem.graph.op[step.op].outputs
-    return class_of(story.memory.category[outputs[0]])

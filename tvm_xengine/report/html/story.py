@@ -6,14 +6,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE
-from tvm_xengine.explain.memory import Memory, describe
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.explain.memory import Memory
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.report.html.svg import WIDTH
-from tvm_xengine.scheduling.schedule import Compute, Free, Step
+from tvm_xengine.scheduling.schedule import Compute, Free, Step, Transfer, describe
 from tvm_xengine.scheduling.simulate import step_us
+
+COPY = "copy"
+"""Kind of a step that copies."""
+AGAIN = "again"
+"""Kind of a step that runs an op which ran before."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,36 @@ class Story:
         widths = [1.0] * len(self.steps) if by == "step" else list(self.durations_us)
         total = sum(widths) or 1.0
         return [WIDTH * at / total for at in accumulate(widths, initial=0.0)]
+
+    @cached_property
+    def intervals_us(self) -> Sequence[tuple[float, float]]:
+        """When each step runs: side by side where that is the objective, else one after the other."""
+        if self.plan.is_overlapped:
+            every = self.plan.simulation.intervals_us
+            return [every[k] for k in self.positions]
+        return list(pairwise(accumulate(self.durations_us, initial=0.0)))
+
+    @cached_property
+    def lanes(self) -> Sequence[str]:
+        """The device or link of each step, in words."""
+        return [
+            f"{step.src} to {step.dst}" if isinstance(step, Transfer) else step.device
+            for step in self.steps
+        ]
+
+    @cached_property
+    def kinds(self) -> Sequence[str]:
+        """For each step the category of its first result; `COPY` or `AGAIN` for others."""
+        seen: set[str] = set()
+        found = []
+        for step in self.steps:
+            if not isinstance(step, Compute):
+                found.append(COPY)
+                continue
+            outputs = self.plan.problem.graph.op[step.op].outputs
+            found.append(AGAIN if step.op in seen else self.memory.category[outputs[0]])
+            seen.add(step.op)
+        return found
 
     @cached_property
     def blocks(self) -> Sequence[Block]:

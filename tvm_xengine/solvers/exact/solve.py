@@ -137,10 +137,13 @@ def _proof(chosen: Formulation, answer: Answer, floor: float) -> Proof:
 
 
 def _message(chosen: Formulation, answer: Answer, backend: str) -> str:
-    if chosen.is_faithful:
-        return f"{backend}: {answer.message}; the bound holds for {chosen.scope}"
     if answer.value is None:
-        return f"{backend}: {answer.message}, for {chosen.scope}"
+        return (
+            f"{backend}: {answer.message}, for {chosen.scope}; others, such as those of another"
+            " order, may fit"
+        )
+    if chosen.is_faithful:
+        return f"{backend}: {answer.message}; the stage model has {chosen.scope}"
     return (
         f"{backend}: {answer.message}; {answer.value:g} with bound {answer.bound:g} for"
         f" {chosen.scope}"

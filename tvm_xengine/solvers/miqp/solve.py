@@ -209,7 +209,7 @@ class _Search:
         if answer.outcome is not Outcome.INFEASIBLE and is_of_class:
             if answer.bound > self.proof.bound:
                 self.proof = Proof(answer.bound, Scope.STAGE_MODEL)
-                self.sentences.append(f"the bound holds for {SCOPE}")
+                self.sentences.append(f"the stage model has {SCOPE}")
         elif value is not None:
             self.sentences.append("the schedule is better than any that the program can express")
 

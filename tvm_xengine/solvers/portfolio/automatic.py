@@ -72,10 +72,10 @@ def _floor(problem: Problem, request: Request) -> float:
 
 def _concluded(best: Incumbent, proof: Proof, message: str) -> SolveResult:
     sentences = [message] if message else []
-    if proof.scope is Scope.GIVEN_ORDER:
-        sentences.append(f"the bound holds for {proof.scope.value}")
     if proof.scope is Scope.STAGE_MODEL:
-        sentences.append(f"the bound holds for {tight.SCOPE}")
+        sentences.append(f"the stage model has {tight.SCOPE}")
+    if best.schedule is None and proof.is_infeasible and proof.scope is not Scope.EVERY_SCHEDULE:
+        sentences.append(f"none fits of the {proof.scope.words.replace('better', 'possible')}")
     return conclude(
         best.problem,
         best.request,

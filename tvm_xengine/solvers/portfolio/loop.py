@@ -121,7 +121,7 @@ class _Loop:
                 self.board.best = self.best.best
             case BoundProven(proof):
                 if self.proofs.add(proof) and math.isfinite(proof.bound):
-                    self.request.say(f"bound {proof.bound:g} for {proof.scope.value}")
+                    self.request.say(f"bound {proof.bound:g} for {proof.scope.words}")
             case RelaxationSolved(decisions):
                 self.board.hints.put(decisions)
             case WorkEnded(worker, error):

@@ -52,7 +52,7 @@ class Proofs:
             return self.general
         for scope in (Scope.GIVEN_ORDER, Scope.STAGE_MODEL):
             proof = self._by_scope.get(scope)
-            if proof and is_of_its_scope(value, proof) and self.is_closed(value, proof):
+            if proof and proof.allows(value) and self.is_closed(value, proof):
                 return proof
         return self.general
 
@@ -60,11 +60,3 @@ class Proofs:
         """Whether no schedule of the proof's scope is better than `value` by more than the gap."""
         allowed = max(self._gap_ratio, PROOF_RATIO) * abs(value)
         return value - proof.bound <= allowed
-
-
-def is_of_its_scope(value: float, proof: Proof) -> bool:
-    """Whether `value` may be that of a schedule of the proof's scope.
-
-    One below the bound comes from a schedule outside, of which the proof says nothing.
-    """
-    return value >= proof.bound - PROOF_RATIO * abs(value)

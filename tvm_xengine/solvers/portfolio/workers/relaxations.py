@@ -9,7 +9,6 @@ from tvm_xengine.solvers.portfolio.board import Task
 from tvm_xengine.solvers.portfolio.bound import bounds
 from tvm_xengine.solvers.portfolio.context import Context
 from tvm_xengine.solvers.portfolio.events import BoundProven
-from tvm_xengine.solvers.portfolio.proofs import is_of_its_scope
 from tvm_xengine.solvers.portfolio.refine import refine
 from tvm_xengine.solvers.result import Objective, Scope
 
@@ -35,7 +34,7 @@ def _rising(context: Context, scope: Scope) -> Iterator[None]:
     for proof in bounds(context, scope, run_apart=context.solver(None)):
         context.task.post(BoundProven(proof))
         best = context.task.best
-        if best is not None and not is_of_its_scope(best[0], proof):
+        if best is not None and not proof.allows(best[0]):
             return
         yield
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from tests.explain.plans import chain_plan, plans
 from tests.solvers.networks import chain, single
 from tvm_xengine.errors import BudgetExceededError
-from tvm_xengine.explain.changed_schedule import LAYOUT, Alternative, PlannedSteps, Way
 from tvm_xengine.explain.fates import fates
-from tvm_xengine.explain.op_alternatives import op_alternatives
-from tvm_xengine.explain.tensor_alternatives import tensor_alternatives
-from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.planning.changed_schedule import LAYOUT, Alternative, PlannedSteps, Way
+from tvm_xengine.planning.op_alternatives import op_alternatives
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.planning.tensor_alternatives import tensor_alternatives
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tvm_xengine.explain.changed_schedule import Alternative, PlannedSteps, Way
+from tvm_xengine.planning.changed_schedule import Alternative, PlannedSteps, Way
 from tvm_xengine.scheduling.schedule import Compute, Step, Transfer
 
 _MOST_RUNS = 4

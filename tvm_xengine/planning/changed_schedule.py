@@ -9,9 +9,8 @@ from enum import Enum
 from functools import cached_property
 
 from tvm_xengine.errors import InvalidScheduleError
-from tvm_xengine.explain.memory import describe
-from tvm_xengine.planning.planner import Plan
-from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import (
@@ -20,6 +19,7 @@ from tvm_xengine.scheduling.schedule import (
     Schedule,
     Step,
     accesses,
+    describe,
     needed_at_end,
     with_frees,
 )
@@ -27,8 +27,6 @@ from tvm_xengine.scheduling.simulate import live_bytes, simulate
 
 LAYOUT = "its address layout"
 """Where live bytes fit a budget, and no addresses were found that do."""
-_EFFORT = 200_000
-"""Effort of such a layout: a tenth of the planner's, since many alternatives are weighed."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,8 @@ class Alternative:
         Of each device.
     schedule
         The changed schedule, from which all figures follow.
+    arenas
+        Its address layout, where that was looked for.
     """
 
     way: Way
@@ -80,6 +80,7 @@ class Alternative:
     excess: tuple[Excess, ...]
     peak_bytes: Mapping[str, int]
     schedule: Schedule = field(repr=False)
+    arenas: ArenaPlan | None = field(repr=False, default=None)
 
     @property
     def fits(self) -> bool:
@@ -158,9 +159,12 @@ class PlannedSteps:
             return None
         difference = objective.of(simulation) - objective.of(self.plan.simulation)
         excess = excesses(problem, schedule, simulation.peak_bytes)
+        arenas = None
         if difference < 0 and not excess:
-            excess = _excesses_of_layout(problem, schedule)
-        return Alternative(way, what, difference, excess, dict(simulation.peak_bytes), schedule)
+            arenas = plan_arenas(problem, schedule, effort=QUICK_EFFORT)
+            excess = _excesses_of_layout(problem, arenas)
+        peak_bytes = dict(simulation.peak_bytes)
+        return Alternative(way, what, difference, excess, peak_bytes, schedule, arenas)
 
 
 def excesses(
@@ -181,12 +185,10 @@ def excesses(
     )
 
 
-def _excesses_of_layout(problem: Problem, schedule: Schedule) -> tuple[Excess, ...]:
-    arenas = plan_arenas(problem, schedule, effort=_EFFORT).arena_bytes
+def _excesses_of_layout(problem: Problem, arenas: ArenaPlan) -> tuple[Excess, ...]:
     return tuple(
-        Excess(device.name, arenas[device.name] - device.budget_bytes, LAYOUT)
-        for device in problem.platform.devices
-        if arenas[device.name] > device.budget_bytes
+        Excess(name, excess_bytes, LAYOUT)
+        for name, excess_bytes in arenas.excess_bytes(problem.platform).items()
     )
 
 

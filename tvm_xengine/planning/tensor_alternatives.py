@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from tvm_xengine.explain.changed_schedule import Alternative, PlannedSteps, Way
-from tvm_xengine.explain.memory import describe
+from tvm_xengine.planning.changed_schedule import Alternative, PlannedSteps, Way
 from tvm_xengine.scheduling.residency import Instance
-from tvm_xengine.scheduling.schedule import Compute, Step, Transfer
+from tvm_xengine.scheduling.schedule import Compute, Step, Transfer, describe
 
 _MOST_ARRIVALS = 4
 """Returns of a tensor that are weighed one by one; all of them together are weighed as well."""
@@ -135,9 +134,8 @@ class _TensorChanges:
         _, stay, last, following = max(waits, key=lambda wait: wait[0])
         return stay, last, following
 
-    def _uses(self, stay: Instance) -> list[int]:
-        accesses = self.planned.plan.arenas.residency.accesses
-        return [k for k, access in enumerate(accesses) if stay.id in access.reads.values()]
+    def _uses(self, stay: Instance) -> Sequence[int]:
+        return self.planned.plan.arenas.residency.uses[stay.id]
 
     def _first_use(self, stay: Instance) -> str:
         uses = self._uses(stay)

@@ -1,0 +1,76 @@
+"""A plan keeps its time limit whatever the arenas need, on a clock that the test turns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.solvers.chains import training_chain
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning import clock, planner
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.result import Limits, SolveResult
+from tvm_xengine.solvers.solve import answer, solve
+
+
+class _Turned:
+    """A clock that moves when something is said to have taken time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize("limit_s", [0.5, 2.0, 20.0])
+@pytest.mark.parametrize("layout_s", [0.05, 0.25, 0.5, 1.0])
+def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
+    layout_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, turned = training_chain(12, 60), _Turned()
+
+    def too_large(
+        asked: Problem, schedule: Schedule, *, effort: int, seed: int, reserve_home: bool = False
+    ) -> ArenaPlan:
+        turned.now_s += layout_s
+        plan = plan_arenas(asked, schedule, effort=1000, seed=seed, reserve_home=reserve_home)
+        return replace(
+            plan, arena_bytes={name: size + 1000 for name, size in plan.arena_bytes.items()}
+        )
+
+    def answered(asked: Problem, request: Request) -> SolveResult:
+        turned.now_s += request.limits.time_limit_s
+        return answer(asked, replace(request, limits=Limits(0.2)))
+
+    def solved(
+        asked: Problem, *names: str | None, limits: Limits, **options: object
+    ) -> SolveResult:
+        turned.now_s += limits.time_limit_s
+        return solve(asked, "greedy", limits=Limits(0.2), start=None)
+
+    monkeypatch.setattr(clock, "time", turned)
+    monkeypatch.setattr(planner, "plan_arenas", too_large)
+    monkeypatch.setattr(planner, "answer", answered)
+    monkeypatch.setattr(planner, "solve", solved)
+    with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):
+        plan_schedule(problem, PlanOptions(limits=Limits(limit_s)))
+    assert turned.now_s <= 1.1 * limit_s + 2
+
+
+def test_plans_for_one_answer_share_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned = _Turned()
+    monkeypatch.setattr(clock, "time", turned)
+    whole = clock.Clock.shared(2.0)
+    turned.now_s = 3.0
+    part = clock.Clock(2.0, whole.over_at_s)
+    assert part.left_s == 2.0
+    assert not part.is_over and part.until_over_s == pytest.approx(0.1)
+    assert not part.may_retry
+    turned.now_s = 3.2
+    assert part.is_over and part.is_late

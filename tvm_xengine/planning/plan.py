@@ -1,0 +1,71 @@
+"""A schedule with everything that is known about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import Simulation, simulate
+from tvm_xengine.solvers.result import Objective, SolveResult, Status
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule with everything that is known about it.
+
+    Attributes
+    ----------
+    problem
+        With the budgets that were asked for.
+    result
+        The solver's answer; its bound holds for `problem`.
+    simulation, arenas
+        Of the result's schedule.
+    """
+
+    problem: Problem
+    result: SolveResult
+    schedule: Schedule
+    simulation: Simulation
+    arenas: ArenaPlan
+
+    @property
+    def is_overlapped(self) -> bool:
+        """Whether devices and links run side by side, as they do where the makespan is minimised."""
+        return self.result.objective is Objective.MAKESPAN
+
+    def step_us(self, simulation: Simulation | None = None) -> float:
+        """Time of a step as it is run, by the plan's simulation or another one."""
+        found = simulation or self.simulation
+        return found.makespan_us if self.is_overlapped else found.cost_us
+
+    @classmethod
+    def of_schedule(
+        cls, problem: Problem, schedule: Schedule, solver: str, *, reserve_home: bool = False
+    ) -> Plan:
+        """The plan of a given schedule, under the name of `solver`.
+
+        Parameters
+        ----------
+        reserve_home
+            As in `plan_arenas`.
+
+        Raises
+        ------
+        InvalidScheduleError
+            Naming the first step that breaks a rule of the problem.
+        """
+        simulation = simulate(problem, schedule)
+        result = SolveResult(
+            status=Status.FEASIBLE,
+            schedule=schedule,
+            objective=Objective.COST,
+            value=simulation.cost_us,
+            bound=0.0,
+            solve_s=0.0,
+            solver=solver,
+        )
+        arenas = plan_arenas(problem, schedule, reserve_home=reserve_home)
+        return cls(problem, result, schedule, simulation, arenas)
