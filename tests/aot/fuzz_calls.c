@@ -1,4 +1,4 @@
-/* Random sequences of calls of a package with one region, with good and bad arguments of all kinds.
+/* Random sequences of calls of a package with one region, or two (TWO), with good and bad arguments of all kinds.
    Every call must return a code, must refuse what is bad, and a refused call must change nothing.
    Compiled with PACKAGE (its name), HEADER, MACRO (the name in capitals), SEED
    and CALLS, and sanitizers. */
@@ -33,18 +33,36 @@ static float not_finite(void) {
   switch (any(3)) { case 0: return infinite; case 1: return -infinite; default: return infinite - infinite; }
 }
 
+#ifdef TWO
+#define REGIONS 2
+#define LARGER M(_PSRAM_BYTES)
+#define LARGER_KEPT M(_PSRAM_KEPT_BYTES)
+#define INIT(ctx, memory, bytes, hash) F(_init)(ctx, memory[0], bytes[0], memory[1], bytes[1], hash)
+#else
+#define REGIONS 1
+#define LARGER 0
+#define LARGER_KEPT 0
+#define INIT(ctx, memory, bytes, hash) F(_init)(ctx, memory[0], bytes[0], hash)
+#endif
+
 static struct { /* the context lies behind the memory */
-  _Alignas(64) uint8_t arena[AROUND + M(_SRAM_BYTES) + 64 + AROUND];
+  struct {
+    _Alignas(64) uint8_t first[AROUND + M(_SRAM_BYTES) + 64 + AROUND];
+    _Alignas(64) uint8_t second[AROUND + LARGER + 64 + AROUND];
+  } memory;
   _Alignas(16) uint8_t contexts[sizeof(F(_ctx)) + 16];
 } all;
-#define arena all.arena
 #define contexts all.contexts
-static uint8_t *const region = arena + AROUND;
-static _Alignas(64) uint8_t before[sizeof arena];
+static const struct { uint8_t *at; size_t bytes, kept; } regions[] = {
+  {all.memory.first + AROUND, M(_SRAM_BYTES), M(_SRAM_KEPT_BYTES)},
+  {all.memory.second + AROUND, LARGER, LARGER_KEPT},
+};
+static _Alignas(64) uint8_t before[sizeof all.memory];
+static const uint8_t *as_before(const uint8_t *at) { return before + (at - (uint8_t *)&all.memory); }
 static _Alignas(16) float x[INPUTS + 4];
 static _Alignas(16) int64_t labels[ROWS + 1];
 static _Alignas(16) uint8_t results[256];
-static uint8_t saved[sizeof arena];
+static uint8_t saved[sizeof all.memory];
 static size_t saved_bytes, in_file;
 static long fails_at; /* the call of a callback that fails, or that reads something else */
 
@@ -53,12 +71,15 @@ static int is_bad;
 /* A pointer to at least `bytes` bytes that may be read: mostly `good`, else one of those that the
    package has to refuse. `result` may be missing, and lie at any address outside. */
 static void *pointer(void *good, size_t align, int result) {
+  uint32_t which = any(REGIONS);
+  uint8_t *region = regions[which].at;
+  uint32_t bytes = (uint32_t)regions[which].bytes;
   switch (any(12)) {
     case 0: is_bad |= !result; return NULL;
     case 1: if (align > 1) { is_bad = 1; return (uint8_t *)good + 1 + any((uint32_t)align - 1); } return good;
-    case 2: is_bad = 1; return region + any(M(_SRAM_BYTES) / 16) * 16; /* inside */
+    case 2: is_bad = 1; return region + any(bytes / 16) * 16; /* inside */
     case 3: is_bad = 1; return region - (result ? 1 + any(3) : 8); /* over its beginning */
-    case 4: is_bad = 1; return region + M(_SRAM_BYTES) - (result ? 1 : 4 + (M(_SRAM_BYTES) & 3u)); /* over its end */
+    case 4: is_bad = 1; return region + bytes - (result ? 1 : 4 + (bytes & 3u)); /* over its end */
     case 5: if (result) { is_bad = 1; return contexts + sizeof(F(_ctx)) - 1 - (any(2) ? 0 : any(sizeof(F(_ctx)) + 3)); } return good;
     default: return good;
   }
@@ -90,7 +111,7 @@ int main(void) {
   F(_ctx) *ctx = (void *)contexts;
   int has_memory = 0, has_state = 0;
   state = SEED;
-  for (size_t k = 0; k < sizeof arena; k++) arena[k] = (uint8_t)k;
+  for (size_t k = 0; k < sizeof all.memory; k++) ((uint8_t *)&all.memory)[k] = (uint8_t)k;
   memset(ctx, 0, sizeof *ctx);
   for (long call = 0; call < CALLS; call++) {
     uint32_t kind = any(8);
@@ -103,23 +124,31 @@ int main(void) {
     is_bad = given != ctx;
     for (size_t k = 0; k < INPUTS; k++) x[k] = (float)any(1000) / 500.0f - 1.0f;
     for (size_t k = 0; k < ROWS; k++) labels[k] = k || any(9) ? (int64_t)any(4) : -100; /* -100 does not count; the mean of none is NaN */
-    memcpy(before, arena, sizeof arena);
+    memcpy(before, &all.memory, sizeof all.memory);
     switch (kind) {
       case 0: { /* init */
-        uint8_t *memory = region;
-        size_t bytes = M(_SRAM_BYTES);
+        uint8_t *memory[] = {regions[0].at, regions[1].at};
+        size_t bytes[] = {regions[0].bytes, regions[1].bytes};
         uint64_t hash = M(_PLAN_HASH);
         int is_given_bad = is_bad;
+        uint32_t k = any(REGIONS), needed = (uint32_t)bytes[k];
         switch (any(10)) {
-          case 0: memory = NULL; is_bad = 1; break;
-          case 1: memory = region + (any(2) ? M(_ALIGN) / 2 : 1 + any(M(_ALIGN) - 1)); is_bad = 1; break;
-          case 2: bytes = any(2) ? M(_SRAM_BYTES) - 1u : any(M(_SRAM_BYTES)); is_bad = 1; break;
+          case 0: memory[k] = NULL; is_bad = 1; break;
+          case 1: memory[k] += any(2) ? M(_ALIGN) / 2 : 1 + any(M(_ALIGN) - 1); is_bad = 1; break;
+          case 2: bytes[k] = any(2) ? needed - 1u : any(needed); is_bad = 1; break;
           case 3: hash ^= 1ull << any(64); is_bad = 1; break;
-          case 4: memory = contexts - (uintptr_t)contexts % M(_ALIGN); is_bad = 1; break; /* over the context */
-          case 5: bytes = SIZE_MAX - any(64); is_bad = 1; break; /* over everything, the context too */
+          case 4: memory[k] = contexts - (uintptr_t)contexts % M(_ALIGN); is_bad = 1; break; /* over the context */
+          case 5: bytes[k] = SIZE_MAX - any(64); is_bad = 1; break; /* over everything, the context too */
+          case 6: /* one over the other's beginning or end */
+            if (REGIONS == 2) {
+              size_t most = any(2) ? bytes[1 - k] - 1 : any((uint32_t)bytes[1 - k]);
+              memory[k] = memory[1 - k] + most / M(_ALIGN) * M(_ALIGN);
+              is_bad = 1;
+            }
+            break;
           default: break;
         }
-        code = F(_init)(given, memory, bytes, hash);
+        code = INIT(given, memory, bytes, hash);
         if (!is_given_bad) has_memory = !is_bad, has_state = 0;
         break;
       }
@@ -192,10 +221,13 @@ int main(void) {
     MUST(code <= 0 && code >= M(_ERANGE));
     MUST(is_bad == (code != 0));
     /* Nobody writes around the region; a refused call leaves the state, or says that it is void. */
-    MUST(!memcmp(arena, before, AROUND));
-    MUST(!memcmp(region + M(_SRAM_BYTES), before + AROUND + M(_SRAM_BYTES), 64 + AROUND));
-    if (code && kind <= 5) MUST(!memcmp(arena, before, sizeof arena)); /* nothing was computed */
-    if (code && !(may_void && !ctx->ready)) MUST(!memcmp(region, before + AROUND, M(_SRAM_KEPT_BYTES)));
+    for (size_t k = 0; k < REGIONS; k++) {
+      uint8_t *at = regions[k].at, *end = at + regions[k].bytes;
+      MUST(!memcmp(at - AROUND, as_before(at - AROUND), AROUND));
+      MUST(!memcmp(end, as_before(end), 64 + AROUND));
+      if (code && !(may_void && !ctx->ready)) MUST(!memcmp(at, as_before(at), regions[k].kept));
+    }
+    if (code && kind <= 5) MUST(!memcmp(&all.memory, before, sizeof all.memory)); /* nothing was computed */
     if (has_state != (ctx->ready != 0)) { fprintf(stderr, "call %ld, kind %u: ready %u\n", call, kind, ctx->ready); return 1; }
   }
   return 0;

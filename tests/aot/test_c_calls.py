@@ -64,6 +64,25 @@ def test_no_sequence_of_a_million_calls_touches_other_memory(
     assert run_calls(report, tmp_path, compiler, 100, 50 * CALLS) == ""
 
 
+@pytest.fixture(scope="module")
+def two_regions(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    """State and what does not fit lie in a larger memory beside a small one."""
+    need_tools("host")
+    folder = tmp_path_factory.mktemp("two") / "tiny"
+    regions = "sram=1KiB,psram=64KiB"
+    report = export(tiny_mlp(), folder, optimizer="momentum", regions=regions, time_limit_s=2)
+    assert len(report.package.regions) == 2
+    return report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "calls"), [(0, CALLS), (1, CALLS), (100, 50 * CALLS)])
+def test_no_sequence_of_calls_touches_other_memory_of_two_regions(
+    seed: int, calls: int, two_regions: ExportReport, tmp_path: Path
+) -> None:
+    assert run_calls(two_regions, tmp_path, "gcc", seed, calls, "-DTWO") == ""
+
+
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs the Debian package valgrind")
 def test_no_call_depends_on_a_value_that_was_never_set(
     report: ExportReport, tmp_path: Path

@@ -11,6 +11,8 @@ from tests.databases.verdict import Status, Verdict
 
 _LONGEST_REASON = 160
 """Characters of a reason that fit into a row."""
+_ADVICE = "; replace them"
+"""Where the advice of a refusal begins, which is the same for all."""
 
 
 def write_table(verdicts: Iterable[Verdict], path: Path) -> None:
@@ -60,8 +62,8 @@ def _row(operator: str, group: list[Verdict]) -> str:
 
 
 def _plain(reason: str) -> str:
-    """A reason without the names of a sample's tensors, short enough for a row."""
-    bare = re.sub(r" \(in samples[^)]*\)", "", reason)
+    """A reason without the names of a sample's tensors and without advice, short enough for a row."""
+    bare = re.sub(r" \(in samples[^)]*\)", "", reason.partition(_ADVICE)[0])
     bare = re.sub(r"samples[._]\d+[._]\w+", "", bare).replace("|", "/")
     parts = dict.fromkeys(bare.split(", "))
     return ", ".join(parts)[:_LONGEST_REASON].strip()

@@ -46,6 +46,17 @@ def test_a_copy_of_a_trained_table_follows_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, state["table"][[0, 5, 2]] @ state["table"].T, rtol=1e-5)
 
 
+def test_the_names_of_a_tied_tensor_in_a_state_are_one_tensor(tmp_path: Path) -> None:
+    """As `train --save` writes them: each name of a tied tensor has the table's values."""
+    path = tmp_path / "tied.onnx"
+    tied_model(path)
+    table = np.random.default_rng(1).normal(size=(6, 4)).astype("float32")
+    written = onnx.load_from_string(with_tensors(path, {"table": table, "turned": table}))
+    assert [each.name for each in written.graph.initializer] == ["table"]
+    (found,) = ReferenceEvaluator(written).run(None, {"x": np.array([0, 5, 2])})
+    np.testing.assert_allclose(found, table[[0, 5, 2]] @ table.T, rtol=1e-5)
+
+
 def test_the_file_itself_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "tied.onnx"
     tied_model(path)

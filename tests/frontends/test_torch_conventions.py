@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, nan
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,8 @@ import torch.nn.functional as F
 from tests.databases.torch_judge import judge
 from tests.databases.torch_samples import Sample
 from tests.databases.verdict import Status
+from tests.databases.vjp import evaluate
+from tvm_xengine.frontends.torch.read import from_torch_export
 
 Function = Callable[..., torch.Tensor]
 
@@ -193,3 +196,20 @@ def test_numbers_beyond_float32_are_those_of_float64() -> None:
     """Masks of attention in float64 hold its least number."""
     x = _rows((0.5, -2.0, 1.0))[0]
     _check({name: (function, x) for name, function in BEYOND_FLOAT32.items()})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_is_the_identity_at_infinity(approximate: str, dtype: torch.dtype) -> None:
+    """PyTorch's vector loops make NaN of the infinity, or of its gradient."""
+    x = torch.tensor([inf, 1e30, 11.0, 1.0, -1.0, nan] * 4, dtype=dtype)
+    sample = Sample(lambda x: F.gelu(x, approximate=approximate), ((x,), {}))
+    program = torch.export.export(sample.requires_grad_(True), ())
+    made = evaluate(from_torch_export(program), [], {0: np.ones(len(x), str(dtype)[6:])})
+    wanted = x[3:5].clone().requires_grad_(True)
+    F.gelu(wanted, approximate=approximate).sum().backward()
+    (gradient,) = made.gradients.values()
+    assert made.outputs[0][:3].tolist() == x[:3].tolist()
+    assert gradient[:3].tolist() == [1.0, 1.0, 1.0]
+    np.testing.assert_allclose(gradient[3:5], wanted.grad, rtol=1e-5)
+    assert np.isnan(made.outputs[0][5]) and np.isnan(gradient[5])

@@ -124,7 +124,7 @@ def test_an_output_of_integers_is_refused() -> None:
 
 def test_several_outputs_are_counted_and_the_way_out_is_named() -> None:
     function = _function(lambda _b, x, w: relax.Tuple([op.add(x, w), op.multiply(x, w)]))
-    with pytest.raises(UnsupportedModelError, match=r"returns 2 tensors.*with_output"):
+    with pytest.raises(UnsupportedModelError, match=r"returns 2 tensors.*with output= in Python"):
         build_training_module(function, 1, ["w"], RECIPE)
 
 
@@ -144,6 +144,18 @@ def test_a_parameter_that_nobody_reads_is_left_out_with_a_warning(
     assert "spare" in caplog.text
     names = [param.name for param in mod["train_step"].params]
     assert "spare" not in names and "w" in names
+
+
+def test_a_trained_parameter_of_a_short_type_is_named() -> None:
+    short = relax.TensorType((2, 3), "float16")
+    x, w = relax.Var("x", short), relax.Var("w", short)
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            output = builder.emit_output(op.multiply(x, w))
+        builder.emit_func_output(output)
+    with pytest.raises(UnsupportedModelError, match="found float16 in w; store them as float32"):
+        build_training_module(builder.get()["main"], 1, ["w"], RECIPE)
 
 
 def test_nothing_left_to_train_is_an_error() -> None:

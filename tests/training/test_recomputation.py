@@ -12,7 +12,7 @@ from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.platform import Device, Platform

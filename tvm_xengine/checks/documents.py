@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, fields
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -41,6 +42,18 @@ def typed(cls: type[T], row: object) -> T:
     return cls(**values)
 
 
+def is_of_schema(document: object, schema: int | str) -> TypeGuard[dict[str, Any]]:
+    """Whether a document is an object that names this version of its format."""
+    found = document.get("schema") if isinstance(document, dict) else None
+    return type(found) is type(schema) and found == schema
+
+
+def reject_unknown_keys(where: str, row: Mapping[str, object], known: Collection[str]) -> None:
+    """Raise a ValueError that names keys which a reader would pass over."""
+    if unknown := sorted(set(row) - set(known)):
+        raise ValueError(f"{where} has unknown keys {unknown}; known are {sorted(known)}")
+
+
 def _is_required(of: Field[Any]) -> bool:
     return of.default is MISSING and of.default_factory is MISSING
 
@@ -60,8 +73,14 @@ def typed_value(hint: Any, value: object) -> Any:
             return None
         (hint,) = (each for each in arguments if each is not type(None))
         return typed_value(hint, value)
+    if hint is Any:
+        return value
     if origin is tuple:
         return _tuple(arguments, value)
+    if origin is Mapping:
+        if not isinstance(value, dict):
+            raise TypeError(f"expected an object, got {_short(value)}")
+        return {key: typed_value(arguments[1], item) for key, item in value.items()}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from tvm_xengine.checks.names import closest_first, some
 from tvm_xengine.errors import UnsupportedModelError
-
-_MOST_NAMED = 12
-"""So many names stand in a message; large networks have hundreds of parameters."""
 
 
 class Use(Enum):
@@ -87,13 +85,6 @@ def matches(role: TensorRole, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in role.names)
 
 
-def some(names: Iterable[str]) -> str:
-    """Names for a message, with the number of those that are left out."""
-    every = list(names)
-    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
-    return f"{', '.join(every[:_MOST_NAMED])}{more}"
-
-
 def _chosen(role: TensorRole, train: Sequence[str] | None, freeze: Sequence[str]) -> TensorRole:
     if not role.is_parameter:
         return role
@@ -112,7 +103,8 @@ def _check_matches(option: str, pattern: str, roles: Sequence[TensorRole]) -> No
     found = [role for role in roles if matches(role, pattern)]
     if any(role.is_parameter for role in found):
         return
-    parameters = some(role.name for role in roles if role.is_parameter)
+    every = (role.name for role in roles if role.is_parameter)
+    parameters = some(closest_first(every, pattern))
     if found:
         raise UnsupportedModelError(
             f"{option}={pattern!r} matches only {some(role.name for role in found)}, which"

@@ -9,9 +9,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.roles import some
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
@@ -30,6 +30,9 @@ from tvm_xengine.training.simplify import simplified
 from tvm_xengine.training.step import TrainingStep, zeros_like_type
 
 logger = logging.getLogger(__name__)
+
+_SHORT_FLOATS = ("float16", "bfloat16")
+"""Types in which small updates of a parameter are lost."""
 
 
 def build_training_step(
@@ -172,7 +175,7 @@ def prepare(forward: relax.Function, recipe: Recipe) -> ForwardOps:
     if len(source.outputs) != 1:
         raise UnsupportedModelError(
             f"the model returns {len(source.outputs)} tensors, a loss is made of one; "
-            "choose it with --output-index, or in Python with frontends.assemble.with_output"
+            "choose it with --output-index, or with output= in Python"
         )
     if "float" not in str(source.outputs[0].ty.dtype):
         raise UnsupportedModelError(
@@ -218,6 +221,13 @@ def _check_trained(source: ForwardOps, trained: Sequence[relax.Var], names: Iter
             if wanted
             else "nothing to train: the model has no parameter that is not frozen"
         )
+    for param in trained:
+        if (dtype := str(param.ty.dtype)) in _SHORT_FLOATS:
+            raise UnsupportedModelError(
+                f"expected trained parameters of float32 or float64, found {dtype} in {param.name};"
+                f" store them as float32, and ask for the precision {dtype} to compute in it, or"
+                " freeze them"
+            )
     active = active_variables(source, trained)
     if source.outputs[0] not in active:
         places = ", ".join(f"{op.op} (in {op.name})" for op in blocking_ops(source, active))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from tvm_xengine.checks.operators import GRADIENT_ADVICE, located
 from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.training.emitter import Emitter
@@ -132,7 +133,7 @@ def emit_forward(
         linearized.append(emitted)
         made.update(zip(op.results, emitted.outputs, strict=True))
     if unsupported:
-        raise UnsupportedModelError("; ".join(unsupported))
+        raise UnsupportedModelError(f"{'; '.join(unsupported)}; {GRADIENT_ADVICE}")
     outputs = tuple(made.get(output, output) for output in source.outputs)
     updates = tuple(pair for one in linearized for pair in one.updates)
     return Tape(outputs, updates, source, tuple(linearized), frozenset(active))
@@ -168,10 +169,9 @@ def check_differentiable(source: ForwardOps, active: Collection[relax.Var]) -> N
         and any(_is_float(result) for result in op.results)
     ]
     if missing:
-        places = ", ".join(f"{op.op} (in {op.name})" for op in missing)
+        places = located((op.op, op.name) for op in missing)
         raise MissingGradientError(
-            f"{len(missing)} ops of the model have no gradient: {places}; "
-            "rewrite them, or freeze the parameters in front of them"
+            f"{len(missing)} ops of the model have no gradient: {places}; {GRADIENT_ADVICE}"
         )
 
 

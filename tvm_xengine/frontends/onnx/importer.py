@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, get_constant
 
+from tvm_xengine.checks.operators import NODE_ADVICE, with_advice
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.initialise import initialised
@@ -38,6 +39,7 @@ from tvm_xengine.frontends.onnx.refusals import (
     require_fixed_shapes,
     require_known_operators,
     require_known_types,
+    require_made,
     require_tensors,
 )
 from tvm_xengine.frontends.onnx.rewrites import (
@@ -129,6 +131,7 @@ def _read(
 def _plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> onnx.ModelProto:
     """A model of fixed shapes, one graph and operators of ONNX, whose weights are initialisers."""
     require_tensors(model)
+    require_made(model.graph)
     bind_batch(name, model, batch_size)
     model = write_out_own_functions(model)
     hoist_initialisers(model.graph)
@@ -176,9 +179,8 @@ def _imported(model: onnx.ModelProto, state: Collection[str]) -> tvm.IRModule:
             warnings.simplefilter("ignore")
             mod = importer.from_onnx(model.graph, opset_of(model))
     except Exception as error:
-        raise UnsupportedModelError(
-            f"{importer.place} cannot be imported: {_first_line(error)}"
-        ) from error
+        reason = f"{importer.place} cannot be imported: {_first_line(error)}"
+        raise UnsupportedModelError(with_advice(reason, NODE_ADVICE)) from error
     require_fixed_shapes(mod["main"])
     return mod
 

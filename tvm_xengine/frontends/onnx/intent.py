@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import onnx
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.frontends.onnx.roles import decide_roles
 from tvm_xengine.frontends.onnx.separate import separate_merged, tie_copies
-from tvm_xengine.frontends.roles import TensorRole, Use, some
+from tvm_xengine.frontends.roles import TensorRole, Use
 
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 """Where PyTorch's newer exporter writes the operators that a node came from."""

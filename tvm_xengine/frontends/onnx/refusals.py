@@ -8,9 +8,10 @@ import onnx
 from onnx import TensorProto
 from tvm import relax
 
+from tvm_xengine.checks.operators import ONNX_ADVICE, located
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.naming_builder import identifier
-from tvm_xengine.frontends.onnx.functions import all_nodes
+from tvm_xengine.frontends.onnx.functions import all_nodes, opset_of
 from tvm_xengine.frontends.onnx.shapes import inferred
 from tvm_xengine.relax_ir.types import is_static
 
@@ -34,13 +35,48 @@ _TYPES = frozenset(
 
 
 def require_tensors(model: onnx.ModelProto) -> None:
-    """Refuse inputs and outputs that are no tensors of numbers."""
+    """Refuse inputs and outputs that are no tensors of numbers, or missing, or there twice.
+
+    Opsets that come later than the installed onnx have unknown rules.
+    """
+    newest = onnx.defs.onnx_opset_version()
+    if (opset := opset_of(model)) > newest:
+        raise UnsupportedModelError(
+            f"the graph is of opset {opset}, the installed onnx knows up to {newest}; export it with"
+            " an earlier one, or install a newer onnx"
+        )
+    if not model.graph.output:
+        raise UnsupportedModelError("the graph has no outputs; export the model with one")
+    names = [info.name for info in model.graph.input]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UnsupportedModelError(
+            f"the graph has several inputs of the name {twice[0]!r}; give each its own"
+        )
     for info in [*model.graph.input, *model.graph.output]:
         kind = info.type.WhichOneof("value")
         if kind not in (None, "tensor_type"):
             raise UnsupportedModelError(
                 f"{info.name} is a {kind.removesuffix('_type')}; inputs and outputs must be tensors"
             )
+
+
+def require_made(graph: onnx.GraphProto) -> None:
+    """Refuse nodes that read what is neither given nor made before them."""
+    given = [*graph.input, *graph.initializer]
+    made = {
+        "",
+        *(one.name for one in given),
+        *(one.values.name for one in graph.sparse_initializer),
+    }
+    for node in graph.node:
+        missing = [name for name in node.input if name not in made]
+        if missing:
+            layer = layer_name(node.name or "".join(node.output[:1]), node.op_type)
+            raise UnsupportedModelError(
+                f"{node.op_type} (in {layer}) reads the tensor {missing[0]!r}, which is no input, no"
+                " initialiser and not made by a node before it; export the model again, with its weights"
+            )
+        made.update(node.output)
 
 
 def require_known_types(model: onnx.ModelProto) -> None:
@@ -64,14 +100,14 @@ def require_known_types(model: onnx.ModelProto) -> None:
 
 def require_known_operators(model: onnx.ModelProto, known: Collection[str]) -> None:
     """Refuse nodes that have no converter, all at once, each with its layer."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[tuple[str, str]]] = {}
     for node in all_nodes(model.graph):
         if node.op_type not in known:
             layer = layer_name(node.name or node.output[0], node.op_type)
-            reasons.setdefault(_reason(node), []).append(f"{node.op_type} (in {layer})")
+            reasons.setdefault(_reason(node), []).append((node.op_type, layer))
     if reasons:
         count = sum(len(nodes) for nodes in reasons.values())
-        told = "; ".join(f"{', '.join(nodes)}: {reason}" for reason, nodes in reasons.items())
+        told = "; ".join(f"{located(nodes)}: {reason}" for reason, nodes in reasons.items())
         raise UnsupportedModelError(f"{count} ops of the graph cannot be imported: {told}")
 
 
@@ -79,16 +115,25 @@ def _reason(node: onnx.NodeProto) -> str:
     if node.op_type in VALUES_DECIDE_SHAPE:
         return (
             f"the shape of its result depends on the number of {VALUES_DECIDE_SHAPE[node.op_type]};"
-            " every shape must be known before anything runs"
+            " every shape must be known beforehand: choose by Where, or outside of the model"
         )
     if node.op_type in _DRAWN:
-        return "it draws random numbers, which a recomputation would not repeat"
+        return (
+            "it draws random numbers, which a recomputation would not repeat: make them an input of"
+            " the model"
+        )
     if node.op_type == "If":
-        return "its condition is computed; it must follow from constants and shapes"
+        return (
+            "its condition is computed and must follow from constants and shapes: export one of the"
+            " branches"
+        )
     if node.op_type in ("Loop", "Scan"):
-        return "its number of iterations is computed; it must follow from constants and shapes"
+        return (
+            "its number of iterations is computed and must follow from constants and shapes: export"
+            " with a fixed number"
+        )
     domain = f" of {node.domain}" if node.domain not in ("", "ai.onnx") else ""
-    return f"the operator{domain} has no converter"
+    return f"the operator{domain} has no converter: {ONNX_ADVICE}"
 
 
 def require_fixed_shapes(func: relax.Function) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.frontends.onnx.functions import all_nodes
 from tvm_xengine.frontends.onnx.importer import load_model_file
 from tvm_xengine.frontends.onnx.rewrites import lift_weights, write_constants_as_tensors
 from tvm_xengine.frontends.onnx.separate import hoist_initialisers, separate_merged, tie_copies
-from tvm_xengine.frontends.roles import some
 
 
 def with_tensors(path: Path, state: Mapping[str, NDArray[Any]]) -> bytes:
@@ -35,7 +37,9 @@ def with_tensors(path: Path, state: Mapping[str, NDArray[Any]]) -> bytes:
         write_constants_as_tensors(graph)
         lift_weights(graph)
         separate_merged(graph)
-    tie_copies(graph)
+    tied = {copy for copy, _ in tie_copies(graph)}
+    state = {name: value for name, value in state.items() if name not in tied}
+    _remove_unread(graph, tied)
     if missing := _missing_in(graph, state):
         raise InvalidStateError(f"{path} has no tensors {some(missing)}; is it of another model?")
     for tensor in graph.initializer:
@@ -48,6 +52,14 @@ def with_tensors(path: Path, state: Mapping[str, NDArray[Any]]) -> bytes:
             )
         tensor.CopyFrom(numpy_helper.from_array(value.astype(old.dtype), tensor.name))
     return bytes(model.SerializeToString())
+
+
+def _remove_unread(graph: onnx.GraphProto, names: AbstractSet[str]) -> None:
+    """Remove those of `names` that no operator reads any more; they hold untrained values."""
+    read = {name for node in all_nodes(graph) for name in node.input}
+    kept = [each for each in graph.initializer if each.name not in names - read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
 
 
 def _missing_in(graph: onnx.GraphProto, state: Mapping[str, object]) -> list[str]:

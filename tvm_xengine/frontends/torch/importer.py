@@ -18,6 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from tvm_xengine.checks.operators import TORCH_ADVICE, located, with_advice
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.model import ForwardModel
@@ -81,9 +82,8 @@ def import_exported_program(
     try:
         mod, values = importer.translate(program)
     except Exception as error:
-        raise UnsupportedModelError(
-            f"{name}: {importer.place} cannot be imported: {_first_line(error)}"
-        ) from error
+        reason = f"{importer.place} cannot be imported: {_first_line(error)}"
+        raise UnsupportedModelError(f"{name}: {with_advice(reason, TORCH_ADVICE)}") from error
     parameters = (
         importer.param_names[spec.arg.name]
         for spec in program.graph_signature.input_specs
@@ -136,14 +136,15 @@ def _check_shapes(name: str, program: ExportedProgram) -> None:
             f"{name}: the inputs {dynamic} have dynamic shapes; export without dynamic_shapes"
         )
     strange = [
-        f"{_op_name(node)} (in {_layer(node)})"
+        (_op_name(node), _layer(node))
         for node in program.graph.nodes
         for value in _tensors(node.meta.get("val"))
         if value.is_complex() or value.layout is not torch.strided
     ]
     if strange:
         raise UnsupportedModelError(
-            f"{name}: complex and sparse tensors are not supported: {', '.join(strange)}"
+            f"{name}: complex and sparse tensors are not supported: {located(strange)}; compute with"
+            " real and imaginary parts (torch.view_as_real), and with dense tensors (to_dense)"
         )
 
 
@@ -172,8 +173,10 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
         }
         decomposed = program.run_decompositions(table)
     if unknown := importer.unknown_ops(decomposed):
-        places = ", ".join(f"{_op_name(node)} (in {_layer(node)})" for node in unknown)
-        raise UnsupportedModelError(f"{len(unknown)} ops of the program are unknown: {places}")
+        places = located((_op_name(node), _layer(node)) for node in unknown)
+        raise UnsupportedModelError(
+            f"{len(unknown)} ops of the program have no converter: {places}; {TORCH_ADVICE}"
+        )
     return decomposed
 
 
@@ -342,13 +345,13 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         """The value of a node that depends on constants only, else None."""
         expected = node.meta.get("val")
         if isinstance(expected, tuple | list) and node.all_input_nodes:
+            if all(isinstance(one, torch.Tensor) and not one.numel() for one in expected):
+                return [self._without_elements(one) for one in expected]
             return self._folded_tuple(node)
         if not isinstance(expected, torch.Tensor):
             return None
         if expected.numel() == 0:
-            # TVM cannot store a constant without elements.
-            dtype = self._convert_data_type(expected.dtype)
-            return self.block_builder.emit(relax.op.zeros(list(expected.shape), dtype))
+            return self._without_elements(expected)
         if not _is_fixed(node):
             return None
         if not all(self._is_known(read) for read in node.all_input_nodes):
@@ -356,6 +359,11 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         value = self._computed(node)
         self._known[node] = value
         return _constant(value)
+
+    def _without_elements(self, value: torch.Tensor) -> relax.Expr:
+        """A tensor without elements, of which TVM cannot store a constant."""
+        dtype = self._convert_data_type(value.dtype)
+        return self.block_builder.emit(relax.op.zeros(list(value.shape), dtype))
 
     def _folded_tuple(self, node: fx.Node) -> list[relax.Expr] | None:
         """The same for a node that returns several tensors, such as the variance of no elements."""

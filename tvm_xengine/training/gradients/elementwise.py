@@ -112,16 +112,22 @@ _GELU_CUBIC = 0.044715
 """Of the tanh approximation (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
 
 
+_GELU_IS_IDENTITY = 10.0
+"""Above it both forms of gelu are their argument: what is left out is less than 1e-20 of it, and the
+formulas overflow on the way to infinity."""
+
+
 def _gelu(g: Expr, a: Expr) -> Expr:
     normal = 0.5 * (1.0 + te.erf(a * _SQRT_HALF))
     density = te.exp(a * a * -0.5) * (0.5 * _SQRT_HALF * _TWO_OVER_SQRT_PI)
-    return g * (normal + a * density)
+    return tvm.tirx.Select(a > _like(a, _GELU_IS_IDENTITY), g, g * (normal + a * density))
 
 
 def _gelu_tanh(g: Expr, a: Expr) -> Expr:
     t = te.tanh((a + a * a * a * _GELU_CUBIC) * _SQRT_TWO_OVER_PI)
     slope = (1.0 + a * a * (3 * _GELU_CUBIC)) * _SQRT_TWO_OVER_PI
-    return g * (0.5 * (1.0 + t) + 0.5 * a * (1.0 - t * t) * slope)
+    inner = g * (0.5 * (1.0 + t) + 0.5 * a * (1.0 - t * t) * slope)
+    return tvm.tirx.Select(a > _like(a, _GELU_IS_IDENTITY), g, inner)
 
 
 def _silu(g: Expr, a: Expr) -> Expr:

@@ -63,6 +63,9 @@ def embedding_bag(
     if scale_by_frequency:
         refuse_scaling()
     count, width = static_shape(indices.ty)[0], static_shape(weight.ty)[1]
+    if count == 0:
+        bags = static_shape(offsets.ty)[0] - include_last_offset
+        return [builder.emit(relax.op.zeros((bags, width), str(weight.ty.dtype)))]
     rows = builder.emit(relax.op.take(weight, indices, axis=0))
     if per_sample_weights is not None:
         column = builder.emit(relax.op.reshape(per_sample_weights, (count, 1)))

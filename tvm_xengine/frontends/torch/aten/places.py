@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from math import prod
 
 import numpy as np
@@ -26,6 +26,27 @@ def like(builder: Builder, made: Expr, x: Expr) -> Expr:
     return made if static_shape(made.ty) == shape else builder.emit(relax.op.reshape(made, shape))
 
 
+def writes(convert: Callable[..., Expr]) -> Callable[..., Expr]:
+    """A converter that writes into its first tensor, which stays as it is where nothing is written.
+
+    Of an index or a source without elements TVM's kernels divide by zero.
+    """
+
+    @wraps(convert)
+    def converted(*arguments: object) -> Expr:
+        given = [part for one in arguments for part in (one if isinstance(one, list) else [one])]
+        x, *others = (
+            one
+            for one in given
+            if isinstance(one, ir.Expr) and isinstance(one.ty, relax.TensorType)
+        )
+        is_empty = any(prod(static_shape(one.ty)) == 0 for one in others)
+        return x if is_empty else convert(*arguments)
+
+    return converted
+
+
+@writes
 def scatter(
     reduction: str, builder: Builder, x: Expr, dim: int, index: Expr, source: Expr | float
 ) -> Expr:
@@ -63,6 +84,7 @@ def index_select(builder: Builder, x: Expr, dim: int, index: Expr) -> Expr:
     return made if static_shape(x.ty) else like(builder, made, x)
 
 
+@writes
 def scatter_with(
     builder: Builder,
     x: Expr,
@@ -198,6 +220,7 @@ def _along_axis(builder: Builder, x: Expr, index: Expr, source: Expr, axis: int)
     return builder.emit(relax.op.broadcast_to(builder.emit(wide), shape))
 
 
+@writes
 def index_add(builder: Builder, x: Expr, dim: int, index: Expr, source: Expr, alpha: float) -> Expr:
     """x with slices times alpha added at places."""
     data, values = at_least_1d(builder, x), at_least_1d(builder, source)
@@ -209,6 +232,7 @@ def index_add(builder: Builder, x: Expr, dim: int, index: Expr, source: Expr, al
     return like(builder, made, x)
 
 
+@writes
 def index_copy(builder: Builder, x: Expr, dim: int, index: Expr, source: Expr) -> Expr:
     """x with slices written at places."""
     data, values = at_least_1d(builder, x), at_least_1d(builder, source)
@@ -218,6 +242,7 @@ def index_copy(builder: Builder, x: Expr, dim: int, index: Expr, source: Expr) -
     return like(builder, made, x)
 
 
+@writes
 def index_fill(builder: Builder, x: Expr, dim: int, index: Expr, value: Expr | float) -> Expr:
     """x with one number in the slices at places; its gradient counts every element once."""
     data = at_least_1d(builder, x)
@@ -238,6 +263,7 @@ def index_fill(builder: Builder, x: Expr, dim: int, index: Expr, value: Expr | f
     return like(builder, builder.emit(relax.op.where(mask, number, data)), x)
 
 
+@writes
 def index_reduce(
     builder: Builder,
     x: Expr,
@@ -255,6 +281,7 @@ def index_reduce(
     return like(builder, made, x)
 
 
+@writes
 def put(builder: Builder, x: Expr, index: Expr, source: Expr, accumulate: bool) -> Expr:
     """x with elements written or added at places of the flat tensor."""
     flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
@@ -264,6 +291,7 @@ def put(builder: Builder, x: Expr, index: Expr, source: Expr, accumulate: bool) 
     return like(builder, builder.emit(relax.op.scatter_elements(flat, places, values, 0, how)), x)
 
 
+@writes
 def masked_scatter(builder: Builder, x: Expr, mask: Expr, source: Expr) -> Expr:
     """x with the first elements of the source, one after the other, where the mask holds."""
     shape = np.broadcast_shapes(static_shape(x.ty), static_shape(mask.ty))
@@ -365,6 +393,7 @@ def index(builder: Builder, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     return builder.emit(relax.op.take(moved, row, axis=at))
 
 
+@writes
 def index_put(
     builder: Builder,
     x: Expr,

@@ -97,6 +97,9 @@ def attention(
     rows, width = static_shape(query.ty)[-2:]
     columns, rank = static_shape(key.ty)[-2], len(static_shape(key.ty))
     swap = [*range(rank - 2), rank - 1, rank - 2]
+    if columns == 0:  # there is nothing to attend to
+        shape = (*static_shape(query.ty)[:-1], static_shape(value.ty)[-1])
+        return builder.emit(relax.op.zeros(shape, str(value.ty.dtype)))
     scores = relax.op.matmul(query, builder.emit(relax.op.permute_dims(key, swap)))
     factor = 1 / sqrt(width) if scale is None else scale
     scores = builder.emit(relax.op.multiply(scores, scalar(factor, query)))
