@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench docs tables networks tables-operators table-robustness clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -44,6 +44,10 @@ networks: .stamp-networks
 docs: .stamp-dev
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/site
 	@echo "open build/site/index.html"
+
+# Builds wheel and sdist, and tries them in fresh environments on each Python that is here.
+check-wheel: .stamp-dev
+	$(BIN)/python -m tests.check_wheel
 
 lint: .stamp-dev
 	$(BIN)/ruff check .

@@ -18,6 +18,9 @@ exclude_patterns = ["site_parts"]
 # Links to headings, as GitHub makes them.
 myst_heading_anchors = 3
 
+# Options in messages begin with two hyphens, which stay two.
+smartquotes = False
+
 html_theme = "furo"
 html_title = "tvm_xengine"
 html_static_path = ["static"]

@@ -30,7 +30,8 @@ class ErrorCatalogue(SphinxDirective):
         for name, kind in error_classes().items():
             section = nodes.section(ids=[nodes.make_id(name)])
             section += nodes.title(text=name)
-            section += nodes.paragraph(text=(inspect.getdoc(kind) or "").split("\n")[0])
+            for paragraph in paragraphs(kind):
+                section += nodes.paragraph(text=paragraph)
             if messages[name]:
                 items = nodes.bullet_list()
                 for message, module in messages[name]:
@@ -49,6 +50,12 @@ def error_classes() -> dict[str, type[Exception]]:
         for name, kind in vars(errors).items()
         if inspect.isclass(kind) and issubclass(kind, errors.XEngineError)
     }
+
+
+def paragraphs(kind: type[Exception]) -> list[str]:
+    """What a class means, and what to do; without its attributes."""
+    found = (inspect.getdoc(kind) or "").partition("\n\nAttributes\n")[0].split("\n\n")
+    return [" ".join(one.split()).replace("`", "") for one in found]
 
 
 def messages_by_class() -> dict[str, list[tuple[str, str]]]:

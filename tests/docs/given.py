@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
+
 
 def make(name: str, folder: Path) -> None:
     """Write the file of this name into the folder.
@@ -40,8 +42,13 @@ def _npz(path: Path) -> None:
     np.savez(path, x=x, y=x.sum(1, keepdims=True))
 
 
+def _schema(path: Path) -> None:
+    path.write_bytes((SCHEMAS / path.name).read_bytes())
+
+
 _MAKERS: dict[str, Callable[[Path], None]] = {
     "model.onnx": _onnx,
     "model.pt2": _pt2,
     "data.npz": _npz,
+    "report-estimate.schema.json": _schema,
 }

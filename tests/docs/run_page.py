@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import traceback
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,9 +60,13 @@ class PageRun:
     def _python(self, block: Block) -> None:
         out = io.StringIO()
         # Line numbers of a traceback are those of the page.
-        code = compile("\n" * block.line + block.text, str(self.page), "exec")
-        with redirect_stdout(out):
-            exec(code, self.names)
+        text = "\n" * block.line + block.text
+        code = compile(text, str(self.page), "exec", dont_inherit=True)
+        try:
+            with redirect_stdout(out):
+                exec(code, self.names)
+        except Exception:  # whatever the page's Python raises; what went wrong before may be why
+            self._fault(block, f"Python raised:\n{traceback.format_exc()}")
         self.printed = out.getvalue()
 
     def _command(self, command: Command, block: Block) -> None:

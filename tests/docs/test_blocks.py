@@ -72,10 +72,11 @@ def test_a_page_that_does_otherwise_is_found_out(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nprint('a')\n```\n\n```output\nb\n```\n\n"
-        "```console\n$ echo c\nd\n$ false\n```\n\n<!-- exit: 1 -->\n\n```console\n$ false\n```\n",
+        "```console\n$ echo c\nd\n$ false\n```\n\n<!-- exit: 1 -->\n\n```console\n$ false\n```\n\n"
+        "```python\n1 / 0\n```\n",
         encoding="utf-8",
     )
     faults = PageRun(page, tmp_path).run()
-    assert [fault.split(":")[0] for fault in faults] == ["page.md, line 5"] + 2 * [
-        "page.md, line 9"
-    ]
+    found = [fault.split(":")[0] for fault in faults]
+    assert found == [f"page.md, line {line}" for line in (5, 9, 9, 21)]
+    assert "ZeroDivisionError" in faults[-1]

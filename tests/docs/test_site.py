@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +41,12 @@ def test_every_class_of_error_is_in_the_catalogue_with_its_messages(site: Path) 
     from tvm_xengine import errors
 
     text = (site / "reference" / "errors.html").read_text(encoding="utf-8")
+    words = html.unescape(text)
     names = [name for name in vars(errors) if name.endswith("Error") and name != "XEngineError"]
     assert [name for name in names if f'id="{name.lower()}"' not in text] == []
+    for kind in (getattr(errors, name) for name in names):
+        meaning, advice = (inspect.getdoc(kind) or "").split("\n\n")[:2]
+        assert meaning.rstrip(".") in words
+        assert " ".join(advice.split())[:25].replace("`", "") in words
     assert "cannot read platform file …: there is no such file" in text
     assert text.count("<li><p>") > 200

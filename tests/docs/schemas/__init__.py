@@ -1,0 +1,1 @@
+"""JSON Schemas of the files that the program writes and reads, made from the types behind them."""

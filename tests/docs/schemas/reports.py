@@ -1,0 +1,191 @@
+"""The schema of the reports that commands write with ``--json``, and of a package's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from tests.docs.schemas.formats import Format
+from tests.docs.schemas.from_types import (
+    NUMBER,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Schema,
+    by_name,
+    or_null,
+    record,
+    rows,
+    schema_of,
+    schema_of_class,
+    sequence,
+)
+from tvm_xengine.aot.package.contents import SCHEMA as PACKAGE_SCHEMA
+from tvm_xengine.doctor.check import Check
+from tvm_xengine.explain.comparison import Comparison
+from tvm_xengine.explain.explanation import (
+    DeviceFinding,
+    Explanation,
+    OpFinding,
+    TensorFinding,
+)
+from tvm_xengine.planning.changed_schedule import Alternative
+from tvm_xengine.report.front import FrontPoint
+from tvm_xengine.report.summary import PlanSummary, RunSummary
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.solvers.result import Status
+
+_DTYPE_SHAPE: Mapping[str, Schema] = {"dtype": TEXT, "shape": rows(WHOLE)}
+
+
+def _plan() -> Schema:
+    return schema_of(PlanSummary, written=True)
+
+
+def _train() -> Schema:
+    plan, run = _plan(), schema_of(RunSummary, written=True)
+    return record({**plan["properties"], **run["properties"]})
+
+
+def _estimate() -> Schema:
+    return record(
+        {
+            "model": TEXT,
+            "device": TEXT,
+            "batch": WHOLE,
+            "keep_all_bytes": WHOLE,
+            "smallest_bytes": {**WHOLE, "description": "Of the smallest schedule that is known."},
+            "peak_bytes": {
+                **by_name(WHOLE),
+                "description": "By category, at the peak of keep-all.",
+            },
+            "fits": or_null({**TRUTH, "description": "The answer to --fits."}),
+            "largest_batch": or_null({**WHOLE, "description": "The answer to --largest-batch."}),
+        }
+    )
+
+
+def _pareto() -> Schema:
+    return record({"model": TEXT, "points": rows(schema_of(FrontPoint, written=True))})
+
+
+def _explain() -> Schema:
+    # What stands behind the figures is left out, as it is where an alternative is printed.
+    behind = [one.name for one in fields(Alternative) if not one.repr]
+    alternative = schema_of_class(Alternative, written=True, without=behind, fits=TRUTH)
+    offered = rows(alternative)
+    tensor = schema_of_class(TensorFinding, written=True, alternatives=or_null(offered))
+    op = schema_of_class(OpFinding, written=True, alternatives=offered)
+    return schema_of_class(
+        Explanation,
+        written=True,
+        devices=rows(schema_of(DeviceFinding, written=True)),
+        tensors=rows(tensor),
+        ops=rows(op),
+    )
+
+
+def _doctor() -> Schema:
+    return record({"is_healthy": TRUTH, "checks": rows(schema_of(Check, written=True))})
+
+
+def _eval() -> Schema:
+    metrics = record({"model": TEXT, "state": TEXT, "samples": WHOLE, "loss": NUMBER})
+    return {**metrics, "additionalProperties": NUMBER}
+
+
+def _export() -> Schema:
+    region = record({"bytes": WHOLE, "state_bytes": WHOLE, "budget_bytes": WHOLE})
+    return record(
+        {
+            "name": TEXT,
+            "target": TEXT,
+            "directory": TEXT,
+            "regions": by_name(region),
+            "status": schema_of(Status),
+            "gap": or_null(NUMBER),
+            "recomputed_ops": WHOLE,
+            "transfers": WHOLE,
+            "keep_all_bytes": WHOLE,
+            "code_bytes": or_null(WHOLE),
+            "stack_bytes": or_null(WHOLE),
+            "self_test_passed": or_null(TRUTH),
+        }
+    )
+
+
+def _package() -> Schema:
+    sizes = ("bytes", "kept_bytes", "budget_bytes", "peak_bytes")
+    code = {"text_bytes": WHOLE, "stack_bytes": or_null(WHOLE), "flags": {}}
+    state = {"name": TEXT, **_DTYPE_SHAPE, "bytes": WHOLE, "region": TEXT, "offset": WHOLE}
+    return record(
+        {
+            "schema": {"const": PACKAGE_SCHEMA},
+            **dict.fromkeys(("name", "target", "backend", "optimize"), TEXT),
+            "plan_hash": {**TEXT, "pattern": "^[0-9a-f]{16}$"},
+            "alignment_bytes": WHOLE,
+            "regions": by_name(record(dict.fromkeys(sizes, WHOLE))),
+            **dict.fromkeys(("keep_all_bytes", "state_bytes", "flash_bytes"), WHOLE),
+            "code": or_null(record(code)),
+            "state": rows(record(state)),
+            "storage_error": or_null(NUMBER),
+            "settings": by_name(NUMBER),
+            "constants": {**by_name(WHOLE), "description": "Bytes of each array in flash."},
+            "train_step": _function(),
+            "eval": _function(),
+        }
+    )
+
+
+def _function() -> Schema:
+    buffer = {
+        "tensor": TEXT,
+        "role": schema_of(Role),
+        "region": TEXT,
+        **dict.fromkeys(("offset", "bytes", "first_step", "last_step"), WHOLE),
+    }
+    scratch = {"op": TEXT, "step": WHOLE, "region": TEXT, "offset": WHOLE, "bytes": WHOLE}
+    kinds = {"compute": 2, "copy": 3, "free": 2}
+    steps = [sequence([{"const": kind}, *[TEXT] * count]) for kind, count in kinds.items()]
+    return record(
+        {
+            "status": schema_of(Status),
+            "gap": or_null(NUMBER),
+            "cost_us": NUMBER,
+            "cost_source": TEXT,
+            "energy_uj": NUMBER,
+            "inputs": by_name(WHOLE),
+            "results": by_name(WHOLE),
+            "recomputed_ops": rows(TEXT),
+            "transfers": WHOLE,
+            "buffers": rows(record(buffer)),
+            "scratch": rows(record(scratch)),
+            "steps": rows({"anyOf": steps}),
+            "kernels": {**by_name(TEXT), "description": "The C function of each op."},
+        }
+    )
+
+
+REPORTS: Mapping[str, Format] = {
+    "report-plan": Format("Report of a plan", "`plan --json`, `solve --json`", "", _plan),
+    "report-train": Format("Report of a run", "`train --json`", "", _train),
+    "report-estimate": Format("Report of an estimate", "`estimate --json`", "", _estimate),
+    "report-pareto": Format("Points of a front", "`pareto --json`", "", _pareto),
+    "report-explain": Format("Findings about a plan", "`explain --json`", "", _explain),
+    "report-compare": Format(
+        "Differences of two plans",
+        "`compare --json`",
+        "",
+        lambda: schema_of(Comparison, written=True),
+    ),
+    "report-doctor": Format("Checks of an installation", "`doctor --json`", "", _doctor),
+    "report-eval": Format("Metrics of a saved state", "`eval --json`", "", _eval),
+    "report-export": Format("Report of an export", "`export --json`", "", _export),
+    "package-plan": Format(
+        "The plan of a C package (`NAME_plan.json`)",
+        "`export`",
+        "checkpoints of packages",
+        _package,
+    ),
+}
+"""By the name of the schema's file."""
