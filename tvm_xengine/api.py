@@ -18,6 +18,7 @@ from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.model.arguments import limit, one_of, patterns, pins, whole_number
 from tvm_xengine.model.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
 from tvm_xengine.model.kind_of_model import check_options, is_module
@@ -32,7 +33,7 @@ from tvm_xengine.model.source import (
 )
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
-from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.session.estimate import Estimate, estimate_lowered
 from tvm_xengine.session.own_step import is_own_step, own_training
 from tvm_xengine.session.progress import Progress, reporter_of
@@ -62,7 +63,8 @@ def compile(
     optimizer: OptimizerLike = None,
     budget: BudgetLike = None,
     platform: Platform | str | Path | None = None,
-    costs: str = "active",
+    costs: str | Predictor = "active",
+    objective: str = "cost",
     solver: str = "auto",
     backend: str | None = None,
     time_limit_s: float = 60.0,
@@ -97,8 +99,8 @@ def compile(
     platform
         Devices and links, or a platform file; None is this machine's processor.
     costs
-        ``active``, ``measured``, ``predicted`` or ``roofline``.
-    solver, backend
+        As in `make_problem`.
+    objective, solver, backend
         As in `plan`.
     time_limit_s
         Time limit of the solver.
@@ -131,7 +133,9 @@ def compile(
     )
     budgets_of(budget, lowered.platform)
     problem = make_problem(lowered, costs=costs).with_budget(budget)
-    planned = plan(problem, time_limit_s=time_limit_s, solver=solver, backend=backend)
+    planned = plan(
+        problem, time_limit_s=time_limit_s, objective=objective, solver=solver, backend=backend
+    )
     return build(lowered, planned, lr_schedule=schedule)
 
 
@@ -312,7 +316,7 @@ def lower(
 
 
 @checked
-def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
+def make_problem(lowered: Lowered, costs: str | Predictor = "active") -> StepProblem:
     """The scheduling problem of a lowered step, with the costs of its kernels.
 
     Parameters
@@ -321,14 +325,26 @@ def make_problem(lowered: Lowered, costs: str = "active") -> StepProblem:
         Step to schedule.
     costs
         ``measured`` times every kernel, ``predicted`` asks the cost model, ``active`` times those
-        that matter for the plan, ``roofline`` divides work by the rates of the device.
+        that matter for the plan, ``roofline`` divides work by the rates of the device. Or a cost
+        model of your own that has learned: an object with ``predict(table)``.
 
     Raises
     ------
     ValueError
         If `costs` is another name.
+    TypeError
+        If it is neither a name nor a cost model.
+    InvalidDatasetError
+        If the cost model does not predict a time for each kernel.
     """
-    choice = one_of("costs", CostChoice, costs)
+    if isinstance(costs, str):
+        choice: CostChoice | Predictor = one_of("costs", CostChoice, costs)
+    elif callable(getattr(costs, "predict", None)):
+        choice = costs
+    else:
+        raise TypeError(
+            f"expected a name or an object with predict(table) for costs, got {costs!r}"
+        )
     costed = cost_step(lowered.step, choice, lowered.stores, lowered.reporter)
     return StepProblem(lowered, costed)
 
@@ -353,7 +369,8 @@ def plan(
     time_limit_s, gap_ratio
         The solver stops after that time, or when the proven gap is at most that.
     objective
-        ``cost``, ``makespan`` or ``energy``.
+        ``cost``, the sum of all times; ``makespan``, the end of the last step when devices and links
+        run side by side, as the step then does; or ``energy``.
     solver, backend
         As in `tvm_xengine.solvers.solve.solve`.
     seed
@@ -404,6 +421,8 @@ def estimate(
 ) -> Estimate:
     """Memory of a training step by category, and the smallest budget known, running nothing.
 
+    Budgets of the platform's computing devices do not count.
+
     Parameters
     ----------
     model, example_inputs, platform, cache
@@ -422,7 +441,9 @@ def estimate(
             return estimate(model, inputs, platform=platform, cache=cache, **other)
         return estimate(model, platform=platform, cache=cache, **{**options, "batch_size": count})
 
-    lowered = lower(training, platform, cache=cache)
+    devices = _platform(platform)
+    unlimited = dict.fromkeys((device.name for device in devices.computing), UNLIMITED_BYTES)
+    lowered = lower(training, devices.with_budgets(unlimited), cache=cache)
     return estimate_lowered(lowered, of_batch if _can_change_batch(model) else None)
 
 

@@ -33,87 +33,160 @@ class XEngineError(Exception):
 
 
 class UnsupportedModelError(XEngineError):
-    """A model file cannot be read, or is outside what we train."""
+    """A model file cannot be read, or is outside what we train.
+
+    The message names the operator, the tensor or the shape. Write the model with a supported
+    operator (the tables of operators list them), give it static shapes, or add a converter from a
+    package of your own.
+    """
 
 
 class MissingGradientError(UnsupportedModelError):
-    """Ops of the model have no gradient."""
+    """Ops of the model have no gradient.
+
+    Freeze the layers in front of the op, replace the op, or add its gradient from a package of your
+    own.
+    """
 
 
 class UnsupportedModuleError(XEngineError):
-    """An IRModule is outside what we can schedule."""
+    """An IRModule is outside what we can schedule.
+
+    A Relax module is a pure function of tensors with static shapes; the message names what is not,
+    and the pass of TVM that brings it into this form where there is one.
+    """
 
 
 class InvalidDataError(XEngineError):
-    """Training data cannot be read, or does not fit the model."""
+    """Training data cannot be read, or does not fit the model.
+
+    Check names, shapes and types of the arrays against those in the message, which are the model's.
+    """
 
 
 class InvalidStateError(XEngineError):
-    """A state dict or checkpoint cannot be read, or does not fit the model."""
+    """A state dict or checkpoint cannot be read, or does not fit the model.
+
+    Take the file of the same model and optimizer, or load only the tensors that both have.
+    """
 
 
 class MissingPackageError(XEngineError):
-    """An optional package is needed that is not installed."""
+    """An optional package is needed that is not installed.
+
+    Run the command in the message; `tvm-xengine doctor` lists all extras.
+    """
 
 
 class InvalidPlatformError(XEngineError):
-    """A platform file or description is wrong."""
+    """A platform file or description is wrong.
+
+    Correct the key or the value that the message names; every key stands on the page of platform
+    files.
+    """
 
 
 class InvalidProblemError(XEngineError):
-    """A problem, or the JSON it is read from, contradicts itself."""
+    """A problem, or the JSON it is read from, contradicts itself.
+
+    Correct the op, tensor or device that the message names; the JSON schema of problems checks the
+    form.
+    """
 
 
 class InvalidScheduleError(XEngineError):
-    """A schedule breaks a rule of its problem."""
+    """A schedule breaks a rule of its problem.
+
+    Plan again if the model, batch, optimizer or platform has changed; in a schedule edited by hand
+    correct the step that the message names.
+    """
 
 
 class BudgetExceededError(InvalidScheduleError):
-    """A schedule needs more memory on a device than its budget."""
+    """A schedule needs more memory on a device than its budget.
+
+    Give the device the budget in the message, or let the schedule drop or move something before
+    that step.
+    """
 
 
 class NoScheduleError(XEngineError):
-    """No schedule was found under the budgets."""
+    """No schedule was found under the budgets.
+
+    Take budgets that the message says work, a longer time limit, a smaller batch, more
+    micro-batches, fewer trained layers, or a second device or storage. Infeasible is proven; otherwise a
+    longer search may find one.
+    """
 
 
 class SolverUnavailableError(XEngineError):
-    """The chosen solver cannot run here."""
+    """The chosen solver cannot run here.
+
+    Install what the message names, or leave out `--solver` and `--backend`: the default needs no
+    licence.
+    """
 
 
 class UnsupportedProblemError(XEngineError, ValueError):
-    """The chosen solver cannot express the problem or its objective."""
+    """The chosen solver cannot express the problem or its objective.
+
+    Use `auto`, which takes every problem and objective.
+    """
 
 
 class InvalidDatasetError(XEngineError):
-    """Measurements or a cost model file cannot be used."""
+    """Measurements or a cost model file cannot be used.
+
+    Collect or refresh the dataset, or train the cost model again; the message has the command.
+    """
 
 
 class ExtensionError(XEngineError):
-    """What another package adds to this one, through an entry point, cannot be loaded."""
+    """What another package adds to this one, through an entry point, cannot be loaded.
+
+    Repair or uninstall the package that the message names.
+    """
 
 
 class LibraryError(XEngineError):
-    """A vendor's library is missing, or refuses what it is given."""
+    """A vendor's library is missing, or refuses what it is given.
+
+    Install the extra `onednn`, or set `kernels = ["tir"]` for the device.
+    """
 
 
 class CompilationError(XEngineError):
-    """A kernel could not be compiled to machine code."""
+    """A kernel could not be compiled to machine code.
+
+    Check the target's processor and features; report the kernel if the target is right.
+    """
 
 
 class ExportError(XEngineError):
-    """A package cannot be written where it was asked for."""
+    """A package cannot be written where it was asked for.
+
+    Choose an empty folder, or `--force` where an earlier package lies there.
+    """
 
 
 class MeasurementError(XEngineError):
-    """A kernel or link could not be measured."""
+    """A kernel or link could not be measured.
+
+    Plan with `--costs predicted`, or leave the kernel's library out (`kernels = ["tir"]`).
+    """
 
 
 class InvalidInputError(XEngineError, ValueError):
-    """A step is given other inputs than it was made for: names, shapes, types or values."""
+    """A step is given other inputs than it was made for: names, shapes, types or values.
+
+    Give what the message says the step was compiled for, or compile it for these shapes.
+    """
 
 
 class NotFiniteError(XEngineError):
     """A training step made values that are not finite; the state before it was restored.
+
+    Lower the learning rate, clip gradients, or check the data; `--no-guard` goes on regardless.
 
     Attributes
     ----------
@@ -126,5 +199,16 @@ class NotFiniteError(XEngineError):
         self.tensor = tensor
 
 
+class StorageError(XEngineError):
+    """A file that is the memory of a device could not be read or written.
+
+    Free the disk or choose another `folder` in the platform file, then resume from the last
+    checkpoint.
+    """
+
+
 class BoardLostError(XEngineError):
-    """A board behind RPC does not answer; no kernel is to blame."""
+    """A board behind RPC does not answer; no kernel is to blame.
+
+    Restart the server on the board and run the command again; what was measured is kept.
+    """

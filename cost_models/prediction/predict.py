@@ -10,15 +10,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 import tvm_xengine.cost_models.models
 from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import FeatureTable, table_of
 from tvm_xengine.cost_models.measure.garbage import collection_paused
 from tvm_xengine.cost_models.models.baselines import RooflinePredictor
+from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.cost_models.models.processors import is_foreign
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.prior import correction_of, costs_of
+from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.targets import is_gpu, thread_count, vector_bytes
 from tvm_xengine.scheduling.problem import CostSource, OpCost
@@ -65,6 +69,36 @@ def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> d
     the model has not learned from, whose intervals are wider.
     """
     return predict_to_correct(kernels, model)[0]
+
+
+def predict_by(predictor: Predictor, kernels: Sequence[DeviceKernel]) -> dict[str, OpCost]:
+    """For each kernel's symbol what a model of somebody else says that it costs.
+
+    Raises
+    ------
+    InvalidDatasetError
+        If it does not give a time and an interval around it for each kernel.
+    """
+    distinct = distinct_kernels(kernels)
+    answer = predictor.predict(_features(distinct))
+    columns = [np.asarray(getattr(answer, name)) for name in ("lo_us", "time_us", "hi_us")]
+    if any(column.shape != (len(distinct),) for column in columns):
+        found = ", ".join(str(column.shape) for column in columns)
+        raise InvalidDatasetError(
+            f"expected the cost model to predict {len(distinct)} times with lower and upper ends, got"
+            f" arrays of the shapes {found}"
+        )
+    lo_us, time_us, hi_us = columns
+    fits = (
+        np.isfinite(hi_us) & (time_us > 0) & (lo_us >= 0) & (lo_us <= time_us) & (time_us <= hi_us)
+    )
+    if not fits.all():
+        at = int(np.flatnonzero(~fits)[0])
+        raise InvalidDatasetError(
+            "expected the cost model to predict 0 <= lo_us <= time_us <= hi_us, finite and time_us > 0,"
+            f" got {lo_us[at]}, {time_us[at]}, {hi_us[at]} for the kernel {distinct[at].name}"
+        )
+    return costs_of([kernel.symbol for kernel in distinct], answer, CostSource.PREDICTED)
 
 
 def predict_to_correct(

@@ -1,6 +1,7 @@
 """One call from a module to a step that trains as PyTorch does."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,10 @@ from torch.nn import functional
 import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import Convolutional, TwoBranches, perceptron
+from tvm_xengine.cost_models.features.table import FeatureTable
+from tvm_xengine.cost_models.models.model import Prediction, point_prediction
 from tvm_xengine.errors import NoScheduleError, UnsupportedModelError
+from tvm_xengine.scheduling.problem import CostSource
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -152,3 +156,23 @@ def test_a_model_with_labels_among_its_inputs_is_given_them_by_that_name(
     assert step(batch) == pytest.approx(expected, rel=1e-5)
     xe.fit(step, [batch], epochs=1)
     assert step.steps_taken == 2
+
+
+class PerByte:
+    """A cost model of somebody else: time is bytes moved."""
+
+    def predict(self, table: FeatureTable) -> Prediction:
+        return point_prediction(1.0 + table.moved_bytes, 0.5)
+
+
+def test_a_step_is_planned_with_the_times_of_a_cost_model_of_ones_own() -> None:
+    problem = xe.make_problem(xe.lower(xe.training_step("mlp")), costs=PerByte()).problem
+    costs = [cost for there in problem.costs.values() for cost in there.values()]
+    assert {cost.source for cost in costs} == {CostSource.PREDICTED}
+    assert all(cost.compute_us == round(cost.compute_us) > 1 for cost in costs)
+
+
+@pytest.mark.parametrize("costs", [4, None])
+def test_what_is_no_source_of_costs_is_refused(costs: Any) -> None:
+    with pytest.raises(TypeError, match=r"predict\(table\)"):
+        xe.make_problem(xe.lower(xe.training_step("mlp")), costs=costs)

@@ -1,5 +1,6 @@
 """Memory that is estimated is the memory that a plan takes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import Attention, perceptron, recurrent
+from tvm_xengine.scheduling.platform import Platform
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def test_the_smallest_budget_works_and_fits_says_so(
     step = compile_step("lenet", batch_size=8, budget=found.smallest_bytes)
     assert step.executable.measured_peak_bytes["cpu"] <= found.smallest_bytes
     assert found.fits(found.smallest_bytes)
-    assert not found.fits(found.smallest_bytes - 1)
+    assert not found.fits(found.peak_bytes["parameters"])
     assert found.smallest_bytes <= found.keep_all_bytes
 
 
@@ -52,6 +54,42 @@ def test_a_plan_is_found_in_the_smallest_budget(
     found = xe.estimate(module, inputs, cache=cache, **options)
     step = compile_step(module, inputs, budget=found.smallest_bytes, **options)
     assert step.plan.plan.arenas.arena_bytes["cpu"] <= found.smallest_bytes
+
+
+def test_a_plan_below_the_smallest_known_one_is_looked_for(cache: Path) -> None:
+    """Between what one op needs alone and what the first search needs, another one finds plans."""
+    found = xe.estimate("mlp", batch_size=80, optimizer=xe.SGD(0.01, momentum=0.9), cache=cache)
+    within = 400 << 10
+    assert within < found.smallest_bytes
+    assert found.fits(within)
+    assert found.largest_batch(within) >= 80
+
+
+@pytest.mark.parametrize("most", [0, 1, 7, 300, 4999])
+@pytest.mark.parametrize("error", [1.0, 1.02, 1.15])
+def test_the_largest_batch_is_found_where_the_line_is_off(most: int, error: float) -> None:
+    """Searches find plans in less than the smallest known schedules take."""
+    tried = []
+
+    def of_batch(count: int) -> xe.Estimate:
+        tried.append(count)
+        needed_bytes = 1000 + 100 * count
+        known_bytes = int(error * needed_bytes)
+        return xe.Estimate(
+            "cpu", count, known_bytes, known_bytes, {}, of_batch, lambda size: size >= needed_bytes
+        )
+
+    assert of_batch(16).largest_batch(1000 + 100 * most) == most
+    assert len(tried) <= 16
+
+
+def test_a_budget_of_the_platform_limits_no_estimate(cache: Path) -> None:
+    small = Platform((replace(xe.processor().devices[0], budget_bytes=1000),))
+    limited, free = (
+        xe.estimate("mlp", platform=one, batch_size=64, cache=cache)
+        for one in (small, xe.processor())
+    )
+    assert limited.smallest_bytes == free.smallest_bytes > 1000
 
 
 def test_the_largest_batch_fits_and_one_more_does_not(cache: Path) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh"))
+PROJECTS = sorted(path.parent for path in FOLDER.glob("*/main.py"))
 OPTIONAL = ("transformers", "torchvision")
 
 # torchvision may lack the binary for this build of torch; its models do not use it.
@@ -29,6 +31,18 @@ def command(path: Path) -> list[str]:
     return [sys.executable, str(path)]
 
 
+def printed_by(program: list[str], folder: Path) -> str:
+    places = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": f"{FOLDER.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
+    done = subprocess.run(
+        program, capture_output=True, text=True, cwd=folder, env={**os.environ, **places}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
@@ -36,15 +50,7 @@ def test_an_example_runs(path: Path, tmp_path: Path) -> None:
     for package in OPTIONAL:
         if package in text and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: it is in the extra networks")
-    places = {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": f"{FOLDER.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
-    done = subprocess.run(
-        command(path), capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **places}
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert printed_by(command(path), tmp_path)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -52,3 +58,22 @@ def test_an_example_is_at_most_fifteen_lines_of_code(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
     code = [line for line in lines if line.strip() and not line.startswith("#")]
     assert 0 < len(code) <= 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
+def test_a_project_agrees_with_pytorch(folder: Path, tmp_path: Path) -> None:
+    if "gcc" in (folder / "main.py").read_text(encoding="utf-8") and shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    printed = printed_by([sys.executable, str(folder / "main.py")], tmp_path)
+    assert printed.splitlines()[-1].startswith("parity with PyTorch: losses differ by at most")
+
+
+def test_every_project_has_a_readme_that_the_list_names() -> None:
+    listed = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert len(PROJECTS) >= 6
+    for folder in PROJECTS:
+        title = (folder / "README.md").read_text(encoding="utf-8").splitlines()[0]
+        assert (
+            f"| [{folder.name}]({folder.name}/README.md) | {title.removeprefix('# ')} |" in listed
+        )

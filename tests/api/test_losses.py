@@ -10,6 +10,7 @@ from torch.nn import functional
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
+from tvm_xengine.errors import UnsupportedModelError
 
 CLASSES, SAMPLES, RATE = 3, 6, 0.1
 torch.manual_seed(0)
@@ -81,3 +82,14 @@ def test_a_function_over_other_targets_is_refused_with_advice() -> None:
             torch.randn(SAMPLES, 4),
             loss=lambda outputs, labels: functional.cross_entropy(outputs, labels.squeeze(5)),
         )
+
+
+class TwoOutputs(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        return x * 2, (x + 1, x.sum())
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy", None])
+def test_a_loss_by_name_of_several_outputs_says_what_to_do(loss: str | None) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"returns 3 tensors, .* as a function of them"):
+        xe.training_step(TwoOutputs(), torch.randn(4, 5), loss=loss)

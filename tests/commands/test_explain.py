@@ -11,7 +11,7 @@ from tests.commands.command_page import PAGE
 from tests.commands.in_process import run_command
 from tests.explain.plans import chain_plan
 from tests.solvers.networks import chain, single
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import write_problem
 from tvm_xengine.scheduling.schedule import write_schedule
 from tvm_xengine.session.plan_file import SavedPlan, write_plan

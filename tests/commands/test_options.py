@@ -183,17 +183,6 @@ def test_json_on_standard_output_stands_alone(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["keep_all_bytes"] > 0
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_know_the_commands(shell: str) -> None:
-    script = run_command("completion", shell).stdout
-    assert "export-state" in script
-    assert "--budget-ratio" in script or "budget-ratio" in script
-
-
-def test_an_unknown_shell_is_refused() -> None:
-    assert "for SHELL" in run_command("completion", "tcsh").refusal()
-
-
 def test_every_command_has_a_description() -> None:
     assert isinstance(app, App)
     assert all(app[name].help for name in app if not name.startswith("-"))

@@ -46,6 +46,12 @@ def test_an_output_inside_a_file_or_over_a_folder_is_refused_first(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_a_file_in_place_of_a_folder_of_schedules_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "tuned").write_text("mine")
+    done = run_command("tune", "mlp", "--database", str(tmp_path / "tuned"), "--trials", "2")
+    assert f"{tmp_path / 'tuned'}: Not a directory" in done.refusal()
+
+
 def test_a_plot_of_another_kind_is_refused_first(tmp_path: Path) -> None:
     done = run_command("pareto", "mlp", *QUICK, "--plot", str(tmp_path / "front.xyz"))
     assert "ends in one of " in done.refusal()
@@ -70,3 +76,25 @@ def test_a_report_may_go_to_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert run_command("estimate", "mlp", "--json", "/dev/null").returncode == 0
     assert json.loads(run_command("estimate", "mlp", "--json", "-").stdout)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--save-plan", "same.json", "--json", "same.json"),
+        ("--save-plan", "same.json", "--json=./same.json"),
+        ("--report", "link.html", "--json", "same.json"),
+        ("--json", "model.onnx"),
+        ("--platform", "model.onnx", "--save-problem", "model.onnx"),
+    ],
+)
+def test_an_output_that_would_replace_another_file_of_the_command_is_refused(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").write_text("mine")
+    (tmp_path / "link.html").symlink_to("same.json")
+    done = run_command("plan", "model.onnx", *QUICK, *options)
+    assert "give each its own" in done.refusal()
+    assert (tmp_path / "model.onnx").read_text() == "mine"
+    assert not (tmp_path / "same.json").exists()

@@ -68,7 +68,10 @@ def test_solving_loads_no_compiler(problem: Path) -> None:
     ("options", "said"),
     [
         (("--budget", "gpu=1MiB"), "budgets are given for gpu, but the platform has"),
-        (("--budget", "d0=64"), "more than the budget of its home d0"),
+        (
+            ("--budget", "d0=64"),
+            "bytes on d0 while it runs (inputs, outputs, workspace, state that must",
+        ),
         (("--solver", "tight", "--backend", "cp-sat"), "highs or scip or gurobi, got 'cp-sat'"),
     ],
 )

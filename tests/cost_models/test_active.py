@@ -8,7 +8,7 @@ import pytest
 from tests.solvers.networks import pair, residual
 from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
-from tvm_xengine.report.intervals import cost_interval_us, cost_sources
+from tvm_xengine.report.intervals import cost_sources, step_interval_us
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
@@ -84,7 +84,7 @@ def test_measuring_what_the_plan_relies_on_is_nearly_as_good_as_measuring_all(se
     assert len(laboratory.measured) < len(laboratory.kernels)
     assert len(set(laboratory.measured)) == len(laboratory.measured)
     assert found.measured_kernels == len(laboratory.measured)
-    low, high = cost_interval_us(found.plan.problem, found.plan.schedule)
+    low, high = step_interval_us(found.plan)
     cost_us = found.plan.simulation.cost_us
     assert low <= cost_us <= high
     assert high - low <= 0.1 * cost_us

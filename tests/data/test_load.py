@@ -33,6 +33,16 @@ def test_an_npz_file_names_its_arrays_x_and_y_or_like_the_model(tmp_path: Path) 
         np.testing.assert_array_equal(data.train["labels"], arrays["y"])
 
 
+@pytest.mark.parametrize(
+    "values",
+    [np.full((4, 1, 6, 5), "1"), np.ones((4, 1, 6, 5), complex), np.zeros((4, 1, 6, 5), "M8[s]")],
+)
+def test_what_is_no_real_number_is_refused(values: np.ndarray, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=values, y=np.zeros(4, np.int64))
+    with pytest.raises(InvalidDataError, match=r"image holds .*, the model takes real numbers"):
+        load_data(str(tmp_path / "a.npz"), IMAGES)
+
+
 def test_arrays_that_begin_with_validation_are_held_out(tmp_path: Path) -> None:
     arrays, held_out = digits_like(), digits_like(3)
     np.savez(tmp_path / "a.npz", **arrays, validation_x=held_out["x"], validation_y=held_out["y"])

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from tvm_xengine.commands.completion import SHELLS
 from tvm_xengine.commands.costs_app import costs
 from tvm_xengine.commands.explain_app import compare, doctor, explain
 from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
@@ -42,9 +43,11 @@ from tvm_xengine.commands.values import (
     Count,
     DeviceBytes,
     File,
+    Flag,
     Folder,
     Natural,
     Ratios,
+    Source,
     choice,
     listed,
 )
@@ -55,6 +58,7 @@ FLAT = Parameter(name="*")
 _RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 """From keep-all's memory down to where most networks have no schedule."""
 _SHELL = "Name of the shell; by default that of this session."
+_INSTALL = "Write the script to the home folder, and have the shell load it when it starts."
 _DATA = "Source of data; its validation samples are used where it has any."
 
 app = App(
@@ -72,7 +76,6 @@ app.command(costs)
 app.command(explain)
 app.command(compare)
 app.command(doctor)
-app.register_install_completion_command(add_to_startup=False)
 
 
 @FLAT
@@ -205,7 +208,7 @@ class EvalOptions:
     model: ModelOptions = ModelOptions()
     state: Annotated[File, Parameter(group=MODEL)]
     loss: LossOptions = LossOptions()
-    data: Annotated[str, Parameter(group=TRAINING, metavar="SOURCE", help=_DATA)] = "digits"
+    data: Annotated[Source, Parameter(group=TRAINING, help=_DATA)] = "digits"
     platform: PlatformOptions = PlatformOptions()
     cache: CacheOptions = CacheOptions()
     output: OutputOptions = OutputOptions()
@@ -335,11 +338,13 @@ def tune(model: Model, /, *, options: TuneOptions) -> None:
 @app.command
 def completion(
     shell: Annotated[
-        Literal["bash", "zsh", "fish"] | None,
-        choice(("bash", "zsh", "fish")),
-        Parameter(help=_SHELL),
+        Literal["bash", "zsh", "fish"] | None, choice(SHELLS), Parameter(help=_SHELL)
     ] = None,
     /,
+    *,
+    install: Annotated[Flag, Parameter(help=_INSTALL)] = False,
 ) -> None:
-    """Print the completion script of a shell."""
-    print(app.generate_completion(shell=shell))  # noqa: T201
+    """Print the completion script of a shell, or install it."""
+    from tvm_xengine.commands.run.completion import run_completion
+
+    run_completion(app, shell, is_installed=install)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from cyclopts import CycloptsError, UnusedCliTokensError
 
@@ -29,6 +30,7 @@ def run_command(arguments: Sequence[str]) -> None:
     except CycloptsError as error:
         raise UsageError(_sentence(error)) from error
     _require_values(arguments)
+    _require_own_files(arguments)
     logger = logging.getLogger("tvm_xengine")
     level = logger.level
     try:
@@ -41,7 +43,7 @@ def run_command(arguments: Sequence[str]) -> None:
 def _require_values(arguments: Sequence[str]) -> None:
     """Refuse an option for a list of values that is followed by none: the parser ignores it."""
     _, apps, tokens = app.parse_commands(list(arguments))
-    if not tokens:
+    if not tokens or apps[-1] is app:
         return
     taken = {
         name
@@ -54,6 +56,52 @@ def _require_values(arguments: Sequence[str]) -> None:
             return  # what comes behind is no option
         if token in taken and following.startswith("--"):
             raise UsageError(f"option {token}: expected a value or several, found none; see --help")
+
+
+_WRITTEN = frozenset(
+    {"--checkpoint", "--figures", "--json", "--memory-snapshot", "--output", "--plot", "--report"}
+    | {"--save", "--save-plan", "--save-problem", "--save-schedule", "--trace", "-o"}
+)
+"""Options that name what a command writes."""
+_CONTINUED = ("--resume", "--checkpoint")
+"""A run goes on in the file that it was resumed from."""
+
+
+def _require_own_files(arguments: Sequence[str]) -> None:
+    """Refuse an output that would replace another one, or a file that the command reads."""
+    given = list(_named(arguments))
+    for option, value in given:
+        if option not in _WRITTEN or value == "-":
+            continue
+        path = Path(value).resolve()
+        for other, text in given:
+            is_same = (option, value) == (other, text) or {option, other} == set(_CONTINUED)
+            if is_same or text == "-" or (other not in _WRITTEN and not Path(text).is_file()):
+                continue
+            if Path(text).resolve() == path and not _is_device(path):
+                reader = f"option {other}" if other else "the argument"
+                raise UsageError(
+                    f"option {option}: {value} is also the file of {reader}; give each its own"
+                )
+
+
+def _named(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every value with the option before it, which is empty for an argument."""
+    option = ""
+    for token in arguments:
+        name, equals, value = token.partition("=")
+        if token.startswith("-") and token != "-":
+            option = name
+            if equals:
+                yield option, value
+        else:
+            yield option, token
+            option = ""
+
+
+def _is_device(path: Path) -> bool:
+    """Whether it is a terminal or ``/dev/null``, to which several may write."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _sentence(error: CycloptsError) -> str:

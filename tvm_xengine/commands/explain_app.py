@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tvm_xengine.commands.options import OUTPUT, PLAN, OutputOptions
-from tvm_xengine.commands.values import File, NotNegative
+from tvm_xengine.commands.values import File, Folder, NotNegative
 
 PlanFile = Annotated[
     File, Parameter(help="Plan that --save-plan wrote, or a schedule with --problem.")
@@ -33,11 +33,20 @@ class ExplainOptions:
         it out.
     report
         Write a page with pictures of the plan (.html), complete in one file.
+    figures
+        Write pictures for papers into this folder: memory over time, arenas, timeline (.pdf, .png, .svg).
+    trace
+        Write the planned timeline as JSON, which Perfetto opens.
+    memory_snapshot
+        Write the planned memory as a pickle, which PyTorch's memory viewer opens.
     """
 
     problem: Annotated[File | None, Parameter(group=PLAN)] = None
     solve_again: Annotated[NotNegative, Parameter(group=PLAN, metavar="S")] = 5.0
     report: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    figures: Annotated[Folder | None, Parameter(group=OUTPUT)] = None
+    trace: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    memory_snapshot: Annotated[File | None, Parameter(group=OUTPUT)] = None
     output: OutputOptions = OutputOptions()
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from tvm_xengine.commands.completion import offered
 from tvm_xengine.commands.names import STORAGE_NAMES
 from tvm_xengine.commands.values import ByteSize, Flag, Folder, Patterns, Text, choice
 
@@ -71,5 +72,7 @@ class RegionOptions:
 
     arena_bytes: ByteSize | None = None
     regions: Annotated[str | None, Parameter(metavar="REGIONS")] = None
-    platform: Annotated[str | None, Parameter(metavar="FILE|BOARD")] = None
+    platform: Annotated[
+        str | None, Parameter(metavar="FILE|BOARD", completer=offered("mkr1000", "m4f", "rpi"))
+    ] = None
     train_only: Patterns = ()

@@ -10,6 +10,10 @@ def _plugged(group: str) -> tuple[str, ...]:
     return tuple(extended(f"tvm_xengine.{group}", {}))
 
 
+NETWORK_NAMES = (
+    *("lenet", "mlp", "resnet8", "resnet18", "resnet50", "vgg16", "mobilenetv2", "ds_cnn", "unet"),
+    "gpt_nano",
+)
 SOLVER_NAMES = (
     *(
         "auto",

@@ -7,9 +7,11 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from tvm_xengine.commands.completion import offered
 from tvm_xengine.commands.names import (
     BACKEND_NAMES,
     COST_NAMES,
+    NETWORK_NAMES,
     OBJECTIVE_NAMES,
     SOLVER_NAMES,
 )
@@ -33,7 +35,9 @@ MODEL, TRAINING, MACHINE, PLAN, OUTPUT = (
     for position, name in enumerate(("Model", "Training", "Machine", "Plan", "Output"), 1)
 )
 
-Model = Annotated[str, Parameter(help="Zoo name, .onnx file or .pt2 file.")]
+Model = Annotated[
+    str, Parameter(help="Zoo name, .onnx file or .pt2 file.", completer=offered(*NETWORK_NAMES))
+]
 
 
 @Parameter(name="*", group=MODEL)

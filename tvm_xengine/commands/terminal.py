@@ -51,8 +51,8 @@ class Terminal:
             self.console.print(part)
 
     def note(self, sentence: str) -> None:
-        """Print a sentence as it is."""
-        self.console.print(sentence, markup=False, soft_wrap=True)
+        """Print a sentence, broken between words in a terminal, and in one line elsewhere."""
+        self.console.print(sentence, markup=False, soft_wrap=not self.console.is_terminal)
 
     def write(self, document: Mapping[str, object]) -> None:
         """Write the JSON report where one was asked for."""

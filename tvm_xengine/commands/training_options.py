@@ -18,6 +18,7 @@ from tvm_xengine.commands.values import (
     Patterns,
     Positive,
     Share,
+    Source,
     Text,
     choice,
 )
@@ -129,8 +130,8 @@ class DataOptions:
         Share of the samples to hold out, such as 0.2, or another source of data.
     """
 
-    data: Annotated[str, Parameter(metavar="SOURCE")] = "digits"
-    validation: Annotated[str | None, Parameter(metavar="SHARE|SOURCE")] = None
+    data: Source = "digits"
+    validation: Annotated[Source | None, Parameter(metavar="SHARE|SOURCE")] = None
 
 
 @Parameter(name="*", group=TRAINING)
@@ -180,9 +181,13 @@ class StateOptions:
         Write the checkpoint every N steps instead of each epoch.
     resume
         Continue from a checkpoint, which is updated unless --checkpoint names another file.
+    trace
+        Write when each call of the last step was planned to run, and when it ran, as JSON for
+        Perfetto.
     """
 
     save: File | None = None
     checkpoint: File | None = None
     checkpoint_every: Count | None = None
     resume: File | None = None
+    trace: File | None = None

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter, Token
 
+from tvm_xengine.commands.completion import offered
 from tvm_xengine.scheduling.sizes import parse_bytes
 
 MOST_COUNT = 2**31 - 1
@@ -196,4 +197,5 @@ Texts = Annotated[
 Text = Annotated[str, Parameter(metavar="NAME")]
 File = Annotated[Path, Parameter(metavar="FILE")]
 Folder = Annotated[Path, Parameter(metavar="DIR")]
+Source = Annotated[str, Parameter(metavar="SOURCE", completer=offered("digits"))]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]

@@ -76,6 +76,10 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                     f"{data.source}: {name} has samples of shape {array.shape[1:]}, the model takes"
                     f" {tuple(rest)}"
                 )
+            if array.dtype.kind in "SUOcMm":
+                raise InvalidDataError(
+                    f"{data.source}: {name} holds {array.dtype}, the model takes real numbers ({dtype})"
+                )
             if dtype.startswith("int") and array.dtype.kind not in "iub":
                 raise InvalidDataError(
                     f"{data.source}: {name} holds {array.dtype}, the model takes whole numbers ({dtype})"

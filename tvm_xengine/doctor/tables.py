@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tvm_xengine.doctor.check import Check, State
 from tvm_xengine.doctor.diagnosis import Diagnosis
+from tvm_xengine.explain.framed import framed
 
 _STYLE = {
     State.WORKS: "green",
@@ -22,7 +21,7 @@ _STYLE = {
 
 def shown(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     """One table by area, what is missing with its command, and a last sentence."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = framed()
     for column in ("", "", "state", "detail"):
         table.add_column(column, overflow="fold")
     area = ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Union
 
+from tvm_xengine.checks.names import closest_first, some
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.roles import matches, some
+from tvm_xengine.frontends.roles import matches
 from tvm_xengine.model.kind_of_model import is_module
 from tvm_xengine.model.torch_optimizer import from_torch_optimizer
 from tvm_xengine.training.optimizers import SGD, Optimizer, optimizer_called
@@ -41,7 +42,8 @@ def groups_by_pattern(
     for pattern, optimizer in groups.items():
         found = [r.variable for r in forward.roles if r.is_parameter and matches(r, pattern)]
         if not found:
-            names = some(role.name for role in forward.roles if role.is_parameter)
+            every = (role.name for role in forward.roles if role.is_parameter)
+            names = some(closest_first(every, pattern))
             raise UnsupportedModelError(
                 f"the group {pattern!r} matches no parameter; the parameters are {names}"
             )

@@ -22,6 +22,7 @@ from tvm_xengine.training.losses import (
     FunctionLoss,
     Loss,
 )
+from tvm_xengine.training.model_loss import ModelLoss
 
 if TYPE_CHECKING:
     import torch
@@ -229,12 +230,7 @@ def inferred_loss(model: ForwardModel) -> Loss:
     UnsupportedModelError
         For all other outputs; the message says what to do.
     """
-    outputs = returned_fields(model.main)
-    if len(outputs) != 1:
-        raise UnsupportedModelError(
-            f"{model.name} returns {len(outputs)} tensors; give the loss as a function of them"
-        )
-    shape = static_shape(outputs[0].ty)
+    shape = _shape_of_output(model)
     alike = shape in model.input_shapes
     if len(shape) == 2 and shape[1] > 1 and not alike:
         return CrossEntropy()
@@ -246,14 +242,16 @@ def inferred_loss(model: ForwardModel) -> Loss:
 
 
 def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
-    """Refuse cross-entropy over a single class, which is 0 whatever the model returns.
+    """Refuse several outputs, and cross-entropy over a single class, which is 0 for any output.
 
     Raises
     ------
     UnsupportedModelError
         The message says what to do.
     """
-    shape = static_shape(model.main.ret_ty)
+    if isinstance(loss, ModelLoss):
+        return
+    shape = _shape_of_output(model)
     if isinstance(loss, CrossEntropy) and len(shape) > 1:
         classes = shape[(1 if loss.axis is None else loss.axis) % len(shape)]
         if classes == 1:
@@ -261,6 +259,17 @@ def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
                 f"{model.name} returns {shape}: cross-entropy over one class is always 0; use mse or"
                 " huber for numbers, bce_with_logits for yes or no"
             )
+
+
+def _shape_of_output(model: ForwardModel) -> tuple[int, ...]:
+    outputs = returned_fields(model.main)
+    if len(outputs) != 1:
+        raise UnsupportedModelError(
+            f"{model.name} returns {len(outputs)} tensors, and a loss by name is made of one; give the"
+            " loss of a PyTorch module as a function of them, and choose one of another model with"
+            " output=0 or --output-index 0"
+        )
+    return static_shape(outputs[0].ty)
 
 
 def loss_of_predictions(loss: Loss) -> dict[str, Callable[..., float]]:

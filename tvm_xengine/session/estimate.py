@@ -12,7 +12,8 @@ from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
 from tvm_xengine.planning.keep_all import keep_all_on
-from tvm_xengine.planning.planner import Plan, PlanOptions, plan_schedule
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
@@ -29,11 +30,16 @@ _SEARCH_S = 1.0
 _ANY_GAP_RATIO = 0.99
 """The first schedule is good enough, because only its memory counts."""
 
+_ASKED_S = 5.0
+"""Time for a schedule in a budget that a person asks about, who can wait longer for a yes."""
+
+_LIMITS = Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO)
+
 _MORE = (1.0, 1.02, 1.05, 1.1, 1.2)
 """Budgets, times the bytes that a schedule needs, in which its address layout may fit."""
 
-_MOST_TRIES = 12
-"""Batch sizes that are looked at; bisection between neighbours of the line needs fewer."""
+_MOST_TRIES = 16
+"""Batch sizes that are looked at; steps of an eighth and halves of them need fewer."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,8 @@ class Estimate:
     keep_all_bytes
         Arena of the step that keeps every tensor until its last use.
     smallest_bytes
-        Smallest budget in which a plan was found; less may be possible. Devices that only store
-        are used, others that compute are not.
+        Smallest budget in which every run finds a plan; less may be possible, and `fits` looks for
+        it. Devices that only store are used, others that compute are not.
     peak_bytes
         Live bytes by category at the peak of keep-all. Layout adds to their sum.
     """
@@ -61,11 +67,16 @@ class Estimate:
     smallest_bytes: int
     peak_bytes: Mapping[str, int]
     _of_batch: Callable[[int], Estimate] | None = field(default=None, repr=False, compare=False)
+    _has_plan: Callable[[int], bool] | None = field(default=None, repr=False, compare=False)
+    """Whether a search finds a plan within so many bytes, fewer than the smallest known budget."""
 
     @checked
     def fits(self, size: str | int) -> bool:
-        """Whether a schedule is known that needs at most `size`."""
-        return self.smallest_bytes <= parse_bytes(size)
+        """Whether a schedule is known that needs at most `size`, or is found within it now."""
+        limit_bytes = parse_bytes(size)
+        if limit_bytes >= self.smallest_bytes:
+            return True
+        return self._has_plan is not None and self._has_plan(limit_bytes)
 
     @checked
     def largest_batch(self, size: str | int) -> int:
@@ -80,15 +91,20 @@ class Estimate:
         """
         if self._of_batch is None:
             raise ValueError("the model comes with one batch size; give its PyTorch module instead")
-        limit, known = parse_bytes(size), {self.batch_size: self.smallest_bytes}
+        limit_bytes = parse_bytes(size)
+        known = {self.batch_size: self.smallest_bytes}
+        fitting, beyond = (self.batch_size, None) if self.fits(size) else (0, self.batch_size)
         for _ in range(_MOST_TRIES):
-            fitting = max((n for n, need in known.items() if need <= limit), default=0)
-            beyond = min((n for n, need in known.items() if need > limit), default=None)
             if beyond is not None and beyond - fitting <= 1:
                 break
-            tried = _next_batch(known, limit, fitting, beyond)
-            known[tried] = self._of_batch(tried).smallest_bytes
-        return max((n for n, need in known.items() if need <= limit), default=0)
+            tried = _next_batch(known, limit_bytes, fitting, beyond)
+            found = self._of_batch(tried)
+            known[tried] = found.smallest_bytes
+            if found.fits(limit_bytes):
+                fitting = tried
+            else:
+                beyond = tried
+        return fitting
 
     def report(self) -> str:
         """The figures in lines."""
@@ -112,14 +128,23 @@ def estimate_lowered(
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
     lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
-    smallest = _smallest_budget(_of_one_computing_device(lean.problem, device), device)
+    alone = _of_one_computing_device(lean.problem, device)
+    least_bytes, known_bytes = _smallest_budget(alone, device) or (keep_all, keep_all)
+
+    def has_plan(budget_bytes: int) -> bool:
+        if budget_bytes < least_bytes:
+            return False
+        limits = replace(_LIMITS, time_limit_s=_ASKED_S)
+        return _plan_within(alone, device, budget_bytes, "auto", limits) is not None
+
     return Estimate(
         device,
         lowered.training.source.training.batch_size,
         keep_all,
-        keep_all if smallest is None else min(keep_all, smallest),
+        min(keep_all, known_bytes),
         _peak_by_category(problem, schedule),
         of_batch,
+        has_plan,
     )
 
 
@@ -132,28 +157,32 @@ def _of_one_computing_device(problem: Problem, device: str) -> Problem:
     return problem
 
 
-def _smallest_budget(problem: Problem, device: str) -> int | None:
-    """The smallest budget in which a short search finds a plan."""
+def _smallest_budget(problem: Problem, device: str) -> tuple[int, int] | None:
+    """Bytes that one op needs alone, and the smallest budget in which short searches find a plan."""
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})
-    limits = Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO)
-    answer = solve(tight, limits=limits)
-    if answer.diagnosis is None or answer.diagnosis.working_budget_bytes is None:
+    diagnosis = solve(tight, limits=_LIMITS).diagnosis
+    if diagnosis is None or diagnosis.working_budget_bytes is None:
         return None
-    needed = answer.diagnosis.working_budget_bytes[device]
+    least_bytes = diagnosis.working_set_bytes[device]
+    working_bytes = diagnosis.working_budget_bytes[device]
     for more in _MORE:
-        if plan := _plan_within(problem, device, budget := int(needed * more)):
+        # The planner falls back on this solver, which finds the same in every run.
+        if plan := _plan_within(problem, device, budget := int(working_bytes * more), "greedy"):
             # A budget of this arena may still make the search prefer schedules without a layout.
             arena_bytes = plan.arenas.arena_bytes[device]
-            return arena_bytes if _plan_within(problem, device, arena_bytes) else budget
+            repeats = _plan_within(problem, device, arena_bytes, "greedy") is not None
+            return least_bytes, arena_bytes if repeats else budget
     return None
 
 
-def _plan_within(problem: Problem, device: str, budget_bytes: int) -> Plan | None:
-    # The planner falls back on this solver, which finds the same in every run.
-    options = PlanOptions("greedy", limits=Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO))
+def _plan_within(
+    problem: Problem, device: str, budget_bytes: int, solver: str, limits: Limits = _LIMITS
+) -> Plan | None:
     try:
-        return plan_schedule(problem.with_budgets({device: budget_bytes}), options)
+        return plan_schedule(
+            problem.with_budgets({device: budget_bytes}), PlanOptions(solver, limits=limits)
+        )
     except NoScheduleError:
         return None
 
@@ -182,13 +211,27 @@ def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:
 def _next_batch(
     known: Mapping[int, int], limit_bytes: int, fitting: int, beyond: int | None
 ) -> int:
-    """A batch size between those that are known to fit and not to fit."""
-    low, high = fitting + 1, (beyond - 1) if beyond is not None else 2 * max(known)
-    if len(known) > 1:
-        (small, small_bytes), *_, (large, large_bytes) = sorted(known.items())
-        slope = (large_bytes - small_bytes) / (large - small)
-        if slope > 0:
-            guess = int(large + (limit_bytes - large_bytes) / slope)
-            # Without an upper end the line may be trusted further than by doubling.
-            return max(low, guess if beyond is None else min(guess, high))
-    return max(low, (low + high) // 2 if beyond is not None else high)
+    """A batch size between those that are known to fit and not to fit.
+
+    The line through the bytes of two sizes says which, as long as that is between. Then it is
+    some percent off, because less than the smallest known schedule may do, or because kernels of
+    other sizes are laid out otherwise: a step of an eighth finds the other end, and halves the rest.
+    """
+    guess = _on_the_line(known, limit_bytes)
+    if beyond is None:
+        return max(2 * fitting, 1) if guess is None else max(guess, fitting + 1 + fitting // 8)
+    middle = (fitting + beyond) // 2
+    if guess is None or not fitting < guess < beyond:
+        is_above = guess is not None and guess >= beyond
+        near = beyond - max(1, beyond // 8) if is_above else fitting + max(1, fitting // 8)
+        return max(near, middle) if is_above else min(near, middle)
+    return guess
+
+
+def _on_the_line(known: Mapping[int, int], limit_bytes: int) -> int | None:
+    """The batch that takes `limit_bytes` if bytes grow as between the smallest and largest known."""
+    small, large = min(known), max(known)
+    small_bytes, large_bytes = known[small], known[large]
+    if small_bytes >= large_bytes:
+        return None
+    return int(large + (limit_bytes - large_bytes) * (large - small) / (large_bytes - small_bytes))

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tvm_xengine.checks.arguments import checked
+from tvm_xengine.checks.names import some
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, InvalidStateError
-from tvm_xengine.frontends.roles import some
 from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role

@@ -5,25 +5,56 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tvm_xengine.checks.documents import typed_value
+from tvm_xengine.checks.documents import is_of_schema, reject_unknown_keys, typed, typed_value
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.planning.given_schedule import plan_given_schedule
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json, read_problem
 from tvm_xengine.scheduling.schedule import read_schedule, schedule_from_json, schedule_to_json
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 
-_SCHEMA = "tvm_xengine.plan/3"
+SCHEMA = "tvm_xengine.plan/3"
+"""Version of the file, raised when a field is added or changes its meaning."""
+_KEYS = (
+    *("schema", "fingerprint", "problem", "schedule", "arenas", "kernels", "measured_kernels"),
+    *("names", "result"),
+)
 _ROUNDING_RATIO = 1e-9
 """A bound may exceed the value that is computed again by this share, from rounding in sums."""
+
+
+@dataclass(frozen=True)
+class SavedResult:
+    """How good a plan is.
+
+    Attributes
+    ----------
+    bound
+        Proven lower bound on the objective, in its unit.
+    scope
+        Which schedules the bound holds for.
+    """
+
+    status: Status
+    objective: Objective
+    bound: float
+    solver: str
+    scope: Scope
+    solve_s: float
+    message: str
+
+    def __post_init__(self) -> None:
+        for name, number in (("bound", self.bound), ("solve_s", self.solve_s)):
+            if not (math.isfinite(number) and number >= 0):
+                raise ValueError(f"expected {name} to be a number, at least 0, found {number!r}")
 
 
 @dataclass(frozen=True)
@@ -53,7 +84,7 @@ def write_plan(saved: SavedPlan, path: Path) -> None:
     """Write a plan file, whole or not at all."""
     plan = saved.plan
     document = {
-        "schema": _SCHEMA,
+        "schema": SCHEMA,
         "fingerprint": saved.fingerprint,
         "problem": json.loads(problem_to_json(plan.problem)),
         "schedule": json.loads(schedule_to_json(plan.schedule)),
@@ -62,13 +93,8 @@ def write_plan(saved: SavedPlan, path: Path) -> None:
         "measured_kernels": saved.measured_kernels,
         "names": {name: list(names) for name, names in saved.names.items()},
         "result": {
-            "status": plan.result.status.value,
-            "objective": plan.result.objective.value,
-            "bound": plan.result.bound,
-            "solver": plan.result.solver,
-            "scope": plan.result.scope.value,
-            "solve_s": plan.result.solve_s,
-            "message": plan.result.message,
+            one.name: getattr(value := getattr(plan.result, one.name), "value", value)
+            for one in fields(SavedResult)
         },
     }
     write_atomically(path, json.dumps(document))
@@ -83,18 +109,16 @@ def read_plan(path: Path) -> SavedPlan:
         If it is no plan, or a rule of its problem is broken.
     """
     document = read_document(path, "plan", InvalidScheduleError, parse_json)
-    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
-        raise InvalidScheduleError(f"{path} is no plan of schema {_SCHEMA}")
+    if not is_of_schema(document, SCHEMA):
+        raise InvalidScheduleError(f"{path} is no plan of schema {SCHEMA}")
     try:
+        reject_unknown_keys("it", document, _KEYS)
         return SavedPlan(
-            str(document["fingerprint"]),
+            typed_value(str, document["fingerprint"]),
             _plan(document),
-            {str(name): str(source) for name, source in document["kernels"].items()},
-            int(document["measured_kernels"]),
-            {
-                name: typed_value(tuple[str, ...], names)
-                for name, names in document["names"].items()
-            },
+            typed_value(Mapping[str, str], document["kernels"]),
+            typed_value(int, document["measured_kernels"]),
+            typed_value(Mapping[str, tuple[str, ...]], document["names"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidScheduleError(f"{path} is damaged: {error}") from error
@@ -124,24 +148,20 @@ def _plan(document: Mapping[str, Any]) -> Plan:
     problem = problem_from_json(json.dumps(document["problem"]))
     schedule = schedule_from_json(json.dumps(document["schedule"]))
     simulation = simulate(problem, schedule)
-    result = document["result"]
-    objective = Objective(result["objective"])
-    value, bound, solve_s = objective.of(simulation), result["bound"], result["solve_s"]
-    for name, number in (("bound", bound), ("solve_s", solve_s)):
-        if not isinstance(number, int | float) or not (math.isfinite(number) and number >= 0):
-            raise ValueError(f"expected {name} to be a number, at least 0, found {number!r}")
-    if bound > value * (1 + _ROUNDING_RATIO):
-        raise ValueError(f"the bound {bound} exceeds the value {value} of the schedule")
+    result = typed(SavedResult, document["result"])
+    value = result.objective.of(simulation)
+    if result.bound > value * (1 + _ROUNDING_RATIO):
+        raise ValueError(f"the bound {result.bound} exceeds the value {value} of the schedule")
     solved = SolveResult(
-        status=Status(result["status"]),
+        status=result.status,
         schedule=schedule,
-        objective=objective,
+        objective=result.objective,
         value=value,
-        bound=min(float(bound), value),
-        solve_s=float(solve_s),
-        solver=str(result["solver"]),
-        scope=Scope(result["scope"]),
-        message=str(result["message"]),
+        bound=min(result.bound, value),
+        solve_s=result.solve_s,
+        solver=result.solver,
+        scope=result.scope,
+        message=result.message,
     )
     arenas = arenas_from_document(problem, schedule, document["arenas"])
     return Plan(problem, solved, schedule, simulation, arenas)

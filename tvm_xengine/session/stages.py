@@ -21,20 +21,27 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
+from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
-from tvm_xengine.files.atomic_write import write_atomically
+from tvm_xengine.files.atomic_write import write_atomically, write_bytes_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.model.source import Source
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
+from tvm_xengine.report.figures.trace import Intervals, trace
+from tvm_xengine.report.figures.write import write_figures
+from tvm_xengine.report.html.notebook import framed
 from tvm_xengine.report.html.page import Page
+from tvm_xengine.report.html.story import Story
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 from tvm_xengine.session.plan_file import SavedPlan, read_plan, write_plan
+from tvm_xengine.solvers.result import Scope
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep
 
@@ -227,7 +234,9 @@ class StepPlan:
         """
         summary = self.summary
         gap = "" if summary.gap is None else f", at most {100 * summary.gap:.2f} % from the optimum"
-        lines = [f"{summary.model}: {summary.status} ({summary.solver}){gap}"]
+        scope = self.plan.result.scope
+        among = "" if not gap or scope is Scope.EVERY_SCHEDULE else f" of {scope.words}"
+        lines = [f"{summary.model}: {summary.status} ({summary.solver}){gap}{among}"]
         lines.append(
             f"step: {summary.step_us_predicted / 1000:.3g} ms predicted,"
             f" {summary.recomputed_ops} ops recomputed, {summary.transfers} transfers"
@@ -277,6 +286,43 @@ class StepPlan:
         title = f"{model.name}, batch {model.batch_size}"
         names = Names(self.plan.problem.graph, self.names)
         Page(title, self.plan, names, self.explain(price_s=price_s)).write(Path(path))
+
+    @checked
+    def write_figures(self, folder: str | Path) -> None:
+        """Write pictures for papers: memory over time, arenas and timeline, as PDF, PNG and SVG.
+
+        Raises
+        ------
+        MissingPackageError
+            If matplotlib is not installed.
+        """
+        write_figures(self._story, Path(folder))
+
+    @checked
+    def write_trace(self, path: str | Path, measured_us: Intervals | None = None) -> None:
+        """Write the planned timeline as JSON, which Perfetto opens.
+
+        Parameters
+        ----------
+        path
+            File to write.
+        measured_us
+            When each step of the schedule began and ended in a run, shown beside the plan; see
+            `Step.trace`.
+        """
+        write_atomically(Path(path), trace(self._story, measured_us))
+
+    @checked
+    def write_memory_snapshot(self, path: str | Path) -> None:
+        """Write the planned memory as a pickle, which PyTorch's memory viewer opens."""
+        write_bytes_atomically(Path(path), memory_snapshot(self._story))
+
+    @property
+    def _story(self) -> Story:
+        return Story(Memory(self.plan, Names(self.plan.problem.graph, self.names)))
+
+    def _repr_html_(self) -> str:
+        return framed(self.report(), self._story)
 
     @checked
     def save(self, path: str | Path) -> None:

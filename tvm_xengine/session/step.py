@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,12 +149,27 @@ class Step:
 
     @checked
     def guard(self, on: bool = True) -> Step:
-        """Undo every later step that makes a NaN or an infinity; returns the step itself.
+        """Undo every later step that fails, or makes a NaN or an infinity; returns the step itself.
 
         It costs a copy of the updated state outside the arenas, and a pass over it per step.
         """
         self._finite = FiniteGuard(self._executable) if on else None
         return self
+
+    @contextmanager
+    def trace(self, path: str | Path) -> Iterator[None]:
+        """Write when each call of the last step inside was planned to run, and when it ran.
+
+        Perfetto opens the file. Meanwhile each call takes two readings of the clock more.
+
+        Parameters
+        ----------
+        path
+            JSON file, written at the end.
+        """
+        with self._executable.marked() as marks:
+            yield
+        self.plan.write_trace(path, marks.intervals_us)
 
     def compare_with_keep_all(self) -> bool:
         """Compare every later step with a keep-all step.
@@ -223,6 +239,9 @@ class Step:
     def report(self) -> str:
         """Memory, time and proof of the plan, and what it trains, in lines."""
         return self.plan.report()
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
 
     def state_dict(self, *, copy: bool = True) -> dict[str, Any]:
         """All tensors of the model by its own names, as PyTorch's where it was a module.
@@ -360,7 +379,7 @@ class Step:
         else:
             finite.write(batch)
         self._results = {}
-        self.last_step_us = timed_run(executable)
+        self.last_step_us = timed_run(executable) if finite is None else finite.run()
         self._results = None if finite is None else finite.settle()
         loss = executable.read_results(("loss",))["loss"]
         if reference is not None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_xengine.checks.documents import is_of_schema, typed
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
@@ -17,7 +18,8 @@ from tvm_xengine.relax_ir.types import Array
 if TYPE_CHECKING:
     from tvm_xengine.session.step import Step
 
-_SCHEMA = "tvm_xengine.checkpoint/1"
+SCHEMA = "tvm_xengine.checkpoint/1"
+"""Version of the header, raised when a field is added or changes its meaning."""
 _METADATA = "tvm_xengine"
 
 
@@ -57,7 +59,7 @@ def save_step(step: Step, path: Path, position: Position | None = None) -> None:
     from safetensors.numpy import save
 
     position = position or Position(step.steps_taken, step.lr)
-    header = {"schema": _SCHEMA, **asdict(position)}
+    header = {"schema": SCHEMA, **asdict(position)}
     tensors = {name: _compact(array) for name, array in step.saved_state().items()}
     write_bytes_atomically(path, save(tensors, {_METADATA: json.dumps(header)}))
 
@@ -107,10 +109,13 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Array], Position]:
         raise InvalidStateError(f"there is no checkpoint {path}") from error
     except (SafetensorError, OSError, ValueError) as error:
         raise InvalidStateError(f"{path} is no checkpoint: {error}") from error
-    if not isinstance(header, dict) or header.pop("schema", None) != _SCHEMA:
-        raise InvalidStateError(f"{path} is no checkpoint of schema {_SCHEMA}")
+    if not is_of_schema(header, SCHEMA):
+        raise InvalidStateError(f"{path} is no checkpoint of schema {SCHEMA}")
+    del header["schema"]
     try:
-        return tensors, Position(**header)
+        return tensors, typed(Position, header)
+    except KeyError as error:
+        raise InvalidStateError(f"{path} is damaged: it lacks {error}") from error
     except (TypeError, ValueError) as error:
         raise InvalidStateError(f"{path} is damaged: {error}") from error
 

@@ -3,17 +3,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.timing import Effort
+from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.prediction.predict import (
     architecture_of,
     default_model,
+    predict_by,
     predict_costs,
     predict_to_correct,
 )
+from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.scheduling.problem import CostSource
@@ -97,3 +101,36 @@ def test_architectures_are_named_alike_however_a_target_spells_them():
     assert architecture_of('{"kind":"llvm","mtriple":"arm64-apple-darwin"}') == "llvm aarch64"
     assert architecture_of('{"kind":"llvm","mtriple":"aarch64-linux-gnu"}') == "llvm aarch64"
     assert architecture_of('{"kind":"cuda","mtriple":"x86_64"}') == "cuda x86_64"
+
+
+class Fixed:
+    """Predicts the same times for whatever it is asked."""
+
+    def __init__(self, *columns):
+        self.columns = [np.array(column, dtype=float) for column in columns]
+
+    def predict(self, table):
+        return Prediction(*self.columns)
+
+
+def test_what_a_model_of_somebody_else_predicts_are_the_costs():
+    times = np.arange(1.0, 1 + len(SIZES))
+    costs = predict_by(Fixed(times, times / 2, times * 2), kernels())
+    rows = [(cost.compute_us, cost.lo_us, cost.hi_us) for cost in costs.values()]
+    assert rows == [(t, t / 2, t * 2) for t in times]
+    assert {cost.source for cost in costs.values()} == {CostSource.PREDICTED}
+
+
+@pytest.mark.parametrize(
+    ("time", "lo", "hi", "said"),
+    [
+        ([1] * 5, [1] * 6, [1] * 6, r"6 times .* shapes \(6,\), \(5,\), \(6,\)"),
+        ([0] * 6, [0] * 6, [1] * 6, "got 0.0, 0.0, 1.0 for the kernel"),
+        ([1] * 6, [2] * 6, [3] * 6, "got 2.0, 1.0, 3.0"),
+        ([1] * 6, [1] * 6, [np.inf] * 6, "got 1.0, 1.0, inf"),
+        ([np.nan] * 6, [1] * 6, [1] * 6, "got 1.0, nan, 1.0"),
+    ],
+)
+def test_what_is_no_prediction_is_refused(time, lo, hi, said):
+    with pytest.raises(InvalidDatasetError, match=said):
+        predict_by(Fixed(time, lo, hi), kernels())

@@ -30,7 +30,7 @@ from tvm_xengine.kernels.sources import available_sources
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.kernels.te.linear import linear
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Link, Platform

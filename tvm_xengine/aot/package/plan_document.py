@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import SCHEMA, Package, inputs_of
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
-from tvm_xengine.planning.planner import Plan
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import ArenaPlan
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.schedule import Compute, Free, Transfer

@@ -7,18 +7,30 @@ from pathlib import Path
 from tvm_xengine.commands.explain_app import ExplainOptions
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.explain import explanation
+from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
 from tvm_xengine.explain.tables import shown
-from tvm_xengine.files.atomic_write import check_writable
+from tvm_xengine.files.atomic_write import (
+    check_writable,
+    write_atomically,
+    write_bytes_atomically,
+)
+from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
+from tvm_xengine.report.figures.trace import trace
+from tvm_xengine.report.figures.write import check_matplotlib, write_figures
 from tvm_xengine.report.html.page import Page
+from tvm_xengine.report.html.story import Story
 from tvm_xengine.session.plan_file import read_plan_or_schedule
 
 
 def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
     """Read, explain and report."""
     terminal = Terminal(options.output)
-    if options.report is not None:
-        check_writable(options.report)
+    for path_to_write in (options.report, options.trace, options.memory_snapshot):
+        if path_to_write is not None:
+            check_writable(path_to_write)
+    if options.figures is not None:
+        check_matplotlib()
     saved = read_plan_or_schedule(path, options.problem)
     # A question about single tensors or ops is answered by simulation alone.
     devices = saved.plan.problem.platform.index
@@ -32,5 +44,16 @@ def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
         whole = found if about is None else explanation.explain_plan(saved.plan, None, saved.names)
         names = Names(saved.plan.problem.graph, saved.names)
         Page(path.stem, saved.plan, names, whole).write(options.report)
+    _draw(Story(Memory(saved.plan, Names(saved.plan.problem.graph, saved.names))), options)
     terminal.show(*shown(found))
     terminal.write(found.document())
+
+
+def _draw(story: Story, options: ExplainOptions) -> None:
+    """Write the pictures that are asked for."""
+    if options.figures is not None:
+        write_figures(story, options.figures)
+    if options.trace is not None:
+        write_atomically(options.trace, trace(story))
+    if options.memory_snapshot is not None:
+        write_bytes_atomically(options.memory_snapshot, memory_snapshot(story))

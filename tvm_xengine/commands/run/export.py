@@ -6,9 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich import box
-from rich.table import Table
-
 from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.export import ExportReport, export_step
@@ -27,6 +24,7 @@ from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError
+from tvm_xengine.explain.framed import add_number_columns, framed
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
@@ -212,14 +210,9 @@ def _regions(wanted: RegionOptions, platform: Platform | None) -> tuple[Region, 
 
 def _print(report: ExportReport, terminal: Terminal) -> None:
     package, plan = report.package, report.training.function.plan
-    table = Table(
-        title=f"{package.name} for {package.target.name}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for column in ("region", "bytes", "of these state", "budget"):
-        table.add_column(column, justify="left" if column == "region" else "right")
+    table = framed(f"{package.name} for {package.target.name}")
+    table.add_column("region", overflow="fold")
+    add_number_columns(table, "bytes", "of these state", "budget")
     for name, size in package.regions.items():
         budget = plan.problem.platform.device(name).budget_bytes
         table.add_row(name, f"{size}", f"{package.kept_bytes[name]}", f"{budget}")

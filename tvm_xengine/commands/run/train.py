@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from tvm_xengine import api
 from tvm_xengine.commands.app import TrainOptions
 from tvm_xengine.commands.run.learning import Curve, showing
@@ -40,6 +42,8 @@ def run_train(model: str, options: TrainOptions) -> None:
     if options.state.save is not None:
         check_state_path(options.state.save)
         check_writable(options.state.save)
+    if options.state.trace is not None:
+        check_writable(options.state.trace)
     if saving is not None:
         check_writable(saving.path)
     given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
@@ -60,7 +64,8 @@ def run_train(model: str, options: TrainOptions) -> None:
     if not options.loop.no_compare:
         step.compare_with_keep_all()
     curve = Curve()
-    with showing(terminal, steps) as show:
+    trace = options.state.trace
+    with showing(terminal, steps) as show, nullcontext() if trace is None else step.trace(trace):
 
         def on_progress(progress: FitProgress) -> None:
             curve.add(progress, step.last_step_us)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
 from tvm_xengine import api
 from tvm_xengine.commands.app import TuneOptions
 from tvm_xengine.commands.run.steps import platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costs import measured_costs
+from tvm_xengine.explain.framed import add_number_columns, framed
 from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.tuning.tune_step import TunedKernel, tune_step
 
@@ -56,15 +54,11 @@ def _origin(kernel: TunedKernel) -> str:
 
 
 def _print_report(terminal: Terminal, done: list[TunedKernel], folder: Path) -> None:
-    table = Table(
-        title=f"tuned kernels, kept in {folder}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for title in ("kernel", "device", "calls", "rules us", "tuned us", "ratio", "from"):
-        is_text = title in ("kernel", "device", "from")
-        table.add_column(title, justify="left" if is_text else "right", overflow="fold")
+    table = framed(f"tuned kernels, kept in {folder}")
+    for title in ("kernel", "device"):
+        table.add_column(title, overflow="fold")
+    add_number_columns(table, "calls", "rules us", "tuned us", "ratio")
+    table.add_column("from", overflow="fold")
     for kernel in done:
         found = kernel.found
         if found.trace:
@@ -77,6 +71,9 @@ def _print_report(terminal: Terminal, done: list[TunedKernel], folder: Path) -> 
                 f"{found.gain_ratio:.2f}",
                 _origin(kernel),
             )
+    if not done:
+        terminal.note("no kernel was looked at, because the trials are too few; raise --trials")
+        return
     terminal.show(table)
     saved_us = sum(k.calls * (k.found.rule_us - k.found.tuned_us) for k in done if k.found.trace)
     terminal.note(

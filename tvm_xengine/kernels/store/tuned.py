@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -65,9 +67,16 @@ class TunedSchedules:
     ----------
     folder
         Made when the first schedule is added.
+
+    Raises
+    ------
+    NotADirectoryError
+        If there is a file of that name.
     """
 
     def __init__(self, folder: Path) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
         self._file = AppendOnlyFile(folder / _FILE)
         self._by_kernel: dict[tuple[str, str], TunedSchedule] = {}
         for found in self._file.read(_parse):
