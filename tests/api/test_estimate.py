@@ -10,6 +10,10 @@ from torch import nn
 import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import Attention, perceptron, recurrent
+from tvm_xengine.compiler import plan as planning
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.clock import Clock
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.platform import Platform
 
 
@@ -54,6 +58,21 @@ def test_a_plan_is_found_in_the_smallest_budget(
     found = xe.estimate(module, inputs, cache=cache, **options)
     step = compile_step(module, inputs, budget=found.smallest_bytes, **options)
     assert step.plan.plan.arenas.arena_bytes["cpu"] <= found.smallest_bytes
+
+
+def test_that_plan_is_found_where_every_solve_comes_too_late(
+    found: xe.Estimate, compile_step: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def late(*_args: object, **_options: object) -> Plan:
+        raise NoScheduleError("the machine was busy")
+
+    monkeypatch.setattr(planning, "plan_kernels", late)
+    for left in ("left_s", "until_over_s"):
+        monkeypatch.setattr(Clock, left, -1.0)
+    step = compile_step("lenet", batch_size=8, budget=found.smallest_bytes)
+    assert step.executable.measured_peak_bytes["cpu"] <= found.smallest_bytes
+    assert step.plan.plan.result.solver == "greedy"
 
 
 def test_a_plan_below_the_smallest_known_one_is_looked_for(cache: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.solvers.chains import training_chain
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning import clock, planner
+from tvm_xengine.planning import any_plan, clock, planner
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
@@ -36,7 +36,12 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
     problem, turned = training_chain(12, 60), _Turned()
 
     def too_large(
-        asked: Problem, schedule: Schedule, *, effort: int, seed: int, reserve_home: bool = False
+        asked: Problem,
+        schedule: Schedule,
+        *,
+        effort: int,
+        seed: int = 0,
+        reserve_home: bool = False,
     ) -> ArenaPlan:
         turned.now_s += layout_s
         plan = plan_arenas(asked, schedule, effort=1000, seed=seed, reserve_home=reserve_home)
@@ -55,8 +60,9 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
         return solve(asked, "greedy", limits=Limits(0.2), start=None)
 
     monkeypatch.setattr(clock, "time", turned)
-    monkeypatch.setattr(planner, "plan_arenas", too_large)
-    monkeypatch.setattr(planner, "answer", answered)
+    for module in (planner, any_plan):
+        monkeypatch.setattr(module, "plan_arenas", too_large)
+        monkeypatch.setattr(module, "answer", answered)
     monkeypatch.setattr(planner, "solve", solved)
     with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):
         plan_schedule(problem, PlanOptions(limits=Limits(limit_s)))

@@ -21,6 +21,7 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock, grace_s
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
@@ -87,35 +88,48 @@ def plan_costed(
     """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured.
 
     Kernels of a library that cannot run within a budget give way to generated ones that need less
-    workspace; and where no schedule is found, all of them that do.
+    workspace; and where no schedule is found, all of them that do. That begins from a plan of any
+    cost, which does not depend on how busy the machine is.
     """
     check_energy(costed.problem.platform, options.objective)
-    if all(kernel.library is None for kernel in costed.offered.distinct):
-        return plan_kernels(costed, options, stores, reporter)
-    fitting = with_kernels_that_fit(costed, stores, reporter)
-    limits = replace(options.limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
-    clock = Clock.shared(options.limits.time_limit_s)
+    may_choose = any(kernel.library is not None for kernel in costed.offered.distinct)
+    fitting, limits = costed, options.limits
+    if may_choose:
+        fitting = with_kernels_that_fit(costed, stores, reporter)
+        limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
+    clock = Clock.shared(limits.time_limit_s)
     options = replace(options, over_at_s=clock.over_at_s)
     try:
         planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
     except NoScheduleError:
         limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
-        lean = with_lean_kernels(fitting, stores, reporter)
-        if lean is fitting or limit_s <= 0:
+        lean = with_lean_kernels(fitting, stores, reporter) if may_choose else fitting
+        known = any_plan(lean.problem, options.objective)
+        is_over = limit_s < LEAST_SOLVE_S
+        if known is None and (lean is fitting or is_over):
             raise
+        if known is not None and is_over:
+            return _saying_what_changed(_planned(lean, known), costed.lowered)
         # To make kernels is no part of the time limit.
         over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
         options = replace(options.within(limit_s), over_at_s=over_at_s)
-        planned = _plan_lean(lean, costed, options, stores, reporter)
+        start = None if known is None else known.schedule
+        planned = _plan_lean(lean, costed, options, stores, reporter, start)
     return _saying_what_changed(planned, costed.lowered)
 
 
 def _plan_lean(
-    lean: CostedStep, fast: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
+    lean: CostedStep,
+    fast: CostedStep,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+    start: Schedule | None,
 ) -> PlannedStep:
     """Plan with lean kernels, then with the fast ones back for which that plan leaves room."""
     began_s = time.perf_counter()
-    first = plan_kernels(lean, options.within(options.limits.time_limit_s / 2), stores, reporter)
+    half = options.within(options.limits.time_limit_s / 2)
+    first = plan_kernels(lean, half, stores, reporter, start)
     left_s = options.limits.time_limit_s - (time.perf_counter() - began_s)
     mixed = with_room_used(lean, fast, first.plan.schedule, stores, reporter)
     if left_s < LEAST_SOLVE_S or mixed is lean:
@@ -150,10 +164,13 @@ def plan_kernels(
 ) -> PlannedStep:
     """Plan a costed step with the kernels that it has."""
     if costed.choice is CostChoice.ACTIVE:
-        active = _plan_with_active_costs(costed, options, stores, reporter)
+        active = _plan_with_active_costs(costed, options, stores, reporter, start)
         return PlannedStep(costed.lowered, active.plan, active.measured_kernels)
+    return _planned(costed, _plan(costed.problem, options, reporter, start))
+
+
+def _planned(costed: CostedStep, plan: Plan) -> PlannedStep:
     measured = len(costed.lowered.distinct) if costed.choice is CostChoice.MEASURED else 0
-    plan = _plan(costed.problem, options, reporter, start)
     return PlannedStep(costed.lowered, plan, measured)
 
 
@@ -170,9 +187,16 @@ def _plan(
 
 
 def _plan_with_active_costs(
-    costed: CostedStep, options: PlanOptions, stores: Stores, reporter: Reporter
+    costed: CostedStep,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+    given: Schedule | None,
 ) -> ActivePlan:
-    """Plan with active costs. All solves share the time limit; time for measuring does not count."""
+    """Plan with active costs. All solves share the time limit; time for measuring does not count.
+
+    The first solve begins from the given schedule, later ones from the best so far.
+    """
     lowered, cache = costed.lowered, stores.measurements
     measure = measured_costs(cache, store=stores.kernels, reporter=reporter)
     left_s = options.limits.time_limit_s
@@ -187,7 +211,7 @@ def _plan_with_active_costs(
         over_at_s = began_s + left_s + grace_s(options.limits.time_limit_s)
         wanted = replace(options, limits=limits, over_at_s=over_at_s)
         try:
-            return _plan(problem, wanted, reporter, start)
+            return _plan(problem, wanted, reporter, start or given)
         finally:
             left_s -= time.perf_counter() - began_s
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
+from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
@@ -36,10 +37,6 @@ _UNHURRIED_S = 10.0
 """With less time left the layout of a long schedule is packed with a tenth of the usual effort: on a
 U-Net of two devices that takes 0.2 s in place of 2.5 s. Shorter schedules are always packed with all
 of it, so that the same schedule has the same arena whatever time is left."""
-_ANY_S = 1.0
-"""Time for a plan of any cost, where no cheap one has a layout that fits; greedy ones come within it."""
-_ANY_GAP_RATIO = 0.99
-"""Any schedule is good enough for that."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -107,9 +104,11 @@ def plan_schedule(
         Clock(options.limits.time_limit_s, options.over_at_s),
     )
     first = question.first()
-    if first.schedule is None:
-        raise NoScheduleError(no_schedule_message(problem, first))
     known = _known_plan(question, first)
+    if first.schedule is None:
+        if known is not None:
+            return known
+        raise NoScheduleError(no_schedule_message(problem, first))
     try:
         found = _plan_with_arenas(question, first)
     except NoScheduleError:
@@ -126,13 +125,7 @@ def plan_schedule(
 
 @dataclass(frozen=True)
 class _Question:
-    """The problem and the options of a plan; all answers share one clock.
-
-    Attributes
-    ----------
-    is_last
-        Whether nothing else is tried after it, so that it may take all the time there is.
-    """
+    """The problem and the options of a plan; all answers share one clock."""
 
     problem: Problem
     options: PlanOptions
@@ -140,7 +133,6 @@ class _Question:
     on_progress: Callable[[str], None] | None
     stop: threading.Event
     clock: Clock
-    is_last: bool = False
 
     def first(self) -> SolveResult:
         """The answer for the budgets asked for, with a diagnosis where there is no schedule."""
@@ -181,8 +173,7 @@ class _Question:
         self, margin: Mapping[str, int], attempt: int, last: SolveResult
     ) -> SolveResult | None:
         """An answer under budgets that are smaller by the margin, from the last one; None without."""
-        may_begin = not self.clock.is_over if self.is_last else self.clock.may_retry
-        if not may_begin or self.stop.is_set():
+        if not self.clock.may_retry or self.stop.is_set():
             return None
         budget = {device.name: device.budget_bytes for device in self.problem.platform.devices}
         smaller = {name: max(1, budget[name] - size) for name, size in margin.items()}
@@ -232,11 +223,21 @@ def _known_plan(question: _Question, first: SolveResult) -> Plan | None:
         simulation = simulate(problem, schedule)
     except InvalidScheduleError:
         return None
-    arenas = plan_arenas(problem, schedule, seed=options.seed)
-    if arenas.excess_bytes(problem.platform):
+    # First as `any_plan` lays it out, so that what fitted there fits here, and soon.
+    for effort in (QUICK_EFFORT, PACKING_EFFORT):
+        arenas = plan_arenas(problem, schedule, effort=effort)
+        if not arenas.excess_bytes(problem.platform):
+            break
+    else:
         return None
     value = options.objective.of(simulation)
-    result = replace(first, schedule=schedule, value=value, solver=f"{options.solver} (start)")
+    result = replace(
+        first,
+        status=Status.FEASIBLE,
+        schedule=schedule,
+        value=value,
+        solver=f"{options.solver} (start)",
+    )
     return Plan(problem, with_bound_of(first, result), schedule, simulation, arenas)
 
 
@@ -255,28 +256,17 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
 
 
 def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
-    """A plan of the greedy solver, whatever it costs; None where it finds none in the time.
-
-    A search for a cheap schedule uses up the budget, so that no layout of what it finds may fit.
-    """
-    if question.clock.is_over:
+    """A plan of any cost, if there is time for one."""
+    clock = question.clock
+    if clock.is_over:
         return None
-    limit_s = min(_ANY_S, question.clock.until_over_s)
-    limits = Limits(time_limit_s=limit_s, gap_ratio=_ANY_GAP_RATIO)
-    easy = replace(
-        question,
-        options=replace(question.options, solver="greedy", backend=None, limits=limits),
-        clock=question.clock.part(limit_s),
-        is_last=True,
+    found = any_plan(
+        question.problem,
+        question.options.objective,
+        processor_s=min(ANY_PLAN_S, clock.until_over_s),
+        may_go_on=lambda: not (clock.is_over or question.stop.is_set()),
     )
-    answer = easy.first()
-    if answer.schedule is None:
-        return None
-    try:
-        result, arenas = fit_layout(answer, easy.lay_out, easy.tightened)
-    except NoScheduleError:
-        return None
-    return _plan_of(question, first, result, arenas)
+    return None if found is None else _plan_of(question, first, found.result, found.arenas)
 
 
 def _with_reserved_home(question: _Question, plan: Plan) -> Plan:

@@ -11,6 +11,7 @@ from tvm_xengine.compiler.lean_kernels import with_lean_kernels
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
+from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
@@ -135,7 +136,11 @@ def estimate_lowered(
         if budget_bytes < least_bytes:
             return False
         limits = replace(_LIMITS, time_limit_s=_ASKED_S)
-        return _plan_within(alone, device, budget_bytes, "auto", limits) is not None
+        try:
+            plan_schedule(alone.with_budgets({device: budget_bytes}), PlanOptions(limits=limits))
+        except NoScheduleError:
+            return False
+        return True
 
     return Estimate(
         device,
@@ -166,25 +171,17 @@ def _smallest_budget(problem: Problem, device: str) -> tuple[int, int] | None:
         return None
     least_bytes = diagnosis.working_set_bytes[device]
     working_bytes = diagnosis.working_budget_bytes[device]
+
+    def found_within(budget_bytes: int) -> Plan | None:
+        # What the planner falls back on; it may take twice as long there.
+        return any_plan(problem.with_budgets({device: budget_bytes}), processor_s=ANY_PLAN_S / 2)
+
     for more in _MORE:
-        # The planner falls back on this solver, which finds the same in every run.
-        if plan := _plan_within(problem, device, budget := int(working_bytes * more), "greedy"):
+        if plan := found_within(budget := int(working_bytes * more)):
             # A budget of this arena may still make the search prefer schedules without a layout.
             arena_bytes = plan.arenas.arena_bytes[device]
-            repeats = _plan_within(problem, device, arena_bytes, "greedy") is not None
-            return least_bytes, arena_bytes if repeats else budget
+            return least_bytes, arena_bytes if found_within(arena_bytes) else budget
     return None
-
-
-def _plan_within(
-    problem: Problem, device: str, budget_bytes: int, solver: str, limits: Limits = _LIMITS
-) -> Plan | None:
-    try:
-        return plan_schedule(
-            problem.with_budgets({device: budget_bytes}), PlanOptions(solver, limits=limits)
-        )
-    except NoScheduleError:
-        return None
 
 
 def _peak_by_category(problem: Problem, schedule: Schedule) -> dict[str, int]:

@@ -1,0 +1,78 @@
+"""A plan of any cost, the same one however busy the machine is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tvm_xengine.errors import InvalidProblemError, NoScheduleError
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.tighten import fit_layout
+from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult
+from tvm_xengine.solvers.solve import answer
+
+ANY_PLAN_S = 1.0
+"""Processor time for attempts: an attempt on two hundred ops takes up to half of it."""
+
+
+def any_plan(
+    problem: Problem,
+    objective: Objective = Objective.COST,
+    *,
+    processor_s: float = ANY_PLAN_S,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Plan | None:
+    """A plan of the greedy solver, whatever it costs; None where it finds none.
+
+    A search for a cheap schedule uses up the budgets, so that no layout of what it finds may fit.
+    The first attempt is always made. The schedule does not depend on the objective, so that the
+    smallest budget for which there is one does not either.
+
+    Parameters
+    ----------
+    processor_s
+        No further attempt begins after so much time of this thread, in which others do not count.
+    may_go_on
+        Asked before each further attempt.
+    """
+    until_s = time.thread_time() + processor_s
+    request = Request(solver="greedy", backend="", limits=Limits(processor_s))
+    budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
+
+    def lay_out(result: SolveResult, _attempt: int) -> tuple[ArenaPlan, Mapping[str, int]]:
+        assert result.schedule is not None
+        arenas = plan_arenas(problem, result.schedule, effort=QUICK_EFFORT)
+        return arenas, arenas.excess_bytes(problem.platform)
+
+    def tightened(
+        margin: Mapping[str, int], _attempt: int, _last: SolveResult
+    ) -> SolveResult | None:
+        if time.thread_time() > until_s or not may_go_on():
+            return None
+        smaller = {name: max(1, budgets[name] - size) for name, size in margin.items()}
+        try:
+            result = answer(problem.with_budgets(smaller), request)
+        except InvalidProblemError:  # some state is larger than the tightened budget
+            return None
+        return result if result.schedule is not None else None
+
+    first = answer(problem, request)
+    if first.schedule is None:
+        return None
+    try:
+        result, arenas = fit_layout(first, lay_out, tightened)
+    except NoScheduleError:
+        return None
+    schedule = result.schedule
+    assert schedule is not None
+    wanted = replace(request, objective=objective)
+    is_makespan = objective is Objective.MAKESPAN
+    proof = Proof(0.0 if is_makespan else index_problem(problem, objective).cheapest)
+    result = conclude(problem, wanted, schedule, proof, solver="greedy")
+    return Plan(problem, result, schedule, simulate(problem, schedule), arenas)
