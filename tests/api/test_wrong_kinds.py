@@ -145,6 +145,7 @@ def test_every_parameter_refuses_what_it_cannot_mean_by_its_name(
         ("plan", {"seed": -1}, "seed from 0"),
         ("fit", {"epochs": 1.5}, r"a whole number for epochs, got 1\.5 \(float\)"),
         ("fit", {"max_steps": -1}, "max_steps"),
+        ("fit", {"replan": "yes"}, "replan"),
         ("fit", {"data": "digits"}, "for data, got 'digits'"),
     ],
 )

@@ -250,3 +250,25 @@ def test_labels_beyond_the_classes_end_the_run_by_value_and_place(cache: Path) -
     given = ("--classes", "5", "--steps", "3", "--cache", str(cache))
     refusal = run_command("train", "lenet", *QUICK, *given).refusal()
     assert re.search(r"labels must be in 0\.\.4 or -100, got [5-9] at \(\d+,\)", refusal)
+
+
+def test_a_run_is_planned_again_with_the_times_it_measured(cache: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    options = ("--no-compare", "--batch", "64", "--steps", "20", "--save-plan", str(saved))
+    plain = report(cache, *options)
+    found = report(cache, *options, "--replan")
+    assert plain["replanned"] is None
+    assert found["replanned"]["steps"] == 6 * found["replanned"]["rounds"]
+    assert found["replanned"]["replanned_us"] == pytest.approx(found["step_us_predicted"])
+    costs = json.loads(saved.read_text())["problem"]["costs"]
+    assert "measured" in {cost["source"] for there in costs.values() for cost in there.values()}
+    assert "planned again: " in train(cache, *options, "--replan").stdout
+
+
+def test_planning_again_contradicts_a_given_schedule_and_a_trace(
+    cache: Path, tmp_path: Path
+) -> None:
+    for option in ("--schedule", "--trace"):
+        done = train(cache, "--replan", option, str(tmp_path / "file.json"))
+        assert done.returncode == 2
+        assert "--replan" in done.stderr and option in done.stderr

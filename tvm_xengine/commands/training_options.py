@@ -151,6 +151,9 @@ class LoopOptions:
         step:N:FACTOR, or package.module:function of the number of steps taken.
     schedule
         Run this schedule, saved or hand-edited, instead of planning one.
+    replan
+        Time the calls of the first steps while training, plan again with these times, and go on
+        with the better plan.
     no_guard
         Continue when values are not finite; by default such a step is undone and training stops.
     no_compare
@@ -161,6 +164,7 @@ class LoopOptions:
     steps: Count | None = None
     lr_schedule: Annotated[str | None, Parameter(metavar="SCHEDULE")] = None
     schedule: File | None = None
+    replan: Flag = False
     no_guard: Flag = False
     no_compare: Flag = False
 

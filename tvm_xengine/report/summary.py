@@ -10,6 +10,7 @@ from pathlib import Path
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.report.intervals import cost_sources, step_interval_us
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.schedule import Compute
@@ -95,6 +96,8 @@ class RunSummary:
         Metrics by name, of the last state; empty where nothing is held out.
     losses
         Of every step of this run.
+    replanned
+        What measuring in place has changed; None where that was not asked for.
     """
 
     steps: int
@@ -106,6 +109,7 @@ class RunSummary:
     step_us_measured: float
     identical_to_keep_all: bool | None
     max_rel_diff: float | None
+    replanned: Replanned | None = None
 
 
 def summarize_plan(

@@ -66,6 +66,11 @@ class ReferenceRun:
         executable.poison()
         reference.poison()
 
+    def follow(self, executable: StepExecutable) -> None:
+        """Compare this executable of the same step from now on."""
+        self._executable = executable
+        executable.poison()
+
     def begin(self) -> None:
         """The step is about to be taken."""
         self._before = self._executable.read_state()

@@ -88,6 +88,11 @@ class StepExecutable:
         # A launch on a GPU returns before its kernel has run.
         self._wait = [arena.device.sync for arena in self.arenas.values() if _is_gpu(arena)]
 
+    @property
+    def launches(self) -> bool:
+        """Whether some calls return before they have run, as on a GPU, so that marks time nothing."""
+        return bool(self._wait)
+
     @contextmanager
     def marked(self) -> Iterator[Marks]:
         """Take the time of each call of the steps that run inside; the last one's times stay.

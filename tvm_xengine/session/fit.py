@@ -16,7 +16,9 @@ from tvm_xengine.data.random_state import read_random_state, set_random_state
 from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError
 from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.model.source import as_array, leaves
+from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.processes.held_signals import interrupts_held
+from tvm_xengine.session.replan import Replanning
 from tvm_xengine.session.step import Step, step_name
 from tvm_xengine.state.checkpoint import Position, load_step, save_step
 
@@ -60,11 +62,15 @@ class FitResult:
         Metrics of every epoch of this run.
     steps_taken
         Steps of the training step in all, those of earlier runs included.
+    replanned
+        What measuring in place has changed; None where that was not asked for, or the run was
+        too short.
     """
 
     losses: tuple[float, ...]
     validation: tuple[Mapping[str, float], ...]
     steps_taken: int
+    replanned: Replanned | None = None
 
 
 @checked_fields
@@ -104,6 +110,7 @@ def fit(
     checkpoint: CheckpointOptions | str | Path | None = None,
     on_progress: Callable[[FitProgress], None] | None = None,
     guard: bool = True,
+    replan: bool = False,
     seed: int = 0,
 ) -> FitResult:
     """Train for some epochs; a resumed run takes the same steps as an uninterrupted one.
@@ -131,6 +138,9 @@ def fit(
         Called after each step, and after the validation of each epoch.
     guard
         Undoes a step that makes a NaN or an infinity; see `Step.guard` for what it costs.
+    replan
+        Time the calls of some steps in place, plan again with these times, and go on with the
+        better plan; see `Replanning`.
     seed
         Of the order of a `Data`.
 
@@ -156,6 +166,7 @@ def fit(
     if guard:
         step.guard()
     run = _Run(step, saving, on_progress, max_steps, position, shuffles)
+    run.replanning = Replanning(step) if replan else None
     try:
         for epoch in range(position.epoch, epochs):
             start = position.batch if epoch == position.epoch else 0
@@ -167,9 +178,13 @@ def fit(
         if saving is not None:
             save_step(step, saving.path, run.position)
         raise
+    finally:
+        if run.replanning is not None:
+            run.replanning.stop()
     if saving is not None:
         save_step(step, saving.path, run.position)
-    return FitResult(tuple(run.losses), tuple(run.validation), step.steps_taken)
+    replanned = None if run.replanning is None else run.replanning.result
+    return FitResult(tuple(run.losses), tuple(run.validation), step.steps_taken, replanned)
 
 
 @dataclass
@@ -184,6 +199,7 @@ class _Run:
     shuffles: bool
     losses: list[float] = field(default_factory=list)
     validation: list[Mapping[str, float]] = field(default_factory=list)
+    replanning: Replanning | None = None
     _last: FitProgress | None = None
 
     def random_state(self) -> Mapping[str, Any]:
@@ -211,6 +227,8 @@ class _Run:
             if saving and saving.every_steps and step.steps_taken % saving.every_steps == 0:
                 save_step(step, saving.path, self.position)
             self._tell(FitProgress(step.steps_taken, epoch, batch, loss))
+            if self.replanning is not None:
+                self.replanning.after_step()
         if batch < 0:
             raise InvalidDataError("the data gave no batch; an iterator can be used only once")
         return True

@@ -19,13 +19,14 @@ from tvm_xengine.frontends.torch.arrays import as_tensor, shared_tensor
 from tvm_xengine.model.arguments import learning_rate
 from tvm_xengine.model.lr_schedules import Schedule, ScheduleLike, as_schedule
 from tvm_xengine.model.source import as_array, leaves
+from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.runtime.storage import shared_array
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.session.stages import Lowered, StepPlan, Training
+from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
 from tvm_xengine.state.model_state import ModelState, check_fits_module
 from tvm_xengine.state.torch_optimizer_state import (
     as_torch_optimizer,
@@ -63,8 +64,23 @@ class Step:
     """
 
     def __init__(self, plan: StepPlan, *, lr_schedule: ScheduleLike | None = None) -> None:
-        self.plan = plan
+        self._install(plan)
+        self._forward: StepExecutable | None = None
+        self._forward_is_current = False
+        self._is_training = True
+        self._finite: FiniteGuard | None = None
+        self._reference: ReferenceRun | None = None
+        self.lr_schedule = as_schedule(lr_schedule)
+        recipe = plan.lowered.training.recipe
+        self.lr = 0.0 if recipe is None else recipe.optimizer.lr
+        self.steps_taken = 0
+        self.last_step_us = 0.0
+        self._results: Mapping[str, Array] | None = {}
+
+    def _install(self, plan: StepPlan) -> None:
+        """Compile a plan, and write the initial state into its arenas."""
         lowered = plan.lowered
+        self.plan = plan
         self._executable = build_step(
             plan.planned.lowered,
             plan.plan,
@@ -73,17 +89,35 @@ class Step:
         )
         self._executable.write(lowered.training.step.initial_state)
         self._state = ModelState(lowered.training.source, self._executable)
-        self._forward: StepExecutable | None = None
-        self._forward_is_current = False
-        self._is_training = True
-        self._finite: FiniteGuard | None = None
-        self._reference: ReferenceRun | None = None
-        self.lr_schedule = as_schedule(lr_schedule)
-        recipe = lowered.training.recipe
-        self.lr = 0.0 if recipe is None else recipe.optimizer.lr
-        self.steps_taken = 0
-        self.last_step_us = 0.0
-        self._results: Mapping[str, Array] | None = {}
+
+    @checked
+    def adopt(self, plan: StepPlan) -> Step:
+        """Run another plan of the same step from now on, with the state as it is.
+
+        The old arenas are freed before the new ones are allocated; views of them show no later
+        values. Returns the step itself.
+
+        Raises
+        ------
+        InvalidScheduleError
+            If it is the plan of another step.
+        """
+        check_plan_is_of(plan, self.lowered)
+        saved, before, finite = self.saved_state(), self.plan, self._finite
+        with interrupts_held():
+            del self._executable, self._state
+            self._finite, self._results = None, {}
+            try:
+                self._install(plan)
+            except BaseException:
+                self._install(before)
+                raise
+            finally:
+                self.restore(saved, self.steps_taken)
+                self.guard(finite is not None)
+                if self._reference is not None:
+                    self._reference.follow(self._executable)
+        return self
 
     @property
     def training(self) -> Training:

@@ -16,9 +16,11 @@ from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import check_writable
 from tvm_xengine.model.lr_schedules import Schedule, named_schedule
+from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.comparison import median_but_first
+from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
 from tvm_xengine.session.given_schedule import plan_of_schedule
@@ -39,6 +41,7 @@ def run_train(model: str, options: TrainOptions) -> None:
     seed = options.plan.step.model.seed
     arguments = solver_arguments(options.plan.solver, seed)
     saving = _checkpoint(options.state)
+    _check_replan(options)
     if options.state.save is not None:
         check_state_path(options.state.save)
         check_writable(options.state.save)
@@ -79,8 +82,12 @@ def run_train(model: str, options: TrainOptions) -> None:
             checkpoint=saving,
             on_progress=on_progress,
             guard=not options.loop.no_guard,
+            replan=options.loop.replan,
             seed=seed,
         )
+    if options.loop.replan:
+        terminal.note(_replanned(result.replanned))
+        save_plan(step.plan, options.plan.save)
     _report(terminal, step, _summary(step, data, result, curve))
     if options.state.save is not None:
         write_state(step.state_dict(), options.state.save)
@@ -97,6 +104,30 @@ def _checkpoint(options: StateOptions) -> CheckpointOptions | None:
         raise InvalidStateError(f"there is no checkpoint {options.resume}")
     resume = False if options.resume is None else options.resume
     return CheckpointOptions(path, options.checkpoint_every, resume)
+
+
+def _check_replan(options: TrainOptions) -> None:
+    """Refuse what contradicts planning again."""
+    if not options.loop.replan:
+        return
+    if options.loop.schedule is not None:
+        raise UsageError("--schedule runs a given schedule, --replan looks for another; give one")
+    if options.state.trace is not None:
+        raise UsageError(
+            "--replan changes the program that --trace would record; plan again with --replan and"
+            " --save-schedule FILE, then trace a run with --schedule FILE"
+        )
+
+
+def _replanned(found: Replanned | None) -> str:
+    """What measuring in place has changed, in a sentence."""
+    if found is None:
+        return "not planned again: the run was too short to measure its steps"
+    became = "another schedule" if found.changed else "the schedule stays"
+    return (
+        f"planned again: {format_us(found.predicted_us)} predicted, {format_us(found.measured_us)}"
+        f" measured in place; {became}, {format_us(found.replanned_us)} predicted now"
+    )
 
 
 def _steps(options: LoopOptions, training: Training, data: Data) -> int:
@@ -118,6 +149,7 @@ def _lr_schedule(options: LoopOptions, training: Training, steps: int) -> Schedu
 def _summary(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSummary:
     """What was seen; the validation is that of the state in which training ended."""
     comparison = step.comparison
+    measuring = 0 if result.replanned is None else result.replanned.steps
     validation = evaluate(step, data) if data.validation else {}
     return RunSummary(
         steps=result.steps_taken,
@@ -126,7 +158,8 @@ def _summary(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSumm
         accuracy=validation.get("accuracy"),
         validation=validation,
         losses=result.losses,
-        step_us_measured=median_but_first(curve.step_us),
+        replanned=result.replanned,
+        step_us_measured=median_but_first(curve.step_us[measuring:] or curve.step_us),
         identical_to_keep_all=None if comparison is None else comparison.is_identical,
         max_rel_diff=None if comparison is None else comparison.max_rel_diff,
     )

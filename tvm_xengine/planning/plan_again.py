@@ -1,0 +1,69 @@
+"""A plan made again for costs that have changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.planning.answers import with_bound_of
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.solvers.result import Status
+
+_LEAST_GAIN_RATIO = 0.01
+"""A schedule that gains less is not worth a change: repeated measurements differ by more."""
+
+
+@dataclass(frozen=True)
+class Replanned:
+    """What was planned, measured, and planned again; of a step, in microseconds.
+
+    Attributes
+    ----------
+    predicted_us
+        Of the plan that the run began with.
+    measured_us
+        Median of that plan in the run.
+    replanned_us
+        Of the plan that the run ends with, by the costs that were measured.
+    rounds, steps
+        How often the step was measured, and in how many steps.
+    changed
+        Whether the schedule is another one.
+    """
+
+    predicted_us: float
+    measured_us: float
+    replanned_us: float
+    rounds: int
+    steps: int
+    changed: bool
+
+
+def plan_again(plan: Plan, problem: Problem, options: PlanOptions) -> tuple[Plan, Plan | None]:
+    """The schedule of a plan under other costs, and a plan that is better by a percent or more.
+
+    Parameters
+    ----------
+    plan
+        Of a problem that differs in its costs only.
+    problem
+        With the other costs.
+    """
+    simulation = simulate(problem, plan.schedule)
+    value = options.objective.of(simulation)
+    result = replace(plan.result, status=Status.FEASIBLE, value=value, bound=0.0)
+    try:
+        found = plan_schedule(problem, options, start=plan.schedule)
+    except NoScheduleError:  # the layout of the start is not found again, and no other one
+        return replace(plan, problem=problem, result=result, simulation=simulation), None
+    result = replace(
+        with_bound_of(found.result, result),
+        solve_s=found.result.solve_s,
+        stopped_by=found.result.stopped_by,
+    )
+    kept = replace(plan, problem=problem, result=result, simulation=simulation)
+    is_better = options.objective.of(found.simulation) < (1 - _LEAST_GAIN_RATIO) * value
+    return kept, found if is_better else None

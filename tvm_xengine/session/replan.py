@@ -1,0 +1,156 @@
+"""Plan a step again with the times that its calls took while it trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from statistics import median
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.planning.measured_in_place import as_measured
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.plan_again import Replanned, plan_again
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.runtime.marks import Marks
+from tvm_xengine.session.stages import StepPlan
+from tvm_xengine.session.step import Step
+from tvm_xengine.solvers.result import Limits, StopReason
+
+_WARM_STEPS = 1
+"""The first step of a program fills caches and touches its pages."""
+_MEASURED_STEPS = 5
+"""Their median leaves out two that something else has slowed down."""
+_MOST_ROUNDS = 3
+"""A new schedule runs ops elsewhere, whose times are known only after it has run."""
+_LEAST_SOLVE_S = 2.0
+"""Planning again takes as long as the plan took, and at least so long: greedy schedules come within it."""
+
+_Run = Mapping[int, tuple[float, float]]
+"""When each call of a step began and ended, by its position in the schedule."""
+
+
+class Replanning:
+    """Times the calls of some steps, plans again with these times, and adopts what is better.
+
+    A schedule that is better by a percent is adopted, and measured in turn. Where it then takes
+    longer than another one has taken, that one is adopted again. In any case the plan of the step
+    has the costs that were measured. Meanwhile the step holds its program twice.
+
+    Parameters
+    ----------
+    step
+        Is about to train.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If kernels run on a device whose calls return before they have run, such as a GPU.
+    """
+
+    def __init__(self, step: Step) -> None:
+        if step.executable.launches:
+            raise UnsupportedModelError(
+                "calls on a GPU return before they have run, so their times in the step are unknown;"
+                " leave out replanning"
+            )
+        self._step, self._first = step, step.plan
+        self._stack = ExitStack()
+        self._marks: Marks | None = None
+        self._runs: list[_Run] = []
+        self._measured: list[tuple[float, StepPlan]] = []
+        self._watch()
+
+    @property
+    def result(self) -> Replanned | None:
+        """What has changed so far; None before the first round has ended."""
+        if not self._measured:
+            return None
+        first, last = self._first.plan, self._step.plan.plan
+        return Replanned(
+            predicted_us=first.step_us(),
+            measured_us=self._measured[0][0],
+            replanned_us=last.step_us(),
+            rounds=len(self._measured),
+            steps=len(self._measured) * (_WARM_STEPS + _MEASURED_STEPS),
+            changed=last.schedule != first.schedule,
+        )
+
+    def after_step(self) -> None:
+        """Note how long the calls of the step took; after enough steps plan again.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If planning was interrupted; nothing was adopted then.
+        """
+        if self._marks is None:
+            return
+        self._runs.append(dict(self._marks.intervals_us))
+        if len(self._runs) < _WARM_STEPS + _MEASURED_STEPS:
+            return
+        runs = self._runs[_WARM_STEPS:]
+        self.stop()
+        kept, better = self._planned_again(runs)
+        self._measured.append((median(map(_length_us, runs)), kept))
+        best = min(self._measured, key=lambda one: one[0])[1]
+        if best is not kept:
+            self._step.adopt(best)
+        elif better is None or len(self._measured) == _MOST_ROUNDS:
+            self._step.plan = kept
+        else:
+            self._step.adopt(better)
+            self._watch()
+
+    def stop(self) -> None:
+        """Take no more times."""
+        self._stack.close()
+        self._marks = None
+
+    def _watch(self) -> None:
+        self._runs = []
+        self._marks = self._stack.enter_context(self._step.executable.marked())
+
+    def _planned_again(self, runs: list[_Run]) -> tuple[StepPlan, StepPlan | None]:
+        """The plan of the step with the costs that were measured, and a better one."""
+        step_plan, plan = self._step.plan, self._step.plan.plan
+        lowered = step_plan.planned.lowered
+        problem = as_measured(
+            plan.problem,
+            plan.schedule,
+            _times_us(runs, self._step.executable.is_overlapped),
+            lambda op, device: lowered.kernel(op, device).symbol,
+        )
+        limits = Limits(max(_LEAST_SOLVE_S, self._first.plan.result.solve_s))
+        options = PlanOptions(objective=plan.result.objective, limits=limits)
+        kept, better = plan_again(plan, problem, options)
+        if kept.result.stopped_by is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+        return (
+            _with_plan(step_plan, kept),
+            None if better is None else _with_plan(step_plan, better),
+        )
+
+
+def _with_plan(step_plan: StepPlan, plan: Plan) -> StepPlan:
+    return replace(step_plan, planned=replace(step_plan.planned, plan=plan))
+
+
+def _times_us(runs: list[_Run], is_overlapped: bool) -> dict[int, float]:
+    """The median time of each call.
+
+    In turn, a call lasts until the next one begins, so that what lies between them counts.
+    """
+    times: dict[int, list[float]] = {}
+    for run in runs:
+        order = sorted(run, key=lambda position: run[position])
+        ends = [run[position][1] for position in order]
+        if not is_overlapped:
+            ends = [*(run[position][0] for position in order[1:]), ends[-1]]
+        for position, end_us in zip(order, ends, strict=True):
+            times.setdefault(position, []).append(end_us - run[position][0])
+    return {position: median(found) for position, found in times.items()}
+
+
+def _length_us(run: _Run) -> float:
+    return max(end_us for _, end_us in run.values()) - min(begin_us for begin_us, _ in run.values())
