@@ -60,13 +60,15 @@ class WriteOverState:
 
     A kernel may write over the state if it reads each element before it writes it, and no other
     reader of the old state has to wait for it. New state that is an input, or a view of one, is
-    copied first. Kernels that are marked already stay. Runs after `LowerToKernels`.
+    copied first. Kernels that are marked already stay, where their calls replace the state that they
+    write over; other calls of them get a kernel without the mark. Runs after `LowerToKernels`.
     """
 
     def __init__(self, func_name: str = "train_step") -> None:
         self.func_name = func_name
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        mod = _without_false_marks(mod, self.func_name)
         step = _Step.read(mod, self.func_name)
         unmarked = [update for update in step.updates() if not step.is_marked(update)]
         if not unmarked:
@@ -113,12 +115,22 @@ class _Step:
     def is_marked(self, update: _Update) -> bool:
         """Whether the kernel that makes the new state says that it writes over the old."""
         call, output = self.maker(update.new)
-        if call is None:
-            return False
-        pairs = inplace_pairs(self.mod[call.kernel])
-        return any(
-            pair.output == output and call.args[pair.input].same_as(update.state) for pair in pairs
+        return call is not None and any(
+            pair.output == output and call.args[pair.input].same_as(update.state)
+            for pair in inplace_pairs(self.mod[call.kernel])
         )
+
+    def falsely_marked(self) -> list[KernelCall]:
+        """Calls whose kernels write over what is no state that they replace."""
+        true: dict[relax.Var, int] = {}
+        for update in self.updates():
+            if self.is_marked(update) and (call := self.maker(update.new)[0]) is not None:
+                true[call.var] = true.get(call.var, 0) + 1
+        return [
+            call
+            for var, call in self.calls.items()
+            if len(inplace_pairs(self.mod[call.kernel])) > true.get(var, 0)
+        ]
 
     def maker(self, value: relax.Expr) -> tuple[KernelCall | None, int]:
         """The call that makes a value, and as which of its results."""
@@ -173,6 +185,20 @@ class _Step:
         return any(state in reads[var] for var in behind - {writer})
 
 
+def _without_false_marks(mod: tvm.IRModule, func_name: str) -> tvm.IRModule:
+    """The module in which kernels are marked only where they replace state.
+
+    A batch norm that is called twice updates the statistics that its first call has made.
+    """
+    step = _Step.read(mod, func_name)
+    if not (calls := step.falsely_marked()):
+        return mod
+    rewriting = _Rewriting(mod.clone(), func_name, step)
+    for call in calls:
+        rewriting.rebind(call, mod[call.kernel].without_attr(INPLACE_ATTR))
+    return rewriting.finished()
+
+
 class _Rewriting:
     """Changes calls of a function and adds others at its end."""
 
@@ -200,7 +226,7 @@ class _Rewriting:
             kernel = self.step.mod[call.kernel].with_attr(INPLACE_ATTR, [0, at])
             for name in (*_OF_LIBRARIES, "tirx.noalias"):
                 kernel = kernel.without_attr(name)
-            self._rebind(call, kernel)
+            self.rebind(call, kernel)
             return
         new = update.new
         if self.step.base.get(new, new) in set(self.step.func.params):
@@ -217,9 +243,12 @@ class _Rewriting:
             relax.transform.Normalize()(mod)
         )
 
-    def _rebind(self, call: KernelCall, kernel: tirx.PrimFunc) -> None:
-        symbol = self.builder.add_func(kernel, call.kernel.name_hint)
-        made = relax.call_tir(symbol, relax.Tuple(list(call.args)), call.outputs[0])
+    def rebind(self, call: KernelCall, kernel: tirx.PrimFunc) -> None:
+        """Let a call run another kernel."""
+        private = kernel.without_attr("global_symbol")  # the module has the symbol already
+        symbol = self.builder.add_func(private, call.kernel.name_hint)
+        outputs = list(call.outputs) if len(call.outputs) > 1 else call.outputs[0]
+        made = relax.call_tir(symbol, relax.Tuple(list(call.args)), outputs)
         self.bindings[call.position] = relax.VarBinding(call.var, made)
 
     def _call(

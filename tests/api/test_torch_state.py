@@ -142,3 +142,44 @@ def test_groups_of_parameters_have_their_own_options_and_rates(compile_step: Com
 def test_a_group_without_parameters_is_refused() -> None:
     with pytest.raises(xe.XEngineError, match=r"'head\.\*' matches no parameter"):
         xe.training_step(perceptron(), torch.randn(4, 6), groups={"head.*": xe.SGD()})
+
+
+class _NormTwice(nn.Module):
+    """One batch norm for two layers, as heads with shared weights have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(4, 4)
+        self.norm, self.last = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.norm(self.first(x)).relu()
+        return self.last(self.norm(self.second(hidden)))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_each_call_of_a_norm_counts(compile_step: Compile, parts: int) -> None:
+    """Twice per batch, and in every micro-batch; here under a budget that recomputes."""
+    torch.manual_seed(4)
+    module = _NormTwice()
+    step = compile_step(
+        module,
+        torch.zeros(8, 6),
+        loss="cross_entropy",
+        optimizer=xe.SGD(0.1),
+        micro_batches=parts,
+        budget=0.7,
+    )
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(4):
+        x, labels = torch.randn(8 * parts, 6), torch.randint(0, 4, (8 * parts,))
+        step(x, labels)
+        optimizer.zero_grad()
+        for part, wanted in zip(x.chunk(parts), labels.chunk(parts), strict=True):
+            (functional.cross_entropy(module(part), wanted) / parts).backward()
+        optimizer.step()
+    found = step.state_dict()
+    assert found["norm.num_batches_tracked"] == 8 * parts
+    assert found["last.num_batches_tracked"] == 4 * parts
+    for name, value in module.state_dict().items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)

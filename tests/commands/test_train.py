@@ -130,8 +130,15 @@ def test_pinned_ops_run_where_they_must(cache: Path) -> None:
 def test_recomputed_ops_are_computed_again_and_nothing_else_changes(cache: Path) -> None:
     usual = report(cache, "--pin", "*=cpu", "--steps", "4")
     again = report(cache, "--pin", "*=cpu", "--recompute", "fc*", "--steps", "4")
-    assert again["graph_ops"] > usual["graph_ops"]
+    assert again["recomputed_ops"] == again["graph_ops"] - usual["graph_ops"] > 0
+    assert usual["recomputed_ops"] == 0
     assert again["losses"] == usual["losses"]
+
+
+def test_what_is_kept_is_not_computed_again(cache: Path) -> None:
+    done = train(cache, "--keep", "fc1*", "--recompute", "fc*", "--steps", "1")
+    assert done.returncode == 1
+    assert "keep='fc1*' and recompute both match" in done.stderr
 
 
 def test_kept_ops_are_never_repeated(cache: Path, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import pytest
 import tvm
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from tests.vm import reference_vm
+from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.write_over_state import WriteOverState
 from tvm_xengine.relax_ir.extract import extract_graph
@@ -130,3 +132,47 @@ def test_the_function_computes_the_same(mod: tvm.IRModule) -> None:
         found["train_step"](*inputs), expected["train_step"](*inputs), strict=True
     ):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+
+
+@I.ir_module
+class Chain:
+    """The kernel that may write over `w` makes a value between, and then the new state."""
+
+    @T.prim_func(s_tir=True)
+    def minus(
+        a: T.Buffer((4, 4), "float32"),
+        b: T.Buffer((4, 4), "float32"),
+        c: T.Buffer((4, 4), "float32"),
+    ):
+        T.func_attr({"tvm_xengine.inplace": [0, 0]})
+        for i, j in T.grid(4, 4):
+            with T.sblock("minus"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                c[vi, vj] = a[vi, vj] - b[vi, vj]
+
+    @R.function
+    def train_step(x: R.Tensor((4, 4), "float32"), w: R.Tensor((4, 4), "float32")):
+        cls = Chain
+        with R.dataflow():
+            between = R.call_tir(cls.minus, (w, x), R.Tensor((4, 4), "float32"))
+            w_new = R.call_tir(cls.minus, (between, x), R.Tensor((4, 4), "float32"))
+            loss = R.sum(w_new)
+            result = (loss, w_new)
+            R.output(result)
+        return result
+
+
+def test_a_kernel_writes_over_nothing_but_the_state_it_replaces() -> None:
+    mod = Chain.clone()
+    roles = (Role.PARAMETER,) * 2
+    mod["train_step"] = StepSignature(roles, 1, ("loss",), (1,)).write(mod["train_step"])
+    with pytest.raises(UnsupportedModuleError, match="writes over an input"):
+        extract_graph(LowerToKernels()(mod))
+    graph = graph_of(Chain, 1)
+    assert graph.updated_by["w"][0].startswith("w_replaced")
+    assert [op.updates for op in graph.ops].count(()) == len(graph.ops) - 1
+    x, w = np.ones((4, 4), "float32"), np.full((4, 4), 5.0, "float32")
+    made = reference_vm(lowered(Chain, (1,)))["train_step"](
+        tvm.runtime.tensor(x), tvm.runtime.tensor(w)
+    )
+    np.testing.assert_array_equal(made[1].numpy(), np.full((4, 4), 3.0))

@@ -67,6 +67,7 @@ class ConstraintPatterns:
                     " result that is used again after the loss and may be dropped;"
                     f" {some(closest_first(sorted(able), pattern)) or 'no op'} can be recomputed"
                 )
+        self._check_kept(graph, names)
         return tvm.transform.Sequential([RepeatForLaterUse(func_name, names)])(mod)
 
     def of(self, graph: OpGraph, platform: Platform) -> Constraints:
@@ -88,6 +89,15 @@ class ConstraintPatterns:
             pinned |= dict.fromkeys(sorted(self._matching(graph, "pin", pattern)), device)
         kept = [self._matching(graph, "keep", pattern) for pattern in self.keep]
         return Constraints(pinned, frozenset().union(*kept))
+
+    def _check_kept(self, graph: OpGraph, repeated: AbstractSet[str]) -> None:
+        """Refuse ops that are to be kept and computed again."""
+        for pattern in self.keep:
+            if both := self._matching(graph, "keep", pattern) & repeated:
+                raise InvalidProblemError(
+                    f"keep={pattern!r} and recompute both match {some(sorted(both))}; keep it, or"
+                    " compute it again"
+                )
 
     def _matching(self, graph: OpGraph, option: str, pattern: str) -> AbstractSet[str]:
         found = {op.name for op in graph.ops if self._matches(graph, op, pattern)}

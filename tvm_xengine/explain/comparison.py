@@ -115,7 +115,7 @@ def _figures(plan: Plan) -> dict[str, float | int | str]:
         "status": result.status.value,
         "solver": result.solver,
         "scope": result.scope.value,
-        "recomputed_ops": plan.schedule.recomputed_ops,
+        "recomputed_ops": plan.recomputed_ops,
         "transfers": plan.schedule.transfers,
     }
 

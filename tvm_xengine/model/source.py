@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from tvm_xengine.frontends.relax import from_relax
 from tvm_xengine.frontends.roles import Use
 from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.relax_ir.types import Array
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Source:
     unused
         Values of state that the step does not read, such as counters, by name.
     counters
-        Those of them that count batches.
+        Those of them that count batches, and by how many each batch adds: the calls of the norm.
     is_torch
         Whether tensors are returned as PyTorch's.
     """
@@ -60,7 +62,7 @@ class Source:
     restore: Restore
     order: tuple[str, ...] = ()
     unused: Mapping[str, Array] = field(default_factory=dict)
-    counters: frozenset[str] = frozenset()
+    counters: Mapping[str, int] = field(default_factory=dict)
     is_torch: bool = False
 
     @property
@@ -146,19 +148,33 @@ def _model_inputs(inputs: object) -> object:
     return inputs
 
 
-def _counters(module: torch.nn.Module, model: ForwardModel) -> frozenset[str]:
-    """Counters of batches, of the batch norms whose statistics the step updates."""
-    updated = {
-        name.rpartition(".")[0]
+def _counters(module: torch.nn.Module, model: ForwardModel) -> dict[str, int]:
+    """Counters of batches, of the batch norms whose statistics the step updates, with their calls."""
+    calls = _batch_norm_calls(model)
+    of_norm = {
+        name.rpartition(".")[0]: calls[role.variable]
         for role in model.roles
         for name in role.names
-        if role.use is Use.STATISTIC
+        if role.variable in calls and role.use is Use.STATISTIC
     }
-    return frozenset(
-        name
+    return {
+        name: of_norm[name.rpartition(".")[0]]
         for name, _ in module.named_buffers()
-        if name.endswith("num_batches_tracked") and name.rpartition(".")[0] in updated
-    )
+        if name.endswith("num_batches_tracked") and name.rpartition(".")[0] in of_norm
+    }
+
+
+def _batch_norm_calls(model: ForwardModel) -> Counter[str]:
+    """How often the function folds a batch into each running mean, by its variable."""
+    calls: Counter[str] = Counter()
+    first: dict[object, str] = {}
+    for op in read_forward_ops(model.main).ops:
+        if op.op == "relax.nn.batch_norm":
+            mean = op.operands[3]
+            # A norm that is called again goes on with the mean that its last call has made.
+            first[op.results[1]] = variable = first.get(mean, mean.name)
+            calls[variable] += 1
+    return calls
 
 
 def as_array(value: Any) -> Array:

@@ -36,6 +36,12 @@ class Plan:
         """Whether devices and links run side by side, as they do where the makespan is minimised."""
         return self.result.objective is Objective.MAKESPAN
 
+    @property
+    def recomputed_ops(self) -> int:
+        """How many computations repeat another one, those that the graph itself repeats included."""
+        repeated = self.problem.graph.repetitions & set(self.schedule.computed)
+        return self.schedule.recomputed_ops + len(repeated)
+
     def step_us(self, simulation: Simulation | None = None) -> float:
         """Time of a step as it is run, by the plan's simulation or another one."""
         found = simulation or self.simulation

@@ -152,6 +152,12 @@ class _Reader:
                     f"op {call.name} makes the new value of {state}, but its kernel {call.kernel} does"
                     " not declare (tvm_xengine.inplace) that it may write over it"
                 )
+        if len(allowed) > len(pairs):
+            raise UnsupportedModuleError(
+                f"the kernel {call.kernel} of op {call.name} declares (tvm_xengine.inplace) that it"
+                " writes over an input that the op does not replace; run WriteOverState, or remove"
+                " the attribute"
+            )
 
     def _read_call(self, var: relax.Var, value: relax.Call) -> None:
         kernel = value.args[0].name_hint

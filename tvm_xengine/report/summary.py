@@ -148,7 +148,7 @@ def summarize_plan(
         gap=result.gap,
         solve_s=result.solve_s,
         message=result.message,
-        recomputed_ops=plan.schedule.recomputed_ops,
+        recomputed_ops=plan.recomputed_ops,
         transfers=plan.schedule.transfers,
         step_us_predicted=plan.step_us(),
         step_us_lo=low_us,

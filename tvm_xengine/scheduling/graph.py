@@ -208,6 +208,23 @@ class OpGraph:
         """For each update result, the state tensor whose bytes it takes over."""
         return {output: state for op in self.ops for output, state in op.updates}
 
+    @cached_property
+    def repetitions(self) -> frozenset[str]:
+        """Ops that compute once more what another op of the graph computes from the same tensors."""
+        first: dict[object, Op] = {}
+        same: dict[str, str] = {}
+        found = set()
+        for op in self.ops:
+            read = tuple(
+                (same.get(self.base[name], self.base[name]), self.tensor[name].shape)
+                for name in op.inputs
+            )
+            other = first.setdefault((op.kernel, read), op)
+            if other is not op and op.inputs:
+                found.add(op.name)
+                same |= dict(zip(op.outputs, other.outputs, strict=True))
+        return frozenset(found)
+
     def _check_views(self) -> None:
         for tensor in self.tensors:
             seen, name = {tensor.name}, tensor.alias_of

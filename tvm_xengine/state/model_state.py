@@ -77,8 +77,9 @@ class ModelState:
     def _outside(self, name: str, batches_seen: int) -> Array:
         """A copy of a tensor that the step does not read."""
         value = np.array(self._unused[name])
-        is_counter = name in self._source.counters
-        return np.asarray(value + (batches_seen - self._counted)) if is_counter else value
+        calls = self._source.counters.get(name)
+        counted = batches_seen - self._counted
+        return value if calls is None else np.asarray(value + calls * counted)
 
     def start_counting_at(self, batches_seen: int) -> None:
         """The counters that were written are those after so many batches."""

@@ -181,7 +181,10 @@ class Assembly:
         )
         loss: EmittedLoss = self._recipe.loss.emit(self._emitter, tape.outputs[0], labels)
         owner = {value: self._values[param] for param, value in state.items()}
-        now = {**replaced, **{owner[old]: new for old, new in tape.updates}}
+        now = dict(replaced)
+        for old, new in tape.updates:  # a norm that is called twice goes on with its last update
+            owner[new] = owner[old]
+            now[owner[old]] = new
 
         def gradients() -> Iterator[tuple[relax.Var, relax.Expr]]:
             seed = loss.gradient()

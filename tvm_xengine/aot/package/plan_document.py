@@ -81,7 +81,7 @@ def as_json(document: Mapping[str, object]) -> str:
 def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
     plan, program = function.plan, function.program
     graph = plan.problem.graph
-    seen: set[str] = set()
+    seen: set[str] = set(graph.repetitions)
     recomputed = []
     for name in plan.schedule.computed:
         if name in seen:

@@ -173,7 +173,7 @@ def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
         },
         "status": plan.result.status.value,
         "gap": plan.result.gap,
-        "recomputed_ops": plan.schedule.recomputed_ops,
+        "recomputed_ops": plan.recomputed_ops,
         "transfers": plan.schedule.transfers,
         "keep_all_bytes": report.keep_all_bytes,
         "code_bytes": None if code is None else code.text_bytes,
@@ -223,7 +223,7 @@ def _print(report: ExportReport, terminal: Terminal) -> None:
     terminal.note(
         f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated"
         f" {_MEANING[plan.result.objective]};"
-        f" {schedule.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
+        f" {plan.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
         f" keep-all takes {report.keep_all_bytes} bytes"
     )
     if package.storage_error is not None:

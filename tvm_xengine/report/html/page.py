@@ -84,7 +84,7 @@ def _summary(page: Page) -> str:
     cards = [
         (found.objective, amount_in_words(found.value, found.unit)),
         ("gap", "unknown" if found.bound <= 0 else f"{100 * (plan.result.gap or 0.0):.2f} %"),
-        ("recomputed ops", str(steps.recomputed_ops)),
+        ("recomputed ops", str(plan.recomputed_ops)),
         ("copies", str(steps.transfers)),
     ]
     shown = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in cards)
