@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Set before anything loads OpenMP.
     for variable in ("OMP_NUM_THREADS", "TVM_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in the background so, and tests of interrupts would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")

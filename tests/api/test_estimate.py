@@ -79,7 +79,8 @@ def test_a_plan_below_the_smallest_known_one_is_looked_for(cache: Path) -> None:
     """Between what one op needs alone and what the first search needs, another one finds plans."""
     found = xe.estimate("mlp", batch_size=80, optimizer=xe.SGD(0.01, momentum=0.9), cache=cache)
     within = 400 << 10
-    assert within < found.smallest_bytes
+    assert found.least_bytes < within < found.smallest_bytes
+    assert not found.fits(found.least_bytes - 1)
     assert found.fits(within)
     assert found.largest_batch(within) >= 80
 

@@ -49,7 +49,15 @@ def test_the_exit_code_says_whether_it_fits(folder: Path) -> None:
     assert estimate(folder, "--fits", "8MiB").returncode == 0
     too_large = estimate(folder, "--fits", "10KiB")
     assert too_large.returncode == 1
-    assert "a batch of 16 does not fit in 10 KiB" in too_large.stdout
+    assert "a batch of 16 does not fit in 10 KiB: no schedule needs less than" in too_large.stdout
+
+
+def test_a_no_that_is_not_proven_says_so(folder: Path) -> None:
+    known = json.loads(estimate(folder, "--json", "-").stdout)
+    assert known["least_bytes"] < known["smallest_bytes"]
+    between = estimate(folder, "--fits", str(known["smallest_bytes"] - 1))
+    assert "a search of some seconds" in between.stdout
+    assert between.returncode == (1 if "does not fit" in between.stdout else 0)
 
 
 def test_the_largest_batch_is_found(folder: Path) -> None:

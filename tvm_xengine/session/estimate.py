@@ -24,6 +24,7 @@ from tvm_xengine.session.stages import Lowered
 from tvm_xengine.solvers.presolve import without_device
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.solvers.solve import solve
+from tvm_xengine.solvers.working_set import working_sets
 
 _SEARCH_S = 1.0
 """Time for a schedule in little memory; greedy ones come within it, and only memory counts."""
@@ -60,6 +61,9 @@ class Estimate:
         it. Devices that only store are used, others that compute are not.
     peak_bytes
         Live bytes by category at the peak of keep-all. Layout adds to their sum.
+    least_bytes
+        Below it no schedule exists, with any kernels that are offered: one op alone needs so much,
+        or the state does.
     """
 
     device: str
@@ -70,10 +74,15 @@ class Estimate:
     _of_batch: Callable[[int], Estimate] | None = field(default=None, repr=False, compare=False)
     _has_plan: Callable[[int], bool] | None = field(default=None, repr=False, compare=False)
     """Whether a search finds a plan within so many bytes, fewer than the smallest known budget."""
+    least_bytes: int = 0
 
     @checked
     def fits(self, size: str | int) -> bool:
-        """Whether a schedule is known that needs at most `size`, or is found within it now."""
+        """Whether a schedule is known that needs at most `size`, or is found within it now.
+
+        Below `least_bytes` a no is proven. From there to `smallest_bytes` a search of some seconds
+        answers: a yes may need as long a search again, and a no may be one that has not found it.
+        """
         limit_bytes = parse_bytes(size)
         if limit_bytes >= self.smallest_bytes:
             return True
@@ -130,7 +139,8 @@ def estimate_lowered(
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
     lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
     alone = _of_one_computing_device(lean.problem, device)
-    least_bytes, known_bytes = _smallest_budget(alone, device) or (keep_all, keep_all)
+    least_bytes = working_sets(alone).least_bytes()[device]
+    known_bytes = _smallest_budget(alone, device) or keep_all
 
     def has_plan(budget_bytes: int) -> bool:
         if budget_bytes < least_bytes:
@@ -150,6 +160,7 @@ def estimate_lowered(
         _peak_by_category(problem, schedule),
         of_batch,
         has_plan,
+        least_bytes,
     )
 
 
@@ -162,14 +173,13 @@ def _of_one_computing_device(problem: Problem, device: str) -> Problem:
     return problem
 
 
-def _smallest_budget(problem: Problem, device: str) -> tuple[int, int] | None:
-    """Bytes that one op needs alone, and the smallest budget in which short searches find a plan."""
+def _smallest_budget(problem: Problem, device: str) -> int | None:
+    """The smallest budget in which every run finds a plan."""
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})
     diagnosis = solve(tight, limits=_LIMITS).diagnosis
     if diagnosis is None or diagnosis.working_budget_bytes is None:
         return None
-    least_bytes = diagnosis.working_set_bytes[device]
     working_bytes = diagnosis.working_budget_bytes[device]
 
     def found_within(budget_bytes: int) -> Plan | None:
@@ -180,7 +190,7 @@ def _smallest_budget(problem: Problem, device: str) -> tuple[int, int] | None:
         if plan := found_within(budget := int(working_bytes * more)):
             # A budget of this arena may still make the search prefer schedules without a layout.
             arena_bytes = plan.arenas.arena_bytes[device]
-            return least_bytes, arena_bytes if found_within(arena_bytes) else budget
+            return arena_bytes if found_within(arena_bytes) else budget
     return None
 
 

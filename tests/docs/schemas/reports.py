@@ -55,6 +55,7 @@ def _estimate() -> Schema:
             "batch": WHOLE,
             "keep_all_bytes": WHOLE,
             "smallest_bytes": {**WHOLE, "description": "Of the smallest schedule that is known."},
+            "least_bytes": {**WHOLE, "description": "Proven: no schedule needs less."},
             "peak_bytes": {
                 **by_name(WHOLE),
                 "description": "By category, at the peak of keep-all.",

@@ -39,8 +39,7 @@ def run_estimate(model: str, options: EstimateOptions) -> None:
     fits = None if options.fits is None else found.fits(options.fits)
     terminal.show(_table(model, found))
     if fits is not None and options.fits is not None:
-        verb = "fits" if fits else "does not fit"
-        terminal.note(f"a batch of {found.batch_size} {verb} in {format_bytes(options.fits)}")
+        terminal.note(_fit_in_words(found, options.fits, fits))
     if largest is not None and options.largest_batch is not None:
         terminal.note(f"largest batch in {format_bytes(options.largest_batch)}: {largest}")
     terminal.write(
@@ -50,6 +49,7 @@ def run_estimate(model: str, options: EstimateOptions) -> None:
             "batch": found.batch_size,
             "keep_all_bytes": found.keep_all_bytes,
             "smallest_bytes": found.smallest_bytes,
+            "least_bytes": found.least_bytes,
             "peak_bytes": dict(found.peak_bytes),
             "fits": fits,
             "largest_batch": largest,
@@ -57,6 +57,21 @@ def run_estimate(model: str, options: EstimateOptions) -> None:
     )
     if fits is False:
         sys.exit(_DOES_NOT_FIT)
+
+
+def _fit_in_words(found: Estimate, asked_bytes: int, fits: bool) -> str:
+    """The answer to ``--fits``, and how far it is known."""
+    batch, asked = f"a batch of {found.batch_size}", format_bytes(asked_bytes)
+    if fits and asked_bytes >= found.smallest_bytes:
+        return f"{batch} fits in {asked}"
+    if fits:
+        return (
+            f"{batch} fits in {asked}, by a search of some seconds, which planning may need again"
+        )
+    if asked_bytes < found.least_bytes:
+        least = format_bytes(found.least_bytes)
+        return f"{batch} does not fit in {asked}: no schedule needs less than {least}"
+    return f"{batch} does not fit in {asked}, as far as a search of some seconds has found"
 
 
 def _table(model: str, found: Estimate) -> Table:
