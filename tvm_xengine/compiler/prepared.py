@@ -8,13 +8,24 @@ from tvm import tirx
 from tvm.target import Target
 
 from tvm_xengine.cost_models.prediction.predict import predict_costs
+from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.sources import available_sources, prepare_from
 from tvm_xengine.kernels.store.tuned import TunedSchedules
-from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.kernels.targets import core_count, resolve_target
 from tvm_xengine.passes.split_groups import KernelNeeds
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
-from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.platform import Device, Platform
+
+
+def _check_threads(device: Device, target: Target) -> None:
+    """Refuse kernels whose threads would wait for one another on too few cores."""
+    threads, cores = core_count(target), len(device.cores)
+    if cores and threads > cores:
+        raise InvalidPlatformError(
+            f"device {device.name}: its target has {threads} threads, and cores names {cores}; write"
+            f" -num-cores={cores} in the target, or name as many cores as threads"
+        )
 
 
 class PreparedKernels:
@@ -30,7 +41,8 @@ class PreparedKernels:
     Raises
     ------
     InvalidPlatformError
-        If a device names unknown kernel sources, or none that is available here.
+        If a device names unknown kernel sources, or none that is available here, or its kernels have
+        more threads than it has cores.
     """
 
     def __init__(self, platform: Platform, tuned: TunedSchedules | None = None) -> None:
@@ -40,6 +52,7 @@ class PreparedKernels:
         self._sources: dict[str, tuple[str, ...]] = {}
         for device in platform.computing:
             target = resolve_target(device.target or "")
+            _check_threads(device, target)
             self._targets[device.name] = target
             self._sources[device.name] = available_sources(device.kernels, target, device.name)
 
