@@ -12,7 +12,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.result import Status, StopReason
+from tvm_xengine.solvers.result import StopReason
 
 _MEASURED = (CostSource.MEASURED, CostSource.CACHED)
 
@@ -197,16 +197,8 @@ def _best_so_far(run: _Run) -> Plan:
 
 def _with_costs(run: _Run, plan: Plan) -> Plan:
     """An interrupted plan with the costs known so far instead of optimistic ones."""
-    problem = run.planning.problem_with(run.costs)
-    simulation = simulate(problem, plan.schedule)
-    result = replace(
-        plan.result,
-        status=Status.FEASIBLE,
-        value=plan.result.objective.of(simulation),
-        bound=0.0,
-        stopped_by=StopReason.INTERRUPTED,
-    )
-    return replace(plan, problem=problem, result=result, simulation=simulation)
+    known = plan.under(run.planning.problem_with(run.costs))
+    return replace(known, result=replace(known.result, stopped_by=StopReason.INTERRUPTED))
 
 
 def _cheapest(problem: Problem, plans: Sequence[Plan]) -> Schedule | None:

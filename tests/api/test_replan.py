@@ -17,7 +17,7 @@ from tvm_xengine.errors import InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.scheduling.problem import CostSource
+from tvm_xengine.scheduling.problem import CostSource, Problem
 from tvm_xengine.session import replan
 from tvm_xengine.session.stages import StepPlan
 
@@ -69,15 +69,20 @@ def test_the_faster_of_two_plans_in_the_run_is_kept(
     first, lengths = step.plan.plan.schedule, iter([100.0] * 5 + [200.0] * 5)
     other = _reversed(step.plan).plan
     monkeypatch.setattr(replan, "_length_us", lambda _run: next(lengths))
-    monkeypatch.setattr(
-        replan, "plan_again", lambda plan, problem, options: (plan, replace(other, problem=problem))
-    )
+    solves: list[Plan] = []
+
+    def better(plan: Plan, problem: Problem, _options: object) -> tuple[Plan, Plan]:
+        solves.append(plan)
+        return plan, replace(other, problem=problem)
+
+    monkeypatch.setattr(replan, "plan_again", better)
     adopted: list[StepPlan] = []
     adopt = step.adopt
     monkeypatch.setattr(step, "adopt", lambda plan: adopted.append(plan) or adopt(plan))
     found = xe.fit(step, _data, replan=True)
     assert [one.plan.result.solver == "another" for one in adopted] == [True, False]
     assert step.plan.plan.schedule == first
+    assert len(solves) == 1
     assert found.replanned is not None and found.replanned.rounds == 2
     assert found.losses == xe.fit(_step(compile_step), _data).losses
 

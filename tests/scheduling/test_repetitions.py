@@ -1,6 +1,7 @@
 """Ops that compute what another op of the graph computes."""
 
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.schedule import Compute, Schedule
 
 
 def test_an_op_repeats_another_of_the_same_kernel_and_inputs() -> None:
@@ -19,4 +20,7 @@ def test_an_op_repeats_another_of_the_same_kernel_and_inputs() -> None:
         Op("z", "zeros", (), ("z",)),
         Op("y", "zeros", (), ("y",)),  # without inputs nothing is computed again
     )
-    assert OpGraph(tensors, ops, ("b2", "c", "d", "z", "y")).repetitions == {"a2", "b2"}
+    graph = OpGraph(tensors, ops, ("b2", "c", "d", "z", "y"))
+    assert graph.repetitions == {"a2", "b2"}
+    schedule = Schedule(tuple(Compute(op, "cpu") for op in ("a", "b", "a2", "a", "a2")))
+    assert schedule.repeats(graph) == ("a2", "a", "a2")

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tvm_xengine.errors import InvalidProblemError, NoScheduleError
+from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.planning.tighten import fit_layout
+from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
 from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
@@ -43,7 +43,6 @@ def any_plan(
     """
     until_s = time.thread_time() + processor_s
     request = Request(solver="greedy", backend="", limits=Limits(processor_s))
-    budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
 
     def lay_out(result: SolveResult, _attempt: int) -> tuple[ArenaPlan, Mapping[str, int]]:
         assert result.schedule is not None
@@ -55,11 +54,10 @@ def any_plan(
     ) -> SolveResult | None:
         if time.thread_time() > until_s or not may_go_on():
             return None
-        smaller = {name: max(1, budgets[name] - size) for name, size in margin.items()}
-        try:
-            result = answer(problem.with_budgets(smaller), request)
-        except InvalidProblemError:  # some state is larger than the tightened budget
+        smaller = with_smaller_budgets(problem, margin)
+        if smaller is None:
             return None
+        result = answer(smaller, request)
         return result if result.schedule is not None else None
 
     first = answer(problem, request)

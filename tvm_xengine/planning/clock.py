@@ -38,10 +38,6 @@ class Clock:
         """A clock whose grace is that of all plans which are made from now on for one answer."""
         return cls(limit_s, time.perf_counter() + limit_s + grace_s(limit_s))
 
-    def part(self, limit_s: float) -> Clock:
-        """A clock of its own limit that is over no later than this one."""
-        return Clock(limit_s, time.perf_counter() + self.until_over_s)
-
     @property
     def elapsed_s(self) -> float:
         """Seconds since the clock was made."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
@@ -39,8 +39,14 @@ class Plan:
     @property
     def recomputed_ops(self) -> int:
         """How many computations repeat another one, those that the graph itself repeats included."""
-        repeated = self.problem.graph.repetitions & set(self.schedule.computed)
-        return self.schedule.recomputed_ops + len(repeated)
+        return len(self.schedule.repeats(self.problem.graph))
+
+    def under(self, problem: Problem) -> Plan:
+        """The same schedule and addresses for a problem that differs in its costs; no bound is known."""
+        simulation = simulate(problem, self.schedule)
+        value = self.result.objective.of(simulation)
+        result = replace(self.result, status=Status.FEASIBLE, value=value, bound=0.0)
+        return replace(self, problem=problem, result=result, simulation=simulation)
 
     def step_us(self, simulation: Simulation | None = None) -> float:
         """Time of a step as it is run, by the plan's simulation or another one."""

@@ -9,8 +9,6 @@ from tvm_xengine.planning.answers import with_bound_of
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.solvers.result import Status
 
 _LEAST_GAIN_RATIO = 0.01
 """A schedule that gains less is not worth a change: repeated measurements differ by more."""
@@ -52,18 +50,16 @@ def plan_again(plan: Plan, problem: Problem, options: PlanOptions) -> tuple[Plan
     problem
         With the other costs.
     """
-    simulation = simulate(problem, plan.schedule)
-    value = options.objective.of(simulation)
-    result = replace(plan.result, status=Status.FEASIBLE, value=value, bound=0.0)
+    kept = plan.under(problem)
     try:
         found = plan_schedule(problem, options, start=plan.schedule)
     except NoScheduleError:  # the layout of the start is not found again, and no other one
-        return replace(plan, problem=problem, result=result, simulation=simulation), None
+        return kept, None
     result = replace(
-        with_bound_of(found.result, result),
+        with_bound_of(found.result, kept.result),
         solve_s=found.result.solve_s,
         stopped_by=found.result.stopped_by,
     )
-    kept = replace(plan, problem=problem, result=result, simulation=simulation)
-    is_better = options.objective.of(found.simulation) < (1 - _LEAST_GAIN_RATIO) * value
-    return kept, found if is_better else None
+    value = options.objective.of
+    is_better = value(found.simulation) < (1 - _LEAST_GAIN_RATIO) * value(kept.simulation)
+    return replace(kept, result=result), found if is_better else None

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError, NoScheduleError
+from tvm_xengine.errors import InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.savings import with_savings
-from tvm_xengine.planning.tighten import fit_layout
+from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
 from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -175,11 +175,8 @@ class _Question:
         """An answer under budgets that are smaller by the margin, from the last one; None without."""
         if not self.clock.may_retry or self.stop.is_set():
             return None
-        budget = {device.name: device.budget_bytes for device in self.problem.platform.devices}
-        smaller = {name: max(1, budget[name] - size) for name, size in margin.items()}
-        try:
-            problem = self.problem.with_budgets(smaller)
-        except InvalidProblemError:  # some state is larger than the tightened budget
+        problem = with_smaller_budgets(self.problem, margin)
+        if problem is None:
             return None
         result = self.again(problem, _RETRY_SHARE, attempt + 1, last.schedule)
         return result if result.schedule is not None else None

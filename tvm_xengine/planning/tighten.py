@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.errors import InvalidProblemError, NoScheduleError
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.result import SolveResult
 
@@ -61,6 +62,17 @@ def fit_layout(
             found = solve_again(less, attempt, result)
         result = found
     raise NoScheduleError(_too_small(excess))
+
+
+def with_smaller_budgets(problem: Problem, margin: Mapping[str, int]) -> Problem | None:
+    """The problem under budgets that are smaller by these bytes; None where some state is larger."""
+    budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
+    try:
+        return problem.with_budgets(
+            {name: max(1, budgets[name] - size) for name, size in margin.items()}
+        )
+    except InvalidProblemError:
+        return None
 
 
 def _too_small(missing: Mapping[str, int]) -> str:

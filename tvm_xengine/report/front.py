@@ -13,6 +13,7 @@ from tvm_xengine.errors import MissingPackageError, XEngineError
 from tvm_xengine.explain.framed import add_number_columns, framed
 from tvm_xengine.files.atomic_write import check_writable, write_bytes_atomically
 from tvm_xengine.planning.pareto import ParetoPoint
+from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.sizes import format_bytes
 
 _BUDGET_WIDTH = 24
@@ -34,7 +35,7 @@ class FrontPoint:
     transfers: int | None
 
     @classmethod
-    def of(cls, ratio: float, point: ParetoPoint) -> FrontPoint:
+    def of(cls, ratio: float, point: ParetoPoint, graph: OpGraph) -> FrontPoint:
         """The numbers of a solved point."""
         result = point.result
         schedule = result.schedule
@@ -46,7 +47,7 @@ class FrontPoint:
             value=result.value,
             bound=result.bound,
             gap=result.gap,
-            recomputed_ops=None if schedule is None else schedule.recomputed_ops,
+            recomputed_ops=None if schedule is None else len(schedule.repeats(graph)),
             transfers=None if schedule is None else schedule.transfers,
         )
 

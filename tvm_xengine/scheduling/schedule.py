@@ -11,6 +11,7 @@ from tvm_xengine.checks.documents import is_of_schema
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.read_text import parse_json, read_document
+from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.problem import Problem
 
 SCHEMA = 1
@@ -71,6 +72,16 @@ class Schedule:
     def recomputed_ops(self) -> int:
         """How many computations repeat an op that ran before."""
         return len(self.computed) - len(set(self.computed))
+
+    def repeats(self, graph: OpGraph) -> tuple[str, ...]:
+        """The computations that repeat another one, of the schedule or of the graph itself."""
+        seen = set(graph.repetitions)
+        found = []
+        for op in self.computed:
+            if op in seen:
+                found.append(op)
+            seen.add(op)
+        return tuple(found)
 
     @property
     def transfers(self) -> int:

@@ -58,21 +58,22 @@ class Replanning:
         self._stack = ExitStack()
         self._marks: Marks | None = None
         self._runs: list[_Run] = []
-        self._measured: list[tuple[float, StepPlan]] = []
+        self._lengths_us: list[float] = []
+        self._fastest = step.plan
         self._watch()
 
     @property
     def result(self) -> Replanned | None:
         """What has changed so far; None before the first round has ended."""
-        if not self._measured:
+        if not self._lengths_us:
             return None
         first, last = self._first.plan, self._step.plan.plan
         return Replanned(
             predicted_us=first.step_us(),
-            measured_us=self._measured[0][0],
+            measured_us=self._lengths_us[0],
             replanned_us=last.step_us(),
-            rounds=len(self._measured),
-            steps=len(self._measured) * (_WARM_STEPS + _MEASURED_STEPS),
+            rounds=len(self._lengths_us),
+            steps=len(self._lengths_us) * (_WARM_STEPS + _MEASURED_STEPS),
             changed=last.schedule != first.schedule,
         )
 
@@ -91,13 +92,16 @@ class Replanning:
             return
         runs = self._runs[_WARM_STEPS:]
         self.stop()
-        kept, better = self._planned_again(runs)
-        self._measured.append((median(map(_length_us, runs)), kept))
-        best = min(self._measured, key=lambda one: one[0])[1]
-        if best is not kept:
-            self._step.adopt(best)
-        elif better is None or len(self._measured) == _MOST_ROUNDS:
-            self._step.plan = kept
+        length_us = median(map(_length_us, runs))
+        # The run has gone on only with plans that were the fastest so far.
+        if self._lengths_us and length_us > self._lengths_us[-1]:
+            self._lengths_us.append(length_us)
+            self._step.adopt(self._fastest)
+            return
+        self._fastest, better = self._planned_again(runs)
+        self._lengths_us.append(length_us)
+        if better is None or len(self._lengths_us) == _MOST_ROUNDS:
+            self._step.plan = self._fastest
         else:
             self._step.adopt(better)
             self._watch()

@@ -29,9 +29,8 @@ def simplified(source: ForwardOps, *, residuals_apart: bool = False) -> ForwardO
 def merge_equal_ops(source: ForwardOps) -> ForwardOps:
     """The function without ops that compute once more what an earlier op has computed.
 
-    Exporters write such ops: ``q, k, v = x.chunk(3)`` becomes three splits, of which each is read
-    once. Relax's own pass of that kind does not know that dropout draws other numbers in each call,
-    and that a batch norm counts each call.
+    A model that writes ``sigmoid(x)`` in two places has such ops. Relax's own pass of that kind does
+    not know that dropout draws other numbers in each call, and that a batch norm counts each call.
     """
     same: dict[relax.Expr, relax.Expr] = {}
     first: dict[tvm_ffi.StructuralKey, ForwardOp] = {}

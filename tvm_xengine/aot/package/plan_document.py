@@ -81,12 +81,6 @@ def as_json(document: Mapping[str, object]) -> str:
 def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
     plan, program = function.plan, function.program
     graph = plan.problem.graph
-    seen: set[str] = set(graph.repetitions)
-    recomputed = []
-    for name in plan.schedule.computed:
-        if name in seen:
-            recomputed.append(name)
-        seen.add(name)
     return {
         "status": plan.result.status.value,
         "gap": plan.result.gap,
@@ -95,7 +89,7 @@ def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
         "energy_uj": plan.simulation.energy_uj,
         "inputs": {name: view.size_bytes for name, view in inputs_of(program).items()},
         "results": {name: view.size_bytes for name, view in program.interface.results.items()},
-        "recomputed_ops": recomputed,
+        "recomputed_ops": list(plan.schedule.repeats(graph)),
         "transfers": plan.schedule.transfers,
         "buffers": _buffers(plan.arenas, graph, function),
         "scratch": _scratch(plan, function),

@@ -41,7 +41,10 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
     if any(point.result.stopped_by is StopReason.INTERRUPTED for point in points):
         terminal.note(f"interrupted: {len(points)} of {len(ratios)} budgets were solved")
     solved = ratios[len(ratios) - len(points) :]
-    front = [FrontPoint.of(ratio, point) for ratio, point in zip(solved, points, strict=True)]
+    front = [
+        FrontPoint.of(ratio, point, problem.graph)
+        for ratio, point in zip(solved, points, strict=True)
+    ]
     print_front(terminal.console, model, front)
     terminal.write(front_document(model, front))
     if options.plot is not None:

@@ -40,6 +40,7 @@ def _attention(layers: Layers, name: str, x: relax.Expr) -> relax.Expr:
     batch, length, width = static_shape(x.ty)
     per_head = (batch, length, _NUM_HEADS, width // _NUM_HEADS)
     joint = layers.linear(f"{name}_in", x, 3 * width)
+    fields = layers.emit(f"{name}_fields", relax.op.split(joint, 3, axis=-1))
     query, key, value = (
         layers.emit(
             f"{name}_{part}",
@@ -47,7 +48,7 @@ def _attention(layers: Layers, name: str, x: relax.Expr) -> relax.Expr:
         )
         for part, field in zip(
             ("query", "key", "value"),
-            (relax.TupleGetItem(relax.op.split(joint, 3, axis=-1), k) for k in range(3)),
+            (relax.TupleGetItem(fields, k) for k in range(3)),
             strict=True,
         )
     )
