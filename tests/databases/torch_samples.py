@@ -22,6 +22,9 @@ from torch.utils import _pytree as pytree
 SEED = 0
 """Both databases draw their samples at random."""
 
+NOT_UNIQUE = ("linalg.eigh", "linalg.svd", "svd")
+"""Operators whose vectors have any sign; the database says what of their results is determined."""
+
 UNDEFINED = ("empty", "new_empty", "empty_like", "empty_permuted", "empty_strided")
 """Operators whose values are whatever the memory held."""
 
@@ -107,8 +110,20 @@ def operator_samples(name: str) -> Iterator[Sample]:
         _seed()
         made = list(info.sample_inputs("cpu", dtype, requires_grad=False))
     for one in made:
-        sample = Sample(info.op, ((one.input, *one.args), one.kwargs))
+        function = info.op
+        if name in NOT_UNIQUE:
+            function = functools.partial(_determined, info.op, one.output_process_fn_grad)
+        sample = Sample(function, ((one.input, *one.args), one.kwargs))
         yield sample.requires_grad_(needs_gradient)
+
+
+def _determined(
+    function: Callable[..., object],
+    process: Callable[[object], object],
+    *args: object,
+    **kwargs: object,
+) -> object:
+    return process(function(*args, **kwargs))
 
 
 def module_samples(name: str) -> Iterator[Sample]:

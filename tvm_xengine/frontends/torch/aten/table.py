@@ -11,7 +11,11 @@ from __future__ import annotations
 from tvm_xengine.extensions.extended import Extended, extended, joined
 from tvm_xengine.frontends.torch.aten.converter import Converter
 
-CONVERTERS: dict[str, Converter] = joined("tvm_xengine.frontends.torch.aten", "CONVERTERS")
+_FOLDER = "tvm_xengine.frontends.torch.aten"
+CONVERTERS: dict[str, Converter] = {
+    **joined(_FOLDER, "CONVERTERS"),
+    **joined(f"{_FOLDER}.matrices", "CONVERTERS"),
+}
 
 
 def converters() -> Extended[Converter]:

@@ -1,0 +1,129 @@
+"""Gauss's elimination: factors, and solutions from them."""
+
+# TVMScript annotates buffers with calls and decorates untyped functions.
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, valid-type"
+
+from __future__ import annotations
+
+import tvm
+from tvm import te
+from tvm.script import tirx as T
+
+
+def lu_factor(matrix: te.Tensor, *, pivot: bool) -> tvm.tirx.PrimFunc:
+    """(L below the diagonal and U above, rows exchanged), as LAPACK's getrf returns them.
+
+    In step i row i is exchanged with row `pivots[i]`, counted from one.
+    """
+    batch, rows, columns = (int(extent) for extent in matrix.shape)
+    steps, dtype = min(rows, columns), matrix.dtype
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        matrix: T.Buffer((batch, rows, columns), dtype),
+        factors: T.Buffer((batch, rows, columns), dtype),
+        pivots: T.Buffer((batch, steps), "int32"),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for b in T.serial(batch):
+            with T.sblock("factor"):
+                v = T.axis.spatial(batch, b)
+                T.reads(matrix[v, 0:rows, 0:columns])
+                T.writes(factors[v, 0:rows, 0:columns], pivots[v, 0:steps])
+                moved = T.sblock_alloc_buffer((1,), dtype)
+                for i in range(rows):
+                    for j in range(columns):
+                        factors[v, i, j] = matrix[v, i, j]
+                for s in range(steps):
+                    pivots[v, s] = s + 1
+                    if pivot:
+                        for i in range(rows - 1 - s):
+                            if T.abs(factors[v, s + 1 + i, s]) > T.abs(
+                                factors[v, pivots[v, s] - 1, s]
+                            ):
+                                pivots[v, s] = s + 2 + i
+                    if pivots[v, s] != s + 1:
+                        for j in range(columns):
+                            moved[0] = factors[v, s, j]
+                            factors[v, s, j] = factors[v, pivots[v, s] - 1, j]
+                            factors[v, pivots[v, s] - 1, j] = moved[0]
+                    if factors[v, s, s] != T.cast(0, dtype):
+                        for i in range(rows - 1 - s):
+                            factors[v, s + 1 + i, s] = factors[v, s + 1 + i, s] / factors[v, s, s]
+                    for i in range(rows - 1 - s):
+                        for j in range(columns - 1 - s):
+                            factors[v, s + 1 + i, s + 1 + j] = (
+                                factors[v, s + 1 + i, s + 1 + j]
+                                - factors[v, s + 1 + i, s] * factors[v, s, s + 1 + j]
+                            )
+
+    return func
+
+
+def lu_solve(
+    factors: te.Tensor, pivots: te.Tensor, right: te.Tensor, *, transposed: bool
+) -> tvm.tirx.PrimFunc:
+    """X of A X = B, or A^T X = B, from the factors of A."""
+    batch, size, _ = (int(extent) for extent in factors.shape)
+    columns, dtype = int(right.shape[-1]), factors.dtype
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        factors: T.Buffer((batch, size, size), dtype),
+        pivots: T.Buffer((batch, size), "int32"),
+        right: T.Buffer((batch, size, columns), dtype),
+        solution: T.Buffer((batch, size, columns), dtype),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for b in T.serial(batch):
+            with T.sblock("solve"):
+                v = T.axis.spatial(batch, b)
+                T.reads(factors[v, 0:size, 0:size], pivots[v, 0:size], right[v, 0:size, 0:columns])
+                T.writes(solution[v, 0:size, 0:columns])
+                moved = T.sblock_alloc_buffer((1,), dtype)
+                for j in range(columns):
+                    for i in range(size):
+                        solution[v, i, j] = right[v, i, j]
+                    if transposed:
+                        for i in range(size):
+                            for k in range(i):
+                                solution[v, i, j] = (
+                                    solution[v, i, j] - factors[v, k, i] * solution[v, k, j]
+                                )
+                            solution[v, i, j] = solution[v, i, j] / factors[v, i, i]
+                        for i in range(size):
+                            for k in range(i):
+                                solution[v, size - 1 - i, j] = (
+                                    solution[v, size - 1 - i, j]
+                                    - factors[v, size - 1 - k, size - 1 - i]
+                                    * solution[v, size - 1 - k, j]
+                                )
+                        for i in range(size):
+                            moved[0] = solution[v, size - 1 - i, j]
+                            solution[v, size - 1 - i, j] = solution[
+                                v, pivots[v, size - 1 - i] - 1, j
+                            ]
+                            solution[v, pivots[v, size - 1 - i] - 1, j] = moved[0]
+                    else:
+                        for i in range(size):
+                            moved[0] = solution[v, i, j]
+                            solution[v, i, j] = solution[v, pivots[v, i] - 1, j]
+                            solution[v, pivots[v, i] - 1, j] = moved[0]
+                        for i in range(size):
+                            for k in range(i):
+                                solution[v, i, j] = (
+                                    solution[v, i, j] - factors[v, i, k] * solution[v, k, j]
+                                )
+                        for i in range(size):
+                            for k in range(i):
+                                solution[v, size - 1 - i, j] = (
+                                    solution[v, size - 1 - i, j]
+                                    - factors[v, size - 1 - i, size - 1 - k]
+                                    * solution[v, size - 1 - k, j]
+                                )
+                            solution[v, size - 1 - i, j] = (
+                                solution[v, size - 1 - i, j]
+                                / factors[v, size - 1 - i, size - 1 - i]
+                            )
+
+    return func

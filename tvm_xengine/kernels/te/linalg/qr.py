@@ -1,0 +1,115 @@
+"""Householder's reflections, with the signs of LAPACK."""
+
+# TVMScript annotates buffers with calls and decorates untyped functions.
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, valid-type"
+
+from __future__ import annotations
+
+import tvm
+from tvm import te
+from tvm.script import tirx as T
+
+
+def reflectors(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
+    """(R above the diagonal and the reflections' vectors below, their factors), as geqrf returns."""
+    batch, rows, columns = (int(extent) for extent in matrix.shape)
+    steps, dtype = min(rows, columns), matrix.dtype
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        matrix: T.Buffer((batch, rows, columns), dtype),
+        packed: T.Buffer((batch, rows, columns), dtype),
+        factor: T.Buffer((batch, steps), dtype),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for b in T.serial(batch):
+            with T.sblock("reflect"):
+                v = T.axis.spatial(batch, b)
+                T.reads(matrix[v, 0:rows, 0:columns])
+                T.writes(packed[v, 0:rows, 0:columns], factor[v, 0:steps])
+                most = T.sblock_alloc_buffer((1,), dtype)
+                total = T.sblock_alloc_buffer((1,), dtype)
+                head = T.sblock_alloc_buffer((1,), dtype)
+                for i in range(rows):
+                    for j in range(columns):
+                        packed[v, i, j] = matrix[v, i, j]
+                for s in range(steps):
+                    most[0] = T.cast(0, dtype)
+                    for i in range(rows - 1 - s):
+                        most[0] = T.max(most[0], T.abs(packed[v, s + 1 + i, s]))
+                    factor[v, s] = T.cast(0, dtype)
+                    if most[0] > T.cast(0, dtype):
+                        most[0] = T.max(most[0], T.abs(packed[v, s, s]))
+                        total[0] = T.cast(0, dtype)
+                        for i in range(rows - s):
+                            total[0] = total[0] + (packed[v, s + i, s] / most[0]) * (
+                                packed[v, s + i, s] / most[0]
+                            )
+                        head[0] = T.sqrt(total[0]) * most[0]
+                        if packed[v, s, s] >= T.cast(0, dtype):
+                            head[0] = T.cast(0, dtype) - head[0]
+                        factor[v, s] = (head[0] - packed[v, s, s]) / head[0]
+                        for i in range(rows - 1 - s):
+                            packed[v, s + 1 + i, s] = packed[v, s + 1 + i, s] / (
+                                packed[v, s, s] - head[0]
+                            )
+                        packed[v, s, s] = head[0]
+                        for j in range(columns - 1 - s):
+                            total[0] = packed[v, s, s + 1 + j]
+                            for i in range(rows - 1 - s):
+                                total[0] = (
+                                    total[0]
+                                    + packed[v, s + 1 + i, s] * packed[v, s + 1 + i, s + 1 + j]
+                                )
+                            total[0] = total[0] * factor[v, s]
+                            packed[v, s, s + 1 + j] = packed[v, s, s + 1 + j] - total[0]
+                            for i in range(rows - 1 - s):
+                                packed[v, s + 1 + i, s + 1 + j] = (
+                                    packed[v, s + 1 + i, s + 1 + j]
+                                    - total[0] * packed[v, s + 1 + i, s]
+                                )
+
+    return func
+
+
+def product_of_reflections(
+    packed: te.Tensor, factor: te.Tensor, *, width: int
+) -> tvm.tirx.PrimFunc:
+    """The first columns of the product of all reflections, an orthogonal matrix."""
+    batch, rows, columns = (int(extent) for extent in packed.shape)
+    steps, dtype = int(factor.shape[-1]), packed.dtype
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        packed: T.Buffer((batch, rows, columns), dtype),
+        factor: T.Buffer((batch, steps), dtype),
+        product: T.Buffer((batch, rows, width), dtype),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for b in T.serial(batch):
+            with T.sblock("multiply"):
+                v = T.axis.spatial(batch, b)
+                T.reads(packed[v, 0:rows, 0:columns], factor[v, 0:steps])
+                T.writes(product[v, 0:rows, 0:width])
+                total = T.sblock_alloc_buffer((1,), dtype)
+                for i in range(rows):
+                    for j in range(width):
+                        product[v, i, j] = T.Select(i == j, T.cast(1, dtype), T.cast(0, dtype))
+                for s in range(steps):
+                    for j in range(width):
+                        total[0] = product[v, steps - 1 - s, j]
+                        for i in range(rows - steps + s):
+                            total[0] = (
+                                total[0]
+                                + packed[v, steps - s + i, steps - 1 - s]
+                                * product[v, steps - s + i, j]
+                            )
+                        total[0] = total[0] * factor[v, steps - 1 - s]
+                        product[v, steps - 1 - s, j] = product[v, steps - 1 - s, j] - total[0]
+                        for i in range(rows - steps + s):
+                            product[v, steps - s + i, j] = (
+                                product[v, steps - s + i, j]
+                                - total[0] * packed[v, steps - s + i, steps - 1 - s]
+                            )
+
+    return func
