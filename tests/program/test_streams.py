@@ -16,7 +16,13 @@ from tvm_xengine.program.step_program import (
     StepProgram,
     TensorCopy,
 )
-from tvm_xengine.program.streams import Streams, split_into_streams, stream_of
+from tvm_xengine.program.streams import (
+    Streams,
+    overwritten_state,
+    split_into_streams,
+    stream_of,
+)
+from tvm_xengine.scheduling.graph import Role
 
 _DEVICES = ("a", "b", "c")
 
@@ -134,3 +140,14 @@ def test_without_any_one_event_some_order_is_lost(
         streams.events,
     )
     assert (_happens_before(program, fewer) != whole).any()
+
+
+def test_state_whose_bytes_another_tensor_takes_meanwhile_is_overwritten() -> None:
+    places = {name: ArenaView("a", 8 * k, (8,), "uint8") for k, name in enumerate("uvwx")}
+    roles = dict.fromkeys("uvw", Role.PARAMETER) | {"x": Role.BATCH}
+    workspace = ArenaView("a", 15, (9,), "uint8")
+    run = KernelRun(
+        0, "op", "f", "a", (places["u"],), (places["x"],), workspace, False, False, False
+    )
+    interface = StepInterface(places, {}, roles, {}, {"a": 32}, updated=("w",))
+    assert overwritten_state(StepProgram((run,), interface)) == ("v", "w")

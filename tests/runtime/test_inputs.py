@@ -16,8 +16,8 @@ from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.errors import InvalidInputError, NotFiniteError
 from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.runtime.trainer import train
+from tvm_xengine.runtime.transactions import Transactions
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_training_step
@@ -180,7 +180,7 @@ def test_the_guard_says_what_it_costs(scorer: tuple[StepExecutable, Arrays]) -> 
     executable, initial = scorer
     executable.write(initial)
     updated = executable.interface.updated
-    assert FiniteGuard(executable).cost_bytes == sum(initial[name].nbytes for name in updated)
+    assert Transactions(executable).memory_bytes == sum(initial[name].nbytes for name in updated)
 
 
 def test_a_state_that_is_not_finite_at_the_start_is_named(
@@ -190,5 +190,5 @@ def test_a_state_that_is_not_finite_at_the_start_is_named(
     name = executable.interface.updated[0]
     executable.write({**initial, name: np.full_like(initial[name], np.nan)})
     with pytest.raises(NotFiniteError, match="before the first step") as caught:
-        FiniteGuard(executable)
+        Transactions(executable)
     assert caught.value.tensor == name

@@ -158,6 +158,7 @@ def test_a_failing_kernel_ends_all_streams_and_the_next_step_works(
     monkeypatch.setattr(executable_module, "split_into_streams", split)
     bad = _executable(_crossing(), compiled, overlap=True)
     for _ in range(3):
+        bad.write({"w": W})
         with pytest.raises(RuntimeError, match="this kernel fails"):
             bad.run()
     assert _states(good) == _states(_executable(_crossing(), compiled, overlap=False))

@@ -7,20 +7,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_HELD = (signal.SIGINT, signal.SIGUSR1)
+"""The second is that by which the command line wakes the main thread."""
+
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
     """Interrupts of the main thread arrive at the end of the block, before the next statement.
 
-    These are SIGINT, and SIGUSR1, by which the command line wakes the main thread. Other threads
-    are never interrupted by Python, so nothing is held there.
+    Other threads are never interrupted by Python, so nothing is held there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held = {signal.SIGINT, signal.SIGUSR1}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    received: list[int] = []
+    # Blocked here, a signal is taken by any other thread, and Python runs its handler in this one.
+    handlers = {held: handler for held in _HELD if (handler := signal.getsignal(held)) is not None}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    for held in handlers:
+        signal.signal(held, lambda number, _frame: received.append(number))
     try:
         yield
     finally:
+        for held, handler in handlers.items():
+            signal.signal(held, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in dict.fromkeys(received):
+            signal.raise_signal(number)

@@ -98,6 +98,24 @@ def uses(call: Call) -> Iterator[tuple[ArenaView, bool]]:
     yield from ((view, False) for view in read)
 
 
+def overwritten_state(program: StepProgram) -> tuple[str, ...]:
+    """State tensors of which a call writes bytes, whether it updates them or only takes the room."""
+    written: dict[str, list[tuple[int, int]]] = {}
+    for call in program.calls:
+        for view, writes in uses(call):
+            if writes:
+                written.setdefault(view.device, []).append(_ends(view))
+    return tuple(
+        name
+        for name, view in program.interface.inputs.items()
+        if program.interface.roles[name].is_persistent
+        and any(
+            begin < view.offset_bytes + view.size_bytes and view.offset_bytes < end
+            for begin, end in set(written.get(view.device, ()))
+        )
+    )
+
+
 class _Order:
     """The last calls of each stream that have touched each byte; bytes used alike are one piece."""
 

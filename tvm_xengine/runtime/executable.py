@@ -11,16 +11,22 @@ import tvm
 from numpy.typing import ArrayLike, NDArray
 from tvm import relax
 
-from tvm_xengine.errors import InvalidInputError, StorageError
+from tvm_xengine.errors import InvalidInputError, InvalidStateError, StorageError
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
-from tvm_xengine.program.streams import split_into_streams, stream_of
+from tvm_xengine.program.streams import overwritten_state, split_into_streams, stream_of
 from tvm_xengine.runtime.events import Events, can_overlap, event_functions
 from tvm_xengine.runtime.file_memory import FAILED, file_functions
 from tvm_xengine.runtime.inputs import checked_inputs
 from tvm_xengine.runtime.marks import Marks, mark_function
-from tvm_xengine.runtime.storage import POISON, Arena, allocate_arenas
+from tvm_xengine.runtime.storage import (
+    POISON,
+    Arena,
+    StoredTensor,
+    allocate_arenas,
+    copy_tensor,
+)
 from tvm_xengine.runtime.stream_threads import StreamThreads, check_cores
 from tvm_xengine.runtime.vm_function import VmFunction, emit_stream, emit_vm_function
 from tvm_xengine.scheduling.graph import Role
@@ -48,6 +54,15 @@ class StepExecutable:
     overlap
         Whether devices and links run side by side, each in a thread of its own. Without effect where
         there is one stream only, a device is no processor, or the system is not Linux.
+
+    Attributes
+    ----------
+    program
+        As given.
+    tensors
+        Inputs and state, in their places in the arenas.
+    overwritten
+        State whose bytes a step writes over: what it updates, and what it moves away meanwhile.
     """
 
     def __init__(
@@ -64,7 +79,7 @@ class StepExecutable:
         self.arenas: Mapping[str, Arena] = allocate_arenas(
             platform, self.interface.arena_bytes, guard_bytes=guard_bytes
         )
-        self._tensors = {
+        self.tensors: Mapping[str, StoredTensor] = {
             name: self.arenas[view.device].view(view)
             for name, view in self.interface.inputs.items()
         }
@@ -73,6 +88,9 @@ class StepExecutable:
             for name, view in self.interface.results.items()
             if isinstance(view, ArenaView)
         }
+        self.overwritten = overwritten_state(program)
+        # State whose bytes a step that failed has destroyed, and where it is kept, if anywhere.
+        self._lost: dict[str, StoredTensor | None] = {}
         self._files = {name: a for name, a in self.arenas.items() if a.file is not None}
         self._library_calls = library_calls or {}
         self._contexts: list[KernelContext] = []
@@ -82,7 +100,7 @@ class StepExecutable:
             and can_overlap()
             and not any(map(_is_gpu, self.arenas.values()))
         )
-        self._program, self._platform, self._libraries = program, platform, libraries
+        self.program, self._platform, self._libraries = program, platform, libraries
         self._run = self._side_by_side() if self.is_overlapped else self._in_turn()
         self._while_running = while_kernels_run(self._contexts)
         # A launch on a GPU returns before its kernel has run.
@@ -99,7 +117,7 @@ class StepExecutable:
 
         The arenas are the same; a program with two more calls for each one runs in them.
         """
-        usual, marks = self._run, Marks(self._program.calls)
+        usual, marks = self._run, Marks(self.program.calls)
         self._run = self._side_by_side(marks) if self.is_overlapped else self._in_turn(marks)
         try:
             yield marks
@@ -107,12 +125,12 @@ class StepExecutable:
             self._run = usual
 
     def _in_turn(self, marks: Marks | None = None) -> Callable[[], object]:
-        function = emit_vm_function(self._program, _STEP, files=self._files, marks=marks)
+        function = emit_vm_function(self.program, _STEP, files=self._files, marks=marks)
         linked = _link({_STEP: function.function}, self._libraries, self._helpers(marks))
         return self._callable(function, linked, _STEP, *_times(marks))
 
     def _side_by_side(self, marks: Marks | None = None) -> Callable[[], object]:
-        streams, platform = split_into_streams(self._program), self._platform
+        streams, platform = split_into_streams(self.program), self._platform
         functions = {
             f"{_STEP}_{k}": emit_stream(calls, f"{_STEP}_{k}", self._files, marks)
             for k, calls in enumerate(streams.calls.values())
@@ -162,9 +180,15 @@ class StepExecutable:
         InvalidInputError
             If a name is not an input, or an array has another shape, type or range; nothing was
             written then.
+        StorageError
+            If a file of a device could not be written; the state that was to be written is lost.
         """
-        for name, values in checked_inputs(self.interface, arrays).items():
-            self._tensors[name].copyfrom(values)
+        checked = checked_inputs(self.interface, arrays)
+        roles = self.interface.roles
+        self._lost |= {name: None for name in checked if roles[name].is_persistent}
+        for name, values in checked.items():
+            self.tensors[name].copyfrom(values)
+            self._lost.pop(name, None)
 
     def check(self, batch: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
         """All inputs of a step that are not state, in the types that the step reads.
@@ -182,10 +206,57 @@ class StepExecutable:
         return checked_inputs(self.interface, batch, required=needed)
 
     def read_state(self, names: Iterable[str] | None = None) -> dict[str, NDArray[np.generic]]:
-        """A copy of every persistent tensor, or of those in `names`."""
+        """A copy of every persistent tensor, or of those in `names`.
+
+        Raises
+        ------
+        InvalidStateError
+            If one was destroyed by a step that failed, and is kept nowhere.
+        """
         if names is None:
             names = self.names(*(role for role in Role if role.is_persistent))
-        return {name: self._tensors[name].numpy() for name in names}
+        return {name: self._source(name).numpy() for name in names}
+
+    def _source(self, name: str) -> StoredTensor:
+        """Where the value of a state tensor is."""
+        source = self._lost.get(name, self.tensors[name])
+        if source is None:
+            raise InvalidStateError(
+                f"the state is lost: a step that wrote over {name} failed; load a checkpoint or a"
+                " state dict, and let `guard` keep the state of the last step from now on"
+            )
+        return source
+
+    def undo(self, kept: Mapping[str, StoredTensor]) -> None:
+        """After a step that failed, go back to what was in the arenas before it.
+
+        Parameters
+        ----------
+        kept
+            Copies of the `overwritten` state; they must stay until `recover` has succeeded.
+        """
+        self._lost = dict(kept)
+        self.recover()
+
+    def recover(self) -> None:
+        """Write state back that a failed step destroyed; nothing is done if there is none.
+
+        Raises
+        ------
+        InvalidStateError
+            If it is kept nowhere.
+        StorageError
+            If a file of a device cannot be written. `read_state` still returns what is kept.
+        """
+        for name in list(self._lost):
+            try:
+                copy_tensor(self._source(name), self.tensors[name])
+            except StorageError as error:
+                raise StorageError(
+                    f"{error}; the state of the last completed step is kept outside that file:"
+                    " save it, or go on once the file can be written again"
+                ) from error
+            del self._lost[name]
 
     def poison(self, byte: int = POISON) -> None:
         """Overwrite everything but the state, so that reads of stale bytes show in results."""
@@ -206,14 +277,20 @@ class StepExecutable:
 
         Raises
         ------
+        InvalidStateError
+            If an earlier run has failed, and the state was not written since.
         StorageError
-            If a file of a device could not be read or written; what the arenas hold, state
-            included, is undefined then.
+            If a file of a device could not be read or written.
         """
-        with self._while_running, _naming_storage():
-            self._run()
-            for wait in self._wait:
-                wait()
+        self.recover()
+        try:
+            with self._while_running, _naming_storage():
+                self._run()
+                for wait in self._wait:
+                    wait()
+        except BaseException:
+            self._lost = dict.fromkeys(self.overwritten)
+            raise
 
     def step(self, batch: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
         """Write a batch (and hyper parameters), run the step, and return its results.
@@ -239,8 +316,9 @@ class StepExecutable:
 
         It has its value between steps; during a step, or while it is moved, its bytes may change.
         """
+        self.recover()
         return {
-            name: self._tensors[name]
+            name: self.tensors[name]
             for name, role in self.interface.roles.items()
             if role.is_persistent
         }

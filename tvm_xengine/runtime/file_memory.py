@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,13 +45,15 @@ class FileMemory:
     ----------
     file
         Number of the open file.
+    folder
+        Where it lies.
     """
 
     address = 0
     """Places count from the beginning of the file, which is aligned to anything."""
 
     def __init__(self, size_bytes: int, folder: str) -> None:
-        self.size_bytes = size_bytes
+        self.size_bytes, self.folder = size_bytes, folder
         try:
             with tempfile.TemporaryFile(dir=storage_folder(folder)) as made:
                 os.posix_fallocate(made.fileno(), 0, max(1, size_bytes))
@@ -81,6 +84,14 @@ class FileTensor:
     start_byte: int
     shape: tuple[int, ...]
     dtype: str
+
+    def parts(self) -> Iterator[FileTensor]:
+        """Flat tensors of a few MiB that make up this one, in order."""
+        count, size_bytes = math.prod(self.shape), tensor_bytes((), self.dtype)
+        most = _PIECE_BYTES // size_bytes
+        for first in range(0, count, most):
+            shape = (min(most, count - first),)
+            yield FileTensor(self.memory, self.start_byte + first * size_bytes, shape, self.dtype)
 
     def copyfrom(self, values: NDArray[np.generic]) -> None:
         """Write all values.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -28,6 +28,9 @@ _ALLOCATOR_ALIGNMENT_BYTES = 64
 """TVM aligns what it allocates to this (`kAllocAlignment` of its device API)."""
 
 _HOST = tvm.cpu().dlpack_device_type()
+
+StoredTensor: TypeAlias = tvm.runtime.Tensor | FileTensor
+"""A tensor in memory of a device, or in a file."""
 
 
 class HostMemory:
@@ -194,7 +197,34 @@ def allocate_arenas(
     }
 
 
-def shared_array(tensor: tvm.runtime.Tensor | FileTensor) -> NDArray[np.generic]:
+def copy_tensor(src: StoredTensor, dst: StoredTensor) -> None:
+    """Copy a tensor to another of its shape and type; both lie in files, or neither does.
+
+    Raises
+    ------
+    StorageError
+        If a file cannot be read or written.
+    """
+    if isinstance(src, FileTensor) and isinstance(dst, FileTensor):
+        for part, other in zip(src.parts(), dst.parts(), strict=True):
+            other.copyfrom(part.numpy())
+    elif isinstance(src, FileTensor) or isinstance(dst, FileTensor):
+        raise TypeError("expected two tensors in files or two in memory, got one of each")
+    else:
+        src.copyto(dst)
+
+
+def pieces_of(tensor: StoredTensor) -> Iterator[NDArray[np.generic]]:
+    """The values of a tensor in arrays, which are small if it lies in a file."""
+    if isinstance(tensor, FileTensor):
+        yield from (part.numpy() for part in tensor.parts())
+    elif tensor.device.dlpack_device_type() == _HOST:
+        yield shared_array(tensor)
+    else:
+        yield tensor.numpy()
+
+
+def shared_array(tensor: StoredTensor) -> NDArray[np.generic]:
     """A read-only array in the memory of a tensor, which it keeps alive.
 
     Raises

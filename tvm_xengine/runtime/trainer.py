@@ -14,7 +14,7 @@ from tvm_xengine.runtime.comparison import (
     timed_run,
 )
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.guard import FiniteGuard
+from tvm_xengine.runtime.transactions import Transactions
 
 Array = NDArray[np.generic]
 
@@ -59,7 +59,7 @@ def train(
         Yields the batch and hyper inputs of a step by name.
     guard
         Whether a step that makes values that are not finite is undone and ends the training, at
-        the cost that `FiniteGuard` states.
+        the cost that `Transactions` states.
     on_step
         Called with the number of finished steps and the loss.
 
@@ -80,17 +80,18 @@ def train(
     executable.poison()
     executable.write(initial_state)
     compared = None if reference is None else ReferenceRun(executable, reference)
-    transaction = FiniteGuard(executable) if guard else None
+    transaction = Transactions(executable) if guard else None
     for done in range(1, steps + 1):
         batch = next(batches)
         if compared is not None:
             compared.begin()
         if transaction is None:
             executable.write(executable.check(batch))
+            step_us.append(timed_run(executable))
+            results = executable.read_results()
         else:
-            transaction.write(batch)
-        step_us.append(timed_run(executable) if transaction is None else transaction.run())
-        results = executable.read_results() if transaction is None else transaction.settle()
+            results, took_us = transaction.take(batch)
+            step_us.append(took_us)
         losses.append(float(results["loss"]))
         if compared is not None:
             compared.end(batch)

@@ -23,8 +23,8 @@ from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.guard import FiniteGuard
 from tvm_xengine.runtime.storage import shared_array
+from tvm_xengine.runtime.transactions import Transactions
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
 from tvm_xengine.state.model_state import ModelState, check_fits_module
@@ -68,7 +68,7 @@ class Step:
         self._forward: StepExecutable | None = None
         self._forward_is_current = False
         self._is_training = True
-        self._finite: FiniteGuard | None = None
+        self._transactions: Transactions | None = None
         self._reference: ReferenceRun | None = None
         self.lr_schedule = as_schedule(lr_schedule)
         recipe = plan.lowered.training.recipe
@@ -103,10 +103,10 @@ class Step:
             If it is the plan of another step.
         """
         check_plan_is_of(plan, self.lowered)
-        saved, before, finite = self.saved_state(), self.plan, self._finite
+        saved, before, transactions = self.saved_state(), self.plan, self._transactions
         with interrupts_held():
             del self._executable, self._state
-            self._finite, self._results = None, {}
+            self._transactions, self._results = None, {}
             try:
                 self._install(plan)
             except BaseException:
@@ -114,7 +114,7 @@ class Step:
                 raise
             finally:
                 self.restore(saved, self.steps_taken)
-                self.guard(finite is not None)
+                self.guard(transactions is not None)
                 if self._reference is not None:
                     self._reference.follow(self._executable)
         return self
@@ -174,20 +174,24 @@ class Step:
         return self.step(*batch, **named) if self._is_training else self.predict(*batch, **named)
 
     def step(self, *batch: object, **named: object) -> np.float32:
-        """Train on a batch, whatever the mode; a copy of the loss before the update."""
+        """Train on a batch, whatever the mode; a copy of the loss before the update.
+
+        An interrupt arrives when the step has been taken. After any other failure the state is that
+        before the step if it is guarded; else it is lost, and must be loaded before it is used again.
+        """
         arrays = _by_name(self.batch_names, batch, named)
-        loss = self._run({**arrays, **self._learning_rates()})
-        self.steps_taken += 1
-        self._forward_is_current = False
-        return np.float32(loss)
+        with interrupts_held():
+            return np.float32(self._run({**arrays, **self._learning_rates()}))
 
     @checked
     def guard(self, on: bool = True) -> Step:
         """Undo every later step that fails, or makes a NaN or an infinity; returns the step itself.
 
-        It costs a copy of the updated state outside the arenas, and a pass over it per step.
+        It costs a copy of the updated state outside the arenas (in memory of the host; of a device
+        that is a file, in another file of its folder), which is made before each step, and a pass
+        over the state after it.
         """
-        self._finite = FiniteGuard(self._executable) if on else None
+        self._transactions = Transactions(self._executable) if on else None
         return self
 
     @contextmanager
@@ -404,17 +408,18 @@ class Step:
         self._was_written()
 
     def _run(self, batch: Mapping[str, Array]) -> Array:
-        """Take one step; the loss. What the step returns is finite if it is guarded."""
-        executable, finite, reference = self._executable, self._finite, self._reference
+        """Take one step, and count it; the loss. What it returns is finite if it is guarded."""
+        executable, reference = self._executable, self._reference
         if reference is not None:
             reference.begin()
-        if finite is None:
-            executable.write(executable.check(batch))
-        else:
-            finite.write(batch)
         self._results = {}
-        self.last_step_us = timed_run(executable) if finite is None else finite.run()
-        self._results = None if finite is None else finite.settle()
+        if self._transactions is None:
+            executable.write(executable.check(batch))
+            self.last_step_us, self._results = timed_run(executable), None
+        else:
+            self._results, self.last_step_us = self._transactions.take(batch)
+        self.steps_taken += 1
+        self._forward_is_current = False
         loss = executable.read_results(("loss",))["loss"]
         if reference is not None:
             reference.end(batch)
@@ -423,7 +428,7 @@ class Step:
     def _was_written(self) -> None:
         """Forget what is known of the state."""
         self._forward_is_current = False
-        if self._finite is not None:
+        if self._transactions is not None:
             self.guard()
 
     @property
