@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import tvm
 
 import tvm_xengine as xe
 from tvm_xengine.errors import InvalidPlatformError, StorageError
+from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.runtime.events import can_overlap
 from tvm_xengine.runtime.file_memory import READ, WRITE, FileMemory, compiled_file_functions
+from tvm_xengine.runtime.storage import Arena
 
 pytestmark = pytest.mark.skipif(not can_overlap(), reason="needs Linux")
 
@@ -36,6 +39,95 @@ def test_what_is_written_is_read_at_every_place(tmp_path: Path) -> None:
         functions[READ](got, stored.file, first)
         assert (got.numpy() == bytes_).all()
     assert (stored.tensor(0, (4096,), "uint8").numpy() == whole).all()
+
+
+@pytest.mark.parametrize("alignment_bytes", [512, 4096, 65536])
+@pytest.mark.parametrize("folder", ["of the test", "/dev/shm"])
+def test_blocks_are_moved_past_the_cache_where_the_system_takes_them(
+    alignment_bytes: int, folder: str, tmp_path: Path
+) -> None:
+    """On a disk and in memory; what is read in between is what was written directly, and back."""
+    where = str(tmp_path) if folder == "of the test" else folder
+    if not Path(where).is_dir():
+        pytest.skip("no such folder")
+    count = 7
+    memory, stored = (
+        Arena(count * alignment_bytes, tvm.cpu(), alignment_bytes=alignment_bytes, folder=in_)
+        for in_ in (None, where)
+    )
+    flags = fcntl.fcntl(stored.file, fcntl.F_GETFL)
+    assert bool(flags & os.O_DIRECT) == (stored.block_bytes > 1)
+    assert stored.block_bytes in (1, alignment_bytes)
+    functions = compiled_file_functions()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        first = int(rng.integers(0, count))
+        piece = ArenaView("", first * alignment_bytes, (alignment_bytes,), "uint8")
+        bytes_ = rng.integers(0, 256, alignment_bytes, dtype="uint8")
+        memory.view(piece).copyfrom(bytes_)
+        functions[WRITE](memory.view(piece), stored.file, stored.file_place(piece))
+        assert (stored.view(piece).numpy() == bytes_).all()
+        stored.view(piece).copyfrom(bytes_[::-1])
+        functions[READ](memory.view(piece), stored.file, stored.file_place(piece))
+        assert (memory.view(piece).numpy() == bytes_[::-1]).all()
+
+
+def test_a_place_of_no_block_is_moved_through_the_cache(tmp_path: Path) -> None:
+    assert FileMemory(1 << 20, str(tmp_path), alignment_bytes=64).block_bytes == 1
+
+
+@pytest.mark.parametrize("objective", ["cost", "makespan"])
+def test_a_step_in_blocks_gives_the_bits_of_a_step_through_the_cache(
+    tmp_path: Path, cache: Path, objective: str
+) -> None:
+    def compiled(alignment_bytes: int) -> xe.Step:
+        platform = replace(_platform(str(tmp_path), 1 << 29), alignment_bytes=alignment_bytes)
+        return xe.compile(
+            "mlp",
+            platform=platform,
+            objective=objective,
+            costs="roofline",
+            time_limit_s=2.0,
+            cache=cache,
+        ).guard()
+
+    through, direct = compiled(64), compiled(4096)
+    assert direct.executable.arenas["disk"].block_bytes in (1, 4096)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        batch = [rng.random((16, 1, 8, 8), dtype="float32"), rng.integers(0, 10, 16)]
+        assert through(*batch) == direct(*batch)
+    ours, other = through.state_dict(), direct.state_dict()
+    assert all(np.array_equal(ours[name], other[name]) for name in ours)
+
+
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    """The superuser writes everywhere, but not in the system's own files."""
+    folder = Path("/proc/self") if os.geteuid() == 0 else tmp_path / "closed"
+    if os.geteuid():
+        folder.mkdir(mode=0o500)
+    with pytest.raises(InvalidPlatformError, match="cannot reserve"):
+        FileMemory(64, str(folder))
+
+
+def test_a_folder_that_disappears_takes_no_state_along(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    step = xe.compile(
+        "mlp",
+        platform=_platform(str(folder), 64 * _MIB),
+        costs="roofline",
+        time_limit_s=2.0,
+        cache=cache,
+    ).guard()
+    rng = np.random.default_rng(0)
+    batch = [rng.random((16, 1, 8, 8), dtype="float32"), rng.integers(0, 10, 16)]
+    first = step(*batch)
+    folder.rmdir()
+    assert step(*batch) < first
+    with pytest.raises(InvalidPlatformError, match="found none at"):
+        step.adopt(step.plan)
+    assert step.steps_taken == 2
 
 
 def test_the_file_has_no_name(tmp_path: Path) -> None:
@@ -110,7 +202,7 @@ def _losses(step: xe.Step, steps: int = 4) -> list[bytes]:
 
 @pytest.mark.parametrize("objective", ["cost", "makespan"])
 def test_a_step_with_its_state_in_a_file_gives_the_same_bits(
-    tmp_path: Path, objective: str
+    tmp_path: Path, cache: Path, objective: str
 ) -> None:
     def compiled(folder: str | None) -> xe.Step:
         return xe.compile(
@@ -119,7 +211,7 @@ def test_a_step_with_its_state_in_a_file_gives_the_same_bits(
             objective=objective,
             costs="roofline",
             time_limit_s=4.0,
-            cache=tmp_path / "measurements.jsonl",
+            cache=cache,
         )
 
     in_memory = compiled(None)
@@ -139,13 +231,13 @@ def test_a_step_with_its_state_in_a_file_gives_the_same_bits(
     assert all(np.array_equal(ours[name], other[name]) for name in ours)
 
 
-def test_an_error_of_the_file_ends_the_step_by_name(tmp_path: Path) -> None:
+def test_an_error_of_the_file_ends_the_step_by_name(tmp_path: Path, cache: Path) -> None:
     step = xe.compile(
         "mlp",
         platform=_platform(str(tmp_path), 64 * _MIB),
         costs="roofline",
         time_limit_s=2.0,
-        cache=tmp_path / "measurements.jsonl",
+        cache=cache,
     )
     arena = step.executable.arenas["disk"]
     os.ftruncate(arena.file, 0)
@@ -153,19 +245,17 @@ def test_an_error_of_the_file_ends_the_step_by_name(tmp_path: Path) -> None:
         step.executable.run()
 
 
-def test_a_file_has_no_target_and_links_to_memory_only(tmp_path: Path) -> None:
+def test_a_file_has_no_target_and_links_to_memory_only(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(ValueError, match="only stores"):
         xe.Device("disk", "llvm", folder=str(tmp_path))
     files = [xe.Device(name, None, folder=str(tmp_path)) for name in ("one", "two")]
     platform = xe.Platform((xe.Device("cpu", "llvm"), *files), (xe.Link("one", "two"),))
     with pytest.raises(InvalidPlatformError, match="one is a file"):
-        xe.lower(xe.training_step("mlp"), platform, cache=tmp_path / "measurements.jsonl")
+        xe.lower(xe.training_step("mlp"), platform, cache=cache)
 
 
-def test_a_guarded_step_that_fails_leaves_the_state_before_it(tmp_path: Path) -> None:
-    step = xe.compile(
-        "mlp", costs="roofline", time_limit_s=2.0, cache=tmp_path / "measurements.jsonl"
-    ).guard()
+def test_a_guarded_step_that_fails_leaves_the_state_before_it(tmp_path: Path, cache: Path) -> None:
+    step = xe.compile("mlp", costs="roofline", time_limit_s=2.0, cache=cache).guard()
     rng = np.random.default_rng(0)
     executable = step.executable
     x, y = (

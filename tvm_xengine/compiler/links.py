@@ -12,6 +12,7 @@ import tvm
 from tvm_xengine.cost_models.measure.measure_link import measure_link
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.errors import InvalidPlatformError
+from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.runtime.file_memory import (
     READ,
     WRITE,
@@ -19,8 +20,9 @@ from tvm_xengine.runtime.file_memory import (
     compiled_file_functions,
     storage_folder,
 )
-from tvm_xengine.runtime.storage import runtime_device
+from tvm_xengine.runtime.storage import Arena, runtime_device
 from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.sizes import round_up
 
 
 def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform:
@@ -36,7 +38,9 @@ def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform
         src, dst = (platform.device(name) for name in (link.src, link.dst))
         _check_file_link(src, dst)
         if not link.is_measured:
-            measured = measure_link(_memory(src), _memory(dst), partial(_copy, src, dst), cache)
+            copy = partial(_copy, src, dst, platform.alignment_bytes)
+            source, target = (_memory(d, platform.alignment_bytes) for d in (src, dst))
+            measured = measure_link(source, target, copy, cache)
             link = replace(
                 link, latency_us=measured.latency_us, bandwidth_gb_s=measured.bandwidth_gb_s
             )
@@ -58,24 +62,36 @@ def _check_file_link(src: Device, dst: Device) -> None:
             )
 
 
-def _memory(device: Device) -> str:
+def _memory(device: Device, alignment_bytes: int) -> str:
     """The name of a kind of memory on this machine."""
     if device.folder is None:
         return str(runtime_device(device.target))
-    return f"file in {storage_folder(device.folder)}"
+    probe = FileMemory(2 * alignment_bytes, device.folder, alignment_bytes=alignment_bytes)
+    blocks = "" if probe.block_bytes == 1 else f", directly in blocks of {alignment_bytes} bytes"
+    return f"file in {storage_folder(device.folder)}{blocks}"
 
 
-def _copy(src: Device, dst: Device, size_bytes: int) -> Callable[[], object]:
+def _copy(src: Device, dst: Device, alignment_bytes: int, size_bytes: int) -> Callable[[], object]:
     """Something that copies so many bytes between the memories of two devices."""
     zeros = np.zeros(size_bytes, "uint8")
     if src.folder is None and dst.folder is None:
         source, target = (tvm.runtime.tensor(zeros, runtime_device(d.target)) for d in (src, dst))
         return partial(source.copyto, target)
-    stored = FileMemory(size_bytes, src.folder or dst.folder or "")
+    folder = src.folder or dst.folder
     function = compiled_file_functions()[READ if src.folder else WRITE]
-    memory = tvm.runtime.tensor(zeros)
+    memory, stored = (
+        Arena(
+            round_up(size_bytes, alignment_bytes),
+            tvm.cpu(),
+            alignment_bytes=alignment_bytes,
+            folder=where,
+        )
+        for where in (None, folder)
+    )
+    stored.poison()  # what was never written is not read from the disk
+    piece = memory.view(ArenaView("", 0, (round_up(size_bytes, stored.block_bytes),), "uint8"))
 
     def move() -> None:
-        function(memory, stored.file, 0)
+        function(piece, stored.file, 0)
 
     return move

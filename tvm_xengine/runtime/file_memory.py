@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import tempfile
 import weakref
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 
 from tvm_xengine.errors import InvalidPlatformError, StorageError
-from tvm_xengine.scheduling.sizes import format_bytes, tensor_bytes
+from tvm_xengine.scheduling.sizes import format_bytes, round_up, tensor_bytes
 
 READ, WRITE = "xengine_read_file", "xengine_write_file"
 """Functions of `file_functions`: both take bytes in memory, the number of an open file, and a place."""
@@ -27,6 +28,8 @@ MOST_BYTES = 1 << 30
 """Bytes of one call; Linux moves no more than 2 GiB - 4 KiB at once."""
 _PIECE_BYTES = 1 << 24
 """Bytes in memory while a file is filled: enough that calls take no time beside the writing."""
+_LEAST_BLOCK_BYTES = 512
+"""No disk has smaller blocks."""
 FAILED = "storage failed"
 """How messages about files begin."""
 
@@ -36,6 +39,12 @@ class FileMemory:
 
     Steps copy to and from it by `file_functions`; `tensor` reads and writes in between.
 
+    Parameters
+    ----------
+    alignment_bytes
+        Of the places and sizes that steps move, in memory and in the file. Where the system takes such
+        pieces, they go between memory and the disk directly, and take no memory of its cache.
+
     Raises
     ------
     InvalidPlatformError
@@ -44,7 +53,9 @@ class FileMemory:
     Attributes
     ----------
     file
-        Number of the open file.
+        Number of the open file, as steps use it.
+    block_bytes
+        Steps move multiples of so many bytes; 1 where the system's cache is in between.
     folder
         Where it lies.
     """
@@ -52,18 +63,26 @@ class FileMemory:
     address = 0
     """Places count from the beginning of the file, which is aligned to anything."""
 
-    def __init__(self, size_bytes: int, folder: str) -> None:
+    def __init__(self, size_bytes: int, folder: str, *, alignment_bytes: int = 1) -> None:
         self.size_bytes, self.folder = size_bytes, folder
+        # Whole blocks, and one more than is looked at to find out whether they can be moved.
+        least_bytes = 2 * alignment_bytes if alignment_bytes >= _LEAST_BLOCK_BYTES else 1
+        reserved_bytes = max(least_bytes, round_up(size_bytes, alignment_bytes))
         try:
             with tempfile.TemporaryFile(dir=storage_folder(folder)) as made:
-                os.posix_fallocate(made.fileno(), 0, max(1, size_bytes))
-                self.file = os.dup(made.fileno())
+                os.posix_fallocate(made.fileno(), 0, reserved_bytes)
+                self.buffered_file = os.dup(made.fileno())
         except OSError as error:
             raise InvalidPlatformError(
                 f"cannot reserve {format_bytes(size_bytes)} in a file in the folder {folder}:"
                 f" {error.strerror}"
             ) from error
-        weakref.finalize(self, os.close, self.file)
+        weakref.finalize(self, os.close, self.buffered_file)
+        direct = _opened_directly(self.buffered_file, alignment_bytes)
+        self.file = self.buffered_file if direct is None else direct
+        self.block_bytes = 1 if direct is None else alignment_bytes
+        if direct is not None:
+            weakref.finalize(self, os.close, direct)
 
     def tensor(self, start_byte: int, shape: tuple[int, ...], dtype: str) -> FileTensor:
         """A tensor at `start_byte`."""
@@ -74,6 +93,33 @@ class FileMemory:
         for done in range(0, self.size_bytes, _PIECE_BYTES):
             size = min(_PIECE_BYTES, self.size_bytes - done)
             self.tensor(done, (size,), "uint8").copyfrom(np.full(size, byte, np.uint8))
+
+
+def _opened_directly(file: int, alignment_bytes: int) -> int | None:
+    """The same file once more, past the system's cache; None where such pieces cannot be moved so.
+
+    What a disk takes differs, so a piece is read: of the alignment's size, at such a place of the file
+    and of memory.
+    """
+    if alignment_bytes < _LEAST_BLOCK_BYTES:
+        return None
+    try:
+        direct = os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT)
+    except OSError:
+        return None
+    try:
+        with (
+            mmap.mmap(-1, 2 * max(alignment_bytes, mmap.PAGESIZE)) as memory,
+            memoryview(memory) as m,
+        ):
+            piece = m[alignment_bytes : 2 * alignment_bytes]
+            taken = os.preadv(direct, [piece], alignment_bytes) == alignment_bytes
+            piece.release()
+    except OSError:
+        taken = False
+    if not taken:
+        os.close(direct)
+    return direct if taken else None
 
 
 @dataclass(frozen=True)
@@ -125,7 +171,7 @@ class FileTensor:
         done = 0
         while done < len(data):
             try:
-                moved = move(self.memory.file, data[done:], self.start_byte + done)
+                moved = move(self.memory.buffered_file, data[done:], self.start_byte + done)
             except OSError as error:
                 raise StorageError(f"{_message(verb)}: {error.strerror}") from error
             if not moved:

@@ -118,12 +118,13 @@ class Arena:
         self.size_bytes = size_bytes
         self.guard_bytes = guard_bytes
         self.device = device
-        is_aligned = alignment_bytes <= _ALLOCATOR_ALIGNMENT_BYTES
+        # Places in a file count from its beginning.
+        is_aligned = folder is not None or alignment_bytes <= _ALLOCATOR_ALIGNMENT_BYTES
         slack_bytes = 0 if is_aligned else alignment_bytes
         total_bytes = size_bytes + guard_bytes + slack_bytes
         self._memory: HostMemory | DeviceMemory | FileMemory
         if folder is not None:
-            self._memory = FileMemory(total_bytes, folder)
+            self._memory = FileMemory(total_bytes, folder, alignment_bytes=alignment_bytes)
         else:
             make = HostMemory if device.dlpack_device_type() == _HOST else DeviceMemory
             self._memory = make(total_bytes, device)
@@ -134,6 +135,11 @@ class Arena:
     def file(self) -> int | None:
         """Number of the open file that is the memory; None where it is no file."""
         return self._memory.file if isinstance(self._memory, FileMemory) else None
+
+    @property
+    def block_bytes(self) -> int:
+        """A file is moved in multiples of so many bytes."""
+        return self._memory.block_bytes if isinstance(self._memory, FileMemory) else 1
 
     def file_place(self, view: ArenaView) -> int:
         """Where in the file a view begins."""

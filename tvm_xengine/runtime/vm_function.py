@@ -23,6 +23,7 @@ from tvm_xengine.program.streams import StreamCall
 from tvm_xengine.runtime.events import SIGNAL, WAIT
 from tvm_xengine.runtime.file_memory import MOST_BYTES, READ, WRITE
 from tvm_xengine.runtime.marks import MARK, Marks
+from tvm_xengine.scheduling.sizes import round_up
 
 if TYPE_CHECKING:
     from tvm_xengine.runtime.storage import Arena
@@ -148,8 +149,10 @@ class _Emitter:
     def move(self, function: str, memory: ArenaView, stored: ArenaView) -> None:
         """Move bytes between memory and a file, in pieces that the system takes."""
         arena = self.files[stored.device]
-        for done in range(0, memory.size_bytes, MOST_BYTES):
-            shape = (min(MOST_BYTES, memory.size_bytes - done),)
+        # What a tensor is padded with belongs to it.
+        size_bytes = round_up(memory.size_bytes, arena.block_bytes)
+        for done in range(0, size_bytes, MOST_BYTES):
+            shape = (min(MOST_BYTES, size_bytes - done),)
             piece = replace(
                 memory, offset_bytes=memory.offset_bytes + done, shape=shape, dtype="uint8"
             )

@@ -23,6 +23,7 @@ from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.file_memory import storage_folder
 from tvm_xengine.runtime.storage import shared_array
 from tvm_xengine.runtime.transactions import Transactions
 from tvm_xengine.scheduling.graph import Role
@@ -101,8 +102,13 @@ class Step:
         ------
         InvalidScheduleError
             If it is the plan of another step.
+        InvalidPlatformError
+            If the folder of a device that is a file is gone; nothing has changed then.
         """
         check_plan_is_of(plan, self.lowered)
+        for device in plan.plan.problem.platform.devices:
+            if device.folder is not None:
+                storage_folder(device.folder)
         saved, before, transactions = self.saved_state(), self.plan, self._transactions
         with interrupts_held():
             del self._executable, self._state
