@@ -12,7 +12,7 @@ import tvm
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.costed import cost_step
-from tvm_xengine.compiler.links import with_measured_links
+from tvm_xengine.compiler.links import devices_of_run
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed
@@ -36,6 +36,7 @@ from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.session.estimate import Estimate, estimate_lowered
 from tvm_xengine.session.own_step import is_own_step, own_training
+from tvm_xengine.session.plan_of_ranks import plan_of_ranks
 from tvm_xengine.session.progress import Progress, reporter_of
 from tvm_xengine.session.stages import (
     BudgetLike,
@@ -301,7 +302,7 @@ def lower(
         )
     )
     reporter = reporter_of(progress)
-    devices = with_measured_links(_platform(platform), stores.measurements)
+    devices, ranks = devices_of_run(_platform(platform), stores.measurements)
     on_progress = reporter.stage("lowering kernels")
     constraints = ConstraintPatterns(
         pin=pins(pin),
@@ -312,7 +313,7 @@ def lower(
     step = lower_step(
         training.step.mod, devices, on_progress, tuned=stores.tuned, constraints=constraints
     )
-    return Lowered(training, step, stores, reporter)
+    return Lowered(training, replace(step, ranks=ranks), stores, reporter)
 
 
 @checked
@@ -345,6 +346,8 @@ def make_problem(lowered: Lowered, costs: str | Predictor = "active") -> StepPro
         raise TypeError(
             f"expected a name or an object with predict(table) for costs, got {costs!r}"
         )
+    if (ranks := lowered.step.ranks) is not None and not ranks.leads:
+        choice = CostChoice.ROOFLINE  # the first process plans, so its costs count
     costed = cost_step(lowered.step, choice, lowered.stores, lowered.reporter)
     return StepProblem(lowered, costed)
 
@@ -385,7 +388,12 @@ def plan(
     chosen = one_of("objective", Objective, objective)
     options = PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
     lowered = problem.lowered
-    return StepPlan(lowered, plan_costed(problem.costed, options, lowered.stores, lowered.reporter))
+
+    def make() -> StepPlan:
+        planned = plan_costed(problem.costed, options, lowered.stores, lowered.reporter)
+        return StepPlan(lowered, planned)
+
+    return plan_of_ranks(lowered, make)
 
 
 @checked

@@ -22,6 +22,8 @@ XEngineError
 ├── MeasurementError         a kernel or link could not be measured
 ├── InvalidInputError        a step is given other inputs than it was made for
 ├── NotFiniteError           a training step made values that are not finite
+├── StorageError             a file that is a device's memory cannot be read or written
+├── RankLostError            another process of the run has ended, or does not answer
 └── BoardLostError           a board behind RPC does not answer
 """
 
@@ -204,6 +206,14 @@ class StorageError(XEngineError):
 
     Free the disk or choose another `folder` in the platform file, then resume from the last
     checkpoint.
+    """
+
+
+class RankLostError(XEngineError):
+    """Another process of the run has ended, or does not answer.
+
+    Its own message says why. Start the run again, and resume it from its last checkpoint; a platform
+    without the devices of that process plans it anew for the others.
     """
 
 

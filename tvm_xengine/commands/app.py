@@ -46,6 +46,7 @@ from tvm_xengine.commands.values import (
     Flag,
     Folder,
     Natural,
+    Positive,
     Ratios,
     Source,
     choice,
@@ -59,6 +60,10 @@ _RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 """From keep-all's memory down to where most networks have no schedule."""
 _SHELL = "Name of the shell; by default that of this session."
 _INSTALL = "Write the script to the home folder, and have the shell load it when it starts."
+_COMMAND = "The command, with a platform file whose devices have ranks."
+_RANK_TIMEOUT = (
+    "Seconds after which a process that does not answer is given up; stands before the command."
+)
 _DATA = "Source of data; its validation samples are used where it has any."
 
 app = App(
@@ -156,6 +161,19 @@ def train(model: Model, /, *, options: TrainOptions = TrainOptions()) -> None:
     from tvm_xengine.commands.run.train import run_train
 
     run_train(model, options)
+
+
+@app.command
+def launch(
+    *command: Annotated[
+        str, Parameter(allow_leading_hyphen=True, metavar="train MODEL [OPTIONS]", help=_COMMAND)
+    ],
+    rank_timeout: Annotated[Positive, Parameter(help=_RANK_TIMEOUT)] = 60.0,
+) -> None:
+    """Train in several processes of this machine, one for each rank of the platform file."""
+    from tvm_xengine.commands.run.launch import run_launch
+
+    run_launch(command, rank_timeout)
 
 
 @FLAT

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tvm_xengine.cluster.rank_executable import RankExecutable
 from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.kernels.store.kernel_store import KernelStore, OnProgress, load_kernels
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.program.make import make_step_program
@@ -19,18 +21,35 @@ def build_step(
 ) -> StepExecutable:
     """The executable that runs `plan`.
 
+    Where the devices are on several ranks, each process builds the part of its own devices.
+
     `store` and `on_compiled` are those of :func:`tvm_xengine.kernels.store.kernel_store.load_kernels`.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the devices are on several ranks, and this process has not joined them.
     """
-    program = make_step_program(step, plan)
-    called = {call.symbol for call in program.calls if isinstance(call, KernelRun)}
+    program, platform, ranks = make_step_program(step, plan), plan.problem.platform, step.ranks
+    if platform.ranks > 1 and ranks is None:
+        raise InvalidPlatformError(
+            f"the devices are on {platform.ranks} ranks, and this is one process: start the program"
+            " with torchrun, or the command with `tvm-xengine launch`"
+        )
+    called = {
+        call.symbol
+        for call in program.calls
+        if isinstance(call, KernelRun)
+        and (ranks is None or platform.device(call.device).rank == ranks.rank)
+    }
     kernels = [kernel for kernel in step.distinct if kernel.symbol in called]
-    modules = load_kernels(kernels, store, on_compiled)
-    executable = StepExecutable(
-        program,
-        list(dict.fromkeys(modules.values())),
-        plan.problem.platform,
-        library_calls={k.symbol: k.library for k in kernels if k.library is not None},
-        overlap=plan.is_overlapped,
-    )
+    modules = list(dict.fromkeys(load_kernels(kernels, store, on_compiled).values()))
+    calls = {k.symbol: k.library for k in kernels if k.library is not None}
+    if ranks is None:
+        executable = StepExecutable(
+            program, modules, platform, library_calls=calls, overlap=plan.is_overlapped
+        )
+    else:
+        executable = RankExecutable(program, modules, platform, ranks, library_calls=calls)
     executable.write(step.constants)
     return executable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import tvm
 
@@ -25,20 +26,23 @@ def build_forward(
     *,
     results: Sequence[str] = ("output",),
     store: KernelStore | None = None,
+    rank: int = 0,
 ) -> StepExecutable:
     """An executable of the function ``main``, which reads `num_inputs` inputs and then parameters.
 
     It runs on the platform's home device (or the first that computes) and keeps all tensors;
-    `results` names what it returns.
+    `results` names what it returns. Where the devices are on several ranks it runs on one of `rank`,
+    if any of these computes.
     """
     main = mod["main"]
     parameters = (Role.PARAMETER,) * (len(main.params) - num_inputs)
     mod = mod.clone()
     signature = StepSignature((Role.BATCH,) * num_inputs + parameters, len(results), tuple(results))
     mod["main"] = signature.write(main)
-    names = [device.name for device in platform.computing]
+    here = [device for device in platform.computing if device.rank == rank]
+    names = [device.name for device in here or platform.computing]
     device = platform.device(platform.home if platform.home in names else names[0])
-    alone = Platform((device,), alignment_bytes=platform.alignment_bytes)
+    alone = Platform((replace(device, rank=0),), alignment_bytes=platform.alignment_bytes)
     step = lower_step(mod, alone, func_name="main")
     # With one device and one order there is nothing to choose, so costs play no part.
     problem = make_problem(step, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels})

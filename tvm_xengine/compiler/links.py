@@ -9,6 +9,8 @@ from functools import partial
 import numpy as np
 import tvm
 
+from tvm_xengine.cluster.links import check_links_are_known, with_links_of_ranks
+from tvm_xengine.cluster.ranks import Ranks
 from tvm_xengine.cost_models.measure.measure_link import measure_link
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.errors import InvalidPlatformError
@@ -23,6 +25,21 @@ from tvm_xengine.runtime.file_memory import (
 from tvm_xengine.runtime.storage import Arena, runtime_device
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.sizes import round_up
+
+
+def devices_of_run(platform: Platform, cache: MeasurementCache) -> tuple[Platform, Ranks | None]:
+    """The platform with all links measured, and the processes that hold its devices.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the run has another number of processes than the platform, or a link cannot be measured.
+    """
+    ranks = Ranks.join(platform)
+    if ranks is None:
+        check_links_are_known(platform)
+        return with_measured_links(platform, cache), None
+    return with_links_of_ranks(platform, ranks, partial(with_measured_links, cache=cache)), ranks
 
 
 def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import tvm
 from tvm import tirx
@@ -28,6 +28,9 @@ from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.value_range import ValueRange
 
+if TYPE_CHECKING:
+    from tvm_xengine.cluster.ranks import Ranks
+
 
 @dataclass(frozen=True)
 class LoweredStep:
@@ -41,6 +44,8 @@ class LoweredStep:
         By (name of the PrimFunc, name of the device).
     constraints
         What every schedule of the step must respect.
+    ranks
+        The processes that hold the devices; None where this one holds all.
     """
 
     mod: tvm.IRModule
@@ -49,6 +54,7 @@ class LoweredStep:
     platform: Platform
     kernels: Mapping[tuple[str, str], DeviceKernel]
     constraints: Constraints = field(default_factory=Constraints)
+    ranks: Ranks | None = None
 
     @cached_property
     def distinct(self) -> Sequence[DeviceKernel]:

@@ -28,7 +28,11 @@ def pins(
     """Pairs of a pattern and the only device for what it matches."""
     found = tuple(given.items() if isinstance(given, Mapping) else given or ())
     for pair in found:
-        if not isinstance(pair, tuple | list) or [type(one) for one in pair] != [str, str]:
+        if not (
+            isinstance(pair, tuple | list)
+            and len(pair) == 2
+            and all(isinstance(one, str) for one in pair)
+        ):
             raise TypeError(f"expected pairs of a pattern and a device for pin, got {pair!r}")
     return tuple((pattern, device) for pattern, device in found)
 

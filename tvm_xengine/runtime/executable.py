@@ -126,7 +126,7 @@ class StepExecutable:
 
     def _in_turn(self, marks: Marks | None = None) -> Callable[[], object]:
         function = emit_vm_function(self.program, _STEP, files=self._files, marks=marks)
-        linked = _link({_STEP: function.function}, self._libraries, self._helpers(marks))
+        linked = link({_STEP: function.function}, self._libraries, self._helpers(marks))
         return self._callable(function, linked, _STEP, *_times(marks))
 
     def _side_by_side(self, marks: Marks | None = None) -> Callable[[], object]:
@@ -136,7 +136,7 @@ class StepExecutable:
             for k, calls in enumerate(streams.calls.values())
         }
         events = Events(streams.events)
-        linked = _link(
+        linked = link(
             {name: function.function for name, function in functions.items()},
             self._libraries,
             {**event_functions(streams.events), **self._helpers(marks)},
@@ -265,6 +265,10 @@ class StepExecutable:
             arena.poison(byte)
         self.write(state)
 
+    def agreed(self, found: str | None) -> str | None:
+        """What this process has found, or another one that runs a part of the step."""
+        return found
+
     @property
     def measured_peak_bytes(self) -> Mapping[str, int]:
         """For each device, the bytes that its allocator gave to the step."""
@@ -348,7 +352,7 @@ def _is_gpu(arena: Arena) -> bool:
     return int(arena.device.dlpack_device_type()) != int(tvm.cpu().dlpack_device_type())
 
 
-def _link(
+def link(
     functions: Mapping[str, relax.Function],
     libraries: Sequence[tvm.runtime.Module],
     others: Mapping[tvm.ir.GlobalVar, tvm.tirx.PrimFunc],

@@ -190,7 +190,7 @@ class Arena:
 def allocate_arenas(
     platform: Platform, arena_bytes: Mapping[str, int], *, guard_bytes: int = 0
 ) -> Mapping[str, Arena]:
-    """One arena of the planned size for each device."""
+    """One arena of the planned size for each device that has a size."""
     return {
         device.name: Arena(
             arena_bytes[device.name],
@@ -200,6 +200,7 @@ def allocate_arenas(
             folder=device.folder,
         )
         for device in platform.devices
+        if device.name in arena_bytes
     }
 
 

@@ -44,7 +44,7 @@ class Transactions:
         self._state = {name: executable.tensors[name] for name in executable.overwritten}
         self._kept = _room_for(self._state)
         self.steps = 0
-        if (name := _first_not_finite(self._state)) is not None:
+        if (name := executable.agreed(_first_not_finite(self._state))) is not None:
             raise NotFiniteError(f"{name} is not finite before the first step", name)
 
     @property
@@ -95,7 +95,7 @@ class Transactions:
 
     def _check(self, results: Mapping[str, NDArray[np.generic]]) -> None:
         found = next((name for name, array in results.items() if not is_finite(array)), None)
-        found = found or _first_not_finite(self._state)
+        found = self._executable.agreed(found or _first_not_finite(self._state))
         if found is not None:
             raise NotFiniteError(
                 f"step {self.steps + 1}: {found} is not finite; the state of step {self.steps} is"

@@ -89,6 +89,16 @@ def emit_vm_function(
     return emitter.function(name)
 
 
+def emit_calls(
+    calls: Sequence[Call], name: str, files: Mapping[str, Arena] | None = None
+) -> VmFunction:
+    """The function `name` that makes some calls of a program in order."""
+    emitter = _Emitter({}, files or {}, None)
+    for call in calls:
+        emitter.make(call)
+    return emitter.function(name)
+
+
 def emit_stream(
     calls: Sequence[StreamCall],
     name: str,

@@ -41,6 +41,8 @@ class Device:
     folder
         Where the file lies that holds the bytes of a device without target; by default they lie in
         memory of the host. The file has no name, and is gone with the process.
+    rank
+        Number of the process that holds the device, where a run has several.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Device:
     energy_nj_per_flop: float = 0.0
     cores: tuple[int, ...] = ()
     folder: str | None = None
+    rank: int = 0
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -72,6 +75,8 @@ class Device:
                 f"{self.name}: a device with a folder only stores, so it has no target; got"
                 f" {self.target!r}"
             )
+        if self.rank < 0:
+            raise ValueError(f"{self.name}: rank must be >= 0, got {self.rank}")
         if not self.kernels:
             raise ValueError(f'{self.name}: kernels must name at least one source, e.g. ["tir"]')
 
@@ -185,6 +190,12 @@ class Platform:
                 raise ValueError(f"link {src} -> {dst} names a device that is not one of {names}")
         if len(set(pairs)) != len(pairs):
             raise ValueError(f"there may be one link for each ordered pair, got {pairs}")
+        ranks = {device.rank for device in self.devices}
+        if missing := [rank for rank in range(max(ranks)) if rank not in ranks]:
+            raise ValueError(
+                f"ranks are numbered from 0 without gaps, got {sorted(ranks)}: no device is on rank"
+                f" {missing[0]}"
+            )
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -201,6 +212,15 @@ class Platform:
         if name not in self.index:
             raise ValueError(f"expected one of the devices {list(self.index)}, got {name!r}")
         return self.devices[self.index[name]]
+
+    @property
+    def ranks(self) -> int:
+        """Number of processes that hold the devices."""
+        return 1 + max(device.rank for device in self.devices)
+
+    def joins_ranks(self, link: Link) -> bool:
+        """Whether a link leads from one process to another."""
+        return self.device(link.src).rank != self.device(link.dst).rank
 
     @property
     def computing(self) -> tuple[Device, ...]:

@@ -49,7 +49,7 @@ def read_platform(path: str | Path) -> Platform:
 
     The file holds ``[[device]]`` tables (``name``, ``budget``; ``target`` unless the device
     only stores; optional ``kernels``, ``power_w``, ``energy_nj_per_flop``, ``cores``,
-    ``folder``), ``[[link]]`` tables
+    ``folder``, ``rank``), ``[[link]]`` tables
     (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
     ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes`` and
     ``provenance``, a text that says where the figures are from.
@@ -92,6 +92,8 @@ def write_platform(platform: Platform, path: str | Path) -> None:
             table["cores"] = list(device.cores)
         if device.folder is not None:
             table["folder"] = device.folder
+        if device.rank:
+            table["rank"] = device.rank
         devices.append(table)
     document["device"] = devices
     if platform.links:
@@ -152,6 +154,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         "energy_nj_per_flop",
         "cores",
         "folder",
+        "rank",
     }
     reject_unknown_keys(where, table, known)
     budget = _required(where, table, "budget")
@@ -161,6 +164,9 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
     cores = table.get("cores", [])
     if not isinstance(cores, list) or any(type(core) is not int for core in cores):
         raise ValueError(f"{where}: cores must be a list of numbers such as [0, 1], got {cores!r}")
+    rank = table.get("rank", 0)
+    if type(rank) is not int or rank < 0:
+        raise ValueError(f"{where}: rank must be a whole number, at least 0, got {rank!r}")
     target = _text(where, table, "target") if "target" in table else None
     try:
         budget_bytes = parse_bytes(budget if isinstance(budget, int) else str(budget))
@@ -175,6 +181,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         energy_nj_per_flop=_number(where, table, "energy_nj_per_flop", 0.0),
         cores=tuple(cores),
         folder=_text(where, table, "folder") if "folder" in table else None,
+        rank=rank,
     )
 
 

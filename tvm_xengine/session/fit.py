@@ -133,7 +133,8 @@ def fit(
         By name; None computes the loss, and the accuracy where targets are classes.
     checkpoint
         A path writes one checkpoint per epoch. One is also written at the end, and when the run is
-        interrupted (KeyboardInterrupt), which takes effect between two steps.
+        interrupted (KeyboardInterrupt), which takes effect between two steps; not where the devices
+        are on several ranks, since the others may have begun the next step.
     on_progress
         Called after each step, and after the validation of each epoch.
     guard
@@ -175,7 +176,7 @@ def fit(
                 break
             run.end_epoch(epoch, _validated(step, data, validation, metrics))
     except KeyboardInterrupt:
-        if saving is not None:
+        if saving is not None and step.lowered.platform.ranks == 1:
             save_step(step, saving.path, run.position)
         raise
     finally:

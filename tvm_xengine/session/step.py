@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import torch
     import tvm
 
+    from tvm_xengine.cluster.ranks import Ranks
+
 
 class Step:
     """A training step: called with a batch it trains, in evaluation mode it predicts.
@@ -134,6 +136,15 @@ class Step:
     def lowered(self) -> Lowered:
         """The step as kernel calls."""
         return self.plan.lowered
+
+    @property
+    def _ranks(self) -> Ranks | None:
+        return self.lowered.step.ranks
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether this process writes what is saved: of several on a host the first one does."""
+        return self._ranks is None or self._ranks.writes_files
 
     @property
     def executable(self) -> StepExecutable:
@@ -487,6 +498,7 @@ class Step:
                 self.lowered.platform,
                 results=result_names(source.outputs),
                 store=self.lowered.stores.kernels,
+                rank=0 if self._ranks is None else self._ranks.rank,
             )
         if not self._forward_is_current:
             self._forward.write(

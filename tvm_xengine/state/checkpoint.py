@@ -55,12 +55,14 @@ class Position:
 
 
 def save_step(step: Step, path: Path, position: Position | None = None) -> None:
-    """Write a checkpoint, complete or not at all."""
+    """Write a checkpoint, complete or not at all; of several processes on a host the first one does."""
     from safetensors.numpy import save
 
     position = position or Position(step.steps_taken, step.lr)
     header = {"schema": SCHEMA, **asdict(position)}
     tensors = {name: _compact(array) for name, array in step.saved_state().items()}
+    if not step.writes_files:
+        return
     write_bytes_atomically(path, save(tensors, {_METADATA: json.dumps(header)}))
 
 

@@ -8,6 +8,7 @@ from tvm_xengine import api
 from tvm_xengine.commands.app import TrainOptions
 from tvm_xengine.commands.run.learning import Curve, showing
 from tvm_xengine.commands.run.plan import problem_of, save_plan
+from tvm_xengine.commands.run.ranks import for_this_rank
 from tvm_xengine.commands.run.steps import loss_named, solver_arguments, training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.training_options import LoopOptions, StateOptions
@@ -24,6 +25,7 @@ from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
 from tvm_xengine.session.given_schedule import plan_of_schedule
+from tvm_xengine.session.plan_of_ranks import plan_of_ranks
 from tvm_xengine.session.stages import Training
 from tvm_xengine.session.step import Step
 from tvm_xengine.session.training_data import training_data
@@ -37,6 +39,7 @@ _MOST_EPOCHS = 2**31 - 1
 
 def run_train(model: str, options: TrainOptions) -> None:
     """Plan, train and report; the JSON report holds the same numbers as the table."""
+    options = for_this_rank(options)
     terminal = Terminal(options.plan.output)
     seed = options.plan.step.model.seed
     arguments = solver_arguments(options.plan.solver, seed)
@@ -60,7 +63,10 @@ def run_train(model: str, options: TrainOptions) -> None:
         planned = (
             api.plan(problem, **arguments)
             if given is None
-            else plan_of_schedule(problem, given, str(options.loop.schedule))
+            else plan_of_ranks(
+                problem.lowered,
+                lambda: plan_of_schedule(problem, given, str(options.loop.schedule)),
+            )
         )
         save_plan(planned, options.plan.save)
         step = api.build(problem.lowered, planned, lr_schedule=lr_schedule)
@@ -90,7 +96,9 @@ def run_train(model: str, options: TrainOptions) -> None:
         save_plan(step.plan, options.plan.save)
     _report(terminal, step, _summary(step, data, result, curve))
     if options.state.save is not None:
-        write_state(step.state_dict(), options.state.save)
+        trained = step.state_dict()
+        if step.writes_files:
+            write_state(trained, options.state.save)
         terminal.note(f"trained tensors written to {options.state.save}")
 
 

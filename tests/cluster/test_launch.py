@@ -1,0 +1,165 @@
+"""Processes of a run end together, say which one failed, and go on from the last checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.trains import Settings
+from tvm_xengine.cluster.launch import run_processes
+from tvm_xengine.commands.process import run
+
+_WAITS = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    {what}
+time.sleep(60)
+"""
+
+
+def _platform(folder: Path, ranks: tuple[int, ...]) -> Path:
+    path = folder / f"platform_{'_'.join(map(str, ranks))}.toml"
+    Settings("mlp", "", ranks=ranks).platform.save(path)
+    return path
+
+
+def test_a_rank_that_is_killed_ends_the_others_and_is_named() -> None:
+    failed = run_processes(["-c", _WAITS.format(what="os.kill(os.getpid(), 9)")], 3)
+    assert failed == (1, -signal.SIGKILL, "")
+
+
+def test_what_a_rank_has_said_is_returned() -> None:
+    failed = run_processes(["-c", _WAITS.format(what="sys.exit('no room')")], 2)
+    assert failed == (1, 1, "no room")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plan", "mlp"], "launch takes the command train with its options, found 'plan'"),
+        ([], "found none"),
+        (["train", "mlp"], "give --platform FILE"),
+        (["train", "mlp", "--platform", "{one}"], "all devices of the platform are on rank 0"),
+        (["train", "mlp", "--platform", "{gap}"], "no device is on rank 1"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(
+    arguments: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gap = tmp_path / "gap.toml"
+    text = _platform(tmp_path, (0, 1)).read_text()
+    gap.write_text(text.replace("rank = 1", "rank = 2"))
+    files = {"{one}": str(_platform(tmp_path, (0, 0))), "{gap}": str(gap)}
+    assert run(["launch", *(files.get(each, each) for each in arguments)]) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_one_process_does_not_train_on_devices_of_two(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    platform = str(_platform(tmp_path, (0, 1)))
+    assert run(["train", "mlp", "--platform", platform, "--costs", "roofline", "--steps", "1"]) == 2
+    assert "tvm-xengine launch" in capfd.readouterr().err
+
+
+class _Run:
+    """A training over two ranks, in a process group of its own."""
+
+    def __init__(self, folder: Path, *further: str) -> None:
+        self.report = folder / "report.json"
+        self.checkpoint = folder / "run.ckpt"
+        command = [
+            *(
+                "-m",
+                "tvm_xengine",
+                "launch",
+                "--rank-timeout",
+                "10",
+                "train",
+                "mlp",
+                "--no-compare",
+            ),
+            *(
+                "--platform",
+                str(_platform(folder, (0, 1))),
+                "--costs",
+                "roofline",
+                "--pin",
+                "fc2*=d1",
+            ),
+            *("--steps", "60", "--checkpoint", str(self.checkpoint), "--checkpoint-every", "3"),
+            *("--cache", str(folder / "cache" / "measurements.jsonl")),
+            *("--json", str(self.report), *further),
+        ]
+        self.process = subprocess.Popen(
+            [sys.executable, *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+
+    def child(self, rank: int) -> int:
+        """Process of a rank, once it has one."""
+        while self.process.poll() is None:
+            for entry in Path("/proc").iterdir():
+                if entry.name.isdigit() and _is_child(entry, self.process.pid, rank):
+                    return int(entry.name)
+            time.sleep(0.02)
+        raise AssertionError(self.process.communicate()[1])
+
+    def end(self) -> tuple[int, str]:
+        said = self.process.communicate(timeout=120)[1]
+        return self.process.returncode, said
+
+
+def _is_child(entry: Path, parent: int, rank: int) -> bool:
+    try:
+        stat = (entry / "stat").read_text().rpartition(")")[2].split()
+        return int(stat[1]) == parent and f"RANK={rank}\0" in (entry / "environ").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_a_run_ends_and_resumes_to_the_same_losses(tmp_path: Path) -> None:
+    whole = _Run(tmp_path)
+    assert whole.end()[0] == 0
+    expected = json.loads(whole.report.read_text())["losses"]
+    chance = random.Random(7)
+    for trial in range(12):
+        folder = tmp_path / str(trial)
+        folder.mkdir()
+        (folder / "cache").symlink_to(tmp_path / "cache")
+        killed = _Run(folder)
+        rank = trial % 2
+        victim = killed.child(rank)
+        while trial % 3 and not killed.checkpoint.exists() and killed.process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.5))
+        hangs = trial % 4 == 3
+        os.kill(victim, signal.SIGSTOP if hangs else signal.SIGKILL)
+        code, said = killed.end()
+        if code == 0:  # it had ended before
+            continue
+        assert re.search(rf"rank {rank}\b", said), said
+        resumed = _Run(folder, *(["--resume", str(killed.checkpoint)] * killed.checkpoint.exists()))
+        code, said = resumed.end()
+        assert code == 0, said
+        losses = json.loads(resumed.report.read_text())["losses"]
+        assert losses == expected[len(expected) - len(losses) :]
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
+    started = _Run(tmp_path)
+    children = [started.child(rank) for rank in (0, 1)]
+    time.sleep(1.0)
+    started.process.send_signal(signal.SIGTERM)
+    assert started.end()[0] == 128 + signal.SIGTERM
+    assert not any(Path(f"/proc/{child}").exists() for child in children)

@@ -1,0 +1,53 @@
+"""A step over several processes computes what one process computes, in planned memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.trains import Seen, Settings
+from tvm_xengine.cluster.launch import run_processes
+
+
+def _seen_by_ranks(settings: Settings) -> list[Seen]:
+    folder = Path(settings.folder)
+    file = folder / "settings.json"
+    file.write_text(json.dumps(asdict(settings)))
+    ranks = 1 + max(settings.ranks)
+    assert run_processes(["-m", "tests.cluster.trains", str(file)], ranks, timeout_s=60) is None
+    found = [folder / f"seen_{rank}.json" for rank in range(ranks)]
+    return [Seen(**json.loads(one.read_text())) for one in found]
+
+
+def _check(seen: list[Seen]) -> None:
+    first = seen[0]
+    assert first.transfers
+    # The reference runs in one process; with the same kernels it agrees bit by bit.
+    assert first.identical
+    assert first.arena_bytes == first.planned_bytes
+    assert all(other == first for other in seen[1:])
+
+
+def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
+    _check(_seen_by_ranks(Settings("mlp", str(tmp_path))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "size", "ranks"),
+    [
+        ("lenet", None, (0, 1)),
+        ("resnet8", None, (0, 1, 2)),
+        ("ds_cnn", None, (0, 1)),
+        ("gpt_nano", 8, (0, 1, 1)),
+        ("mobilenetv2", 32, (0, 1)),
+        ("mlp", None, (1, 0)),
+    ],
+)
+def test_networks_over_ranks(
+    model: str, size: int | None, ranks: tuple[int, ...], tmp_path: Path
+) -> None:
+    _check(_seen_by_ranks(Settings(model, str(tmp_path), ranks=ranks, batch=4, size=size)))

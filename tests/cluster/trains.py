@@ -1,0 +1,120 @@
+"""One rank of a run that a test has started: trains a network, and writes what it saw.
+
+``python -m tests.cluster.trains SETTINGS.json``, with `Settings` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import tvm_xengine as xe
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to train, and on which devices.
+
+    Attributes
+    ----------
+    ranks
+        Rank of each device; the first one is the home of the state.
+    budgets
+        In bytes, by device; others have plenty.
+    scattered
+        Whether ops are pinned to devices by turns, so that many tensors move.
+    """
+
+    model: str
+    folder: str
+    ranks: tuple[int, ...] = (0, 1)
+    batch: int = 8
+    size: int | None = None
+    steps: int = 3
+    budgets: dict[str, int] | None = None
+    scattered: bool = True
+    optimizer: str = "adam"
+
+    @property
+    def platform(self) -> Platform:
+        names = [f"d{k}" for k in range(len(self.ranks))]
+        given = self.budgets or {}
+        devices = tuple(
+            Device(name, "llvm -mcpu=native", given.get(name, 512 * _MIB), ("tir",), rank=rank)
+            for name, rank in zip(names, self.ranks, strict=True)
+        )
+        links = tuple(Link(a, b, 50.0, 1.0) for a in names for b in names if a != b)
+        return Platform(devices, links)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a rank saw: losses, a hash of the state, transfers of the plan, bytes of the arenas."""
+
+    losses: list[float]
+    state: str
+    identical: bool
+    transfers: int
+    arena_bytes: dict[str, int]
+    planned_bytes: dict[str, int]
+
+
+def train(settings: Settings, cache: Path) -> Seen:
+    """Train as the settings say; losses, and a comparison with keep-all on the home device."""
+    import hashlib
+
+    options = {} if settings.size is None else {"size": settings.size}
+    training = xe.training_step(
+        settings.model, optimizer=settings.optimizer, batch_size=settings.batch, **options
+    )
+    platform = settings.platform
+    lowered = xe.lower(training, platform, cache=cache)
+    if settings.scattered:
+        ops = [op.name for op in lowered.step.extraction.graph.ops]
+        names = [device.name for device in platform.devices]
+        pin = {op: names[(k // 5) % len(names)] for k, op in enumerate(ops)}
+        lowered = xe.lower(training, platform, cache=cache, pin=pin)
+    plan = xe.plan(xe.make_problem(lowered, "roofline"), time_limit_s=4.0, objective="makespan")
+    step = xe.build(lowered, plan).guard()
+    step.compare_with_keep_all()
+    source = training.source
+    random = np.random.default_rng(0)
+    losses = []
+    for _ in range(settings.steps):
+        batch = {}
+        for name in step.batch_names:
+            view = step.executable.interface.inputs[name]
+            allowed = step.executable.interface.ranges.get(name)
+            batch[name] = (
+                random.standard_normal(view.shape).astype(view.dtype)
+                if "float" in view.dtype
+                else random.integers(0, allowed.high if allowed else 2, view.shape)
+            )
+        losses.append(float(step(batch)))
+    state = step.state_dict()
+    digest = hashlib.sha256(b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)))
+    comparison = step.comparison
+    assert source is step.training.source and comparison is not None
+    return Seen(
+        losses,
+        digest.hexdigest(),
+        comparison.is_identical,
+        sum(1 for one in plan.plan.schedule.steps if type(one).__name__ == "Transfer"),
+        dict(step.executable.measured_peak_bytes),
+        dict(plan.plan.arenas.arena_bytes),
+    )
+
+
+if __name__ == "__main__":
+    given = Settings(**json.loads(Path(sys.argv[1]).read_text()))
+    folder = Path(given.folder)
+    seen = train(given, folder / "cache" / "measurements.jsonl")
+    (folder / f"seen_{os.environ['RANK']}.json").write_text(json.dumps(asdict(seen)))

@@ -1,0 +1,192 @@
+"""The processes of a run, and messages between them over torch.distributed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvm_xengine.errors import InvalidPlatformError, MissingPackageError, RankLostError
+from tvm_xengine.scheduling.platform import Platform
+
+if TYPE_CHECKING:
+    import torch
+
+RENDEZVOUS = "TVM_XENGINE_RENDEZVOUS"
+"""Environment variable with the file in which the processes of `tvm-xengine launch` find each other."""
+TIMEOUT = "TVM_XENGINE_RANK_TIMEOUT_S"
+"""Environment variable with the seconds after which a process that does not answer is given up."""
+_TIMEOUT_S = 60.0
+"""Without that variable: longer than a step of a large network, and shorter than a user's patience."""
+_PATIENCE = timedelta(days=7)
+"""What waits for planning or compiling, which may take as long as it likes; a process that has ended
+is noticed at once, because its connections close."""
+
+
+class Message:
+    """A tensor on its way between two processes."""
+
+    def __init__(self, work: Any, peer: int) -> None:
+        self._work = work
+        self._peer = peer
+
+    def finish(self) -> None:
+        """Wait until the tensor has arrived, or has been taken.
+
+        Raises
+        ------
+        RankLostError
+            If the other process has ended, or does not answer in time.
+        """
+        with naming_rank(self._peer):
+            self._work.wait()
+
+
+class Ranks:
+    """The processes that hold the devices of a platform, of which this is one.
+
+    All of them run the same program and make the same calls in the same order. Methods that say
+    "collective" must be called by all.
+
+    Attributes
+    ----------
+    rank
+        Number of this process.
+    size
+        Number of processes.
+    writes_files
+        Whether this process writes files: the first one of each host does.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        import torch.distributed as dist
+
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.writes_files = int(os.environ.get("LOCAL_RANK", self.rank)) == 0
+        self._dist = dist
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+        self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+
+    @classmethod
+    def join(cls, platform: Platform) -> Ranks | None:
+        """The processes of this run; None where the platform lies in one, or this is no such run.
+
+        Under ``torchrun`` or ``tvm-xengine launch`` it waits until all processes have joined. A
+        process group that a program has made is used as it is.
+
+        Raises
+        ------
+        InvalidPlatformError
+            If the run has another number of processes than the platform.
+        MissingPackageError
+            If torch is not installed.
+        """
+        if platform.ranks == 1 or not _is_launched():
+            return None
+        try:
+            import torch.distributed as dist
+        except ImportError as error:
+            raise MissingPackageError(
+                "devices in several processes need torch: pip install 'tvm-xengine[torch]'"
+            ) from error
+        timeout_s = float(os.environ.get(TIMEOUT, _TIMEOUT_S))
+        if not dist.is_initialized():
+            size = int(os.environ.get("WORLD_SIZE", "0"))
+            _check_size(platform, size)
+            file = os.environ.get(RENDEZVOUS)
+            dist.init_process_group(
+                "gloo",
+                init_method="env://" if file is None else f"file://{file}",
+                rank=int(os.environ["RANK"]),
+                world_size=size,
+                timeout=timedelta(seconds=max(timeout_s, _TIMEOUT_S)),
+            )
+        _check_size(platform, dist.get_world_size())
+        return cls(timeout_s)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process plans, and speaks with the user."""
+        return self.rank == 0
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Message:
+        """Begin to send a tensor in memory of the processor."""
+        with naming_rank(peer):
+            return Message(self._dist.isend(tensor, peer, group=self._group, tag=tag), peer)
+
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Message:
+        """Begin to receive into a tensor in memory of the processor."""
+        with naming_rank(peer):
+            return Message(self._dist.irecv(tensor, peer, group=self._group, tag=tag), peer)
+
+    def share(self, tensor: torch.Tensor, owner: int) -> None:
+        """Collective: give every process the tensor of the owner."""
+        with naming_rank(owner if owner != self.rank else None):
+            self._dist.broadcast(tensor, owner, group=self._group)
+
+    def least(self, number: int) -> int:
+        """Collective: the least number of all processes."""
+        import torch
+
+        value = torch.tensor([number])
+        with naming_rank(None):
+            self._dist.all_reduce(value, self._dist.ReduceOp.MIN, group=self._group)
+        return int(value)
+
+    def meet(self) -> None:
+        """Collective: wait for all processes, as long as it takes."""
+        with naming_rank(None):
+            self._dist.barrier(group=self._patient)
+
+    def share_text(self, text: str, owner: int = 0) -> str:
+        """Collective: the owner's text; it is waited for as long as the owner takes."""
+        import torch
+
+        content = torch.from_numpy(np.frombuffer(text.encode(), "uint8").copy())
+        length = torch.tensor([len(content)])
+        with naming_rank(owner if owner != self.rank else None):
+            self._dist.broadcast(length, owner, group=self._patient)
+            if owner != self.rank:
+                content = torch.empty(int(length), dtype=torch.uint8)
+            self._dist.broadcast(content, owner, group=self._patient)
+        return str(content.numpy().tobytes(), "utf-8")
+
+    def gather_texts(self, text: str) -> Sequence[str]:
+        """Collective: the text of each process."""
+        return [self.share_text(text, owner) for owner in range(self.size)]
+
+
+@contextmanager
+def naming_rank(peer: int | None) -> Iterator[None]:
+    """Raise `RankLostError` where the transport fails; `peer` is the other process, if it is known."""
+    try:
+        yield
+    except RuntimeError as error:
+        other = "another rank" if peer is None else f"rank {peer}"
+        reason = " ".join(str(error).split()).rpartition("] ")[2]
+        raise RankLostError(
+            f"{other} has ended or does not answer ({reason[:200]}); its own message says why. Resume"
+            " from the last checkpoint"
+        ) from error
+
+
+def _is_launched() -> bool:
+    """Whether this process is one of several."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return True
+    import sys
+
+    dist = sys.modules.get("torch.distributed")
+    return bool(dist is not None and dist.is_available() and dist.is_initialized())
+
+
+def _check_size(platform: Platform, size: int) -> None:
+    if size != platform.ranks:
+        raise InvalidPlatformError(
+            f"the platform has devices on {platform.ranks} ranks, and the run has {size} processes;"
+            f" start {platform.ranks}"
+        )
