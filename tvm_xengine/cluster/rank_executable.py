@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class RankExecutable(StepExecutable):
     """One training step over several processes; each has the arenas of its own devices.
 
-    To make one is collective. It is used like a `StepExecutable`, by all processes in the same way: each writes what lies in its
-    arenas, and what one reads is sent to all. Devices of one process run in turn, those of several
+    All processes make it, and use it like a `StepExecutable` in the same way: each writes what lies in
+    its arenas, and what one reads is sent to all. Devices of one process run in turn, those of several
     processes side by side.
 
     Parameters
