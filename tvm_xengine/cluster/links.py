@@ -19,6 +19,7 @@ _SIZES_BYTES = tuple(4**exponent for exponent in range(3, 12))  # 64 B ... 4 MiB
 _ROUNDS = 9
 """Of messages of all sizes; the median stands against four that were disturbed."""
 _ANSWER_TAG, _MESSAGE_TAG = 1, 0
+"""Different, so that an answer is never taken for a message of the other direction."""
 
 Times = Mapping[tuple[str, str], tuple[float, float]]
 """Latency in microseconds and bandwidth in 10^9 bytes per second, by source and destination."""
