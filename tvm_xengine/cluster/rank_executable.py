@@ -164,7 +164,7 @@ class RankExecutable(StepExecutable):
         """Collective: a tensor, of which the process where it lies has a copy."""
         import torch
 
-        content = np.empty(view.shape, view.dtype) if own is None else np.ascontiguousarray(own)
+        content = np.empty(view.shape, view.dtype) if own is None else np.array(own, order="C")
         flat = torch.from_numpy(content.reshape(-1).view("uint8"))
         self._ranks.share(flat, self._rank_of[view.device])
         return content
@@ -172,15 +172,12 @@ class RankExecutable(StepExecutable):
     @property
     def state_views(self) -> NoReturn:
         """Refused: a view is of the memory of one process."""
-        raise UnsupportedModuleError(
-            "the state lies in several processes, of which there are no views; take copies"
-            " (copy=True)"
-        )
+        raise _no_views()
 
     @property
     def result_views(self) -> NoReturn:
         """Refused: a view is of the memory of one process."""
-        return self.state_views
+        raise _no_views()
 
     @property
     def measured_peak_bytes(self) -> Mapping[str, int]:
@@ -190,6 +187,12 @@ class RankExecutable(StepExecutable):
         for text in self._ranks.gather_texts(own):
             found.update(json.loads(text))
         return found
+
+
+def _no_views() -> UnsupportedModuleError:
+    return UnsupportedModuleError(
+        "the step lies in the memory of several processes, of which there are no views; take copies"
+    )
 
 
 def _finish(begun: dict[int, Message], step: int) -> None:

@@ -65,7 +65,7 @@ class Ranks:
     def __init__(self, timeout_s: float) -> None:
         import torch.distributed as dist
 
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.rank, self.size = int(dist.get_rank()), int(dist.get_world_size())
         self.writes_files = int(os.environ.get("LOCAL_RANK", self.rank)) == 0
         self._dist = dist
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
@@ -180,8 +180,10 @@ def _is_launched() -> bool:
         return True
     import sys
 
-    dist = sys.modules.get("torch.distributed")
-    return bool(dist is not None and dist.is_available() and dist.is_initialized())
+    dist: Any = sys.modules.get("torch.distributed")
+    if dist is None:
+        return False
+    return bool(dist.is_available() and dist.is_initialized())
 
 
 def _check_size(platform: Platform, size: int) -> None:
