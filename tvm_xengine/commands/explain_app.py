@@ -29,8 +29,8 @@ class ExplainOptions:
     problem
         Problem of a schedule file, as --save-problem wrote it.
     solve_again
-        Seconds for solving again with 10 % more memory, for each device: the price of memory. 0 leaves
-        it out.
+        Seconds for solving again with 10 % more memory, for each device: the price of memory. With
+        --report, twice as long for other budgets. 0 leaves both out.
     report
         Write a page with pictures of the plan (.html), complete in one file.
     figures
@@ -42,7 +42,7 @@ class ExplainOptions:
     """
 
     problem: Annotated[File | None, Parameter(group=PLAN)] = None
-    solve_again: Annotated[NotNegative, Parameter(group=PLAN, metavar="S")] = 5.0
+    solve_again: Annotated[NotNegative, Parameter(group=PLAN, metavar="S")] = 3.0
     report: Annotated[File | None, Parameter(group=OUTPUT)] = None
     figures: Annotated[Folder | None, Parameter(group=OUTPUT)] = None
     trace: Annotated[File | None, Parameter(group=OUTPUT)] = None

@@ -6,7 +6,13 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from tvm_xengine.explain.bound_price import (
+    BoundPrice,
+    bound_prices,
+    with_better_bound,
+)
 from tvm_xengine.explain.fates import Fate, TensorFate, fates
+from tvm_xengine.explain.front import FrontPoint, front
 from tvm_xengine.explain.memory import Memory, TimePoint
 from tvm_xengine.explain.memory_price import MemoryPrice, memory_price
 from tvm_xengine.explain.names import Names
@@ -25,7 +31,7 @@ _MOST_WEIGHED = 12
 _MOST_OFFERED = 4
 """Alternatives of a tensor or an op that are told; more of them are worse."""
 _SMALLEST_S = 5.0
-"""Time for the smallest budget of a device."""
+"""Time for the smallest budgets of all devices together."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,10 @@ class DeviceFinding:
         Most bytes that are live at once.
     price
         What more memory buys; None where that was not asked for, or the memory is not limited.
+    bound_price
+        What it can buy at most, from the duals of a bound; None as for `price`.
+    front
+        Time against the budget of this device; empty where that was not asked for.
     """
 
     device: str
@@ -49,6 +59,8 @@ class DeviceFinding:
     time_points: tuple[TimePoint, ...]
     smallest: SmallestBudget | None
     price: MemoryPrice | None
+    bound_price: BoundPrice | None
+    front: tuple[FrontPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,11 @@ class Explanation:
     ops: tuple[OpFinding, ...]
     speedups: tuple[Speedup, ...]
 
+    @property
+    def gap(self) -> float | None:
+        """(value - bound) / value; None where nothing is proven."""
+        return (self.value - self.bound) / self.value if self.bound > 0 else None
+
     def document(self) -> dict[str, object]:
         """The findings as plain values; schedules of alternatives are left out."""
         bare = [
@@ -153,14 +170,18 @@ class ExplainOptions:
         Name or pattern of tensors, ops or layers, or a device; None is the whole plan.
     price_s
         Seconds for solving again with more memory, per device; 0 leaves the price of memory out.
+    front_s
+        Seconds for solving again under other budgets, per device; 0 leaves the fronts out.
     """
 
     about: str | None = None
     price_s: float = 0.0
+    front_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.price_s < float("inf"):
-            raise ValueError(f"expected price_s of at least 0 seconds, got {self.price_s}")
+        for name, value in (("price_s", self.price_s), ("front_s", self.front_s)):
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"expected {name} of at least 0 seconds, got {value}")
 
 
 def explain_plan(
@@ -188,31 +209,37 @@ def explain_plan(
     of_device = about in devices
     asked = () if about is None or of_device else names.matching(about)
     objective = plan.result.objective
+    named = [name for name in devices if about is None or name == about]
+    prices = bound_prices(plan, options.price_s) if named and options.price_s else {}
+    result = with_better_bound(plan.result, prices.values())
     return Explanation(
         objective=objective.value,
         unit=UNIT[objective],
         value=objective.of(plan.simulation),
-        bound=plan.result.bound,
-        proof=proof_in_words(plan),
-        devices=tuple(
-            _device(memory, name, options) for name in devices if about is None or name == about
-        ),
+        bound=result.bound,
+        proof=proof_in_words(result),
+        devices=tuple(_device(memory, name, options, prices.get(name)) for name in named),
         tensors=_tensors(memory, planned, None if about is None else set(asked)),
         ops=tuple(_op(planned, names, name) for name in asked if name in plan.problem.graph.op),
         speedups=() if asked else speedups(plan),
     )
 
 
-def _device(memory: Memory, name: str, options: ExplainOptions) -> DeviceFinding:
+def _device(
+    memory: Memory, name: str, options: ExplainOptions, bound_price: BoundPrice | None
+) -> DeviceFinding:
     plan = memory.plan
+    smallest = smallest_budget(plan, name, _SMALLEST_S / len(plan.problem.platform.devices))
     return DeviceFinding(
         name,
         plan.problem.platform.device(name).budget_bytes,
         plan.arenas.arena_bytes[name],
         plan.simulation.peak_bytes[name],
         memory.time_points(name),
-        smallest_budget(plan, name, _SMALLEST_S),
-        memory_price(plan, name, options.price_s) if options.price_s else None,
+        smallest,
+        memory_price(plan, name, options.price_s, bound_price) if options.price_s else None,
+        bound_price,
+        front(plan, name, smallest, bound_price, options.front_s) if options.front_s else (),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_xengine.errors import NoScheduleError
+from tvm_xengine.explain.bound_price import BoundPrice
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.graph import MAX_BYTES
@@ -49,10 +50,17 @@ class MemoryPrice:
     solve_s: float
 
 
-def memory_price(plan: Plan, device: str, time_limit_s: float) -> MemoryPrice | None:
+def memory_price(
+    plan: Plan, device: str, time_limit_s: float, known: BoundPrice | None = None
+) -> MemoryPrice | None:
     """The price of memory of a device; None where its memory is not limited or nothing was found.
 
     The solve begins from the plan's schedule, so that it finds nothing worse.
+
+    Parameters
+    ----------
+    known
+        A bound for every budget, which may be better than that of the solve.
     """
     problem, objective = plan.problem, plan.result.objective
     budget = problem.platform.device(device).budget_bytes
@@ -73,7 +81,8 @@ def memory_price(plan: Plan, device: str, time_limit_s: float) -> MemoryPrice | 
     needs_more = any(
         found.arenas.arena_bytes[one.name] > one.budget_bytes for one in problem.platform.devices
     )
-    at_most = max(saved, value - found.result.bound)
+    bound = max(found.result.bound, known.at(budget + more) if known else 0.0)
+    at_most = max(saved, value - bound)
     if at_most <= _SAME_RATIO * value:
         at_most = 0.0
     return MemoryPrice(

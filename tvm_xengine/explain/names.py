@@ -13,8 +13,8 @@ from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.explain.categories import before_the_loss
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role
 
-_LAST_PART = re.compile(r"[./][^./]*$|_[^_./]*$")
-"""``.weight`` of ``features.0.weight``, or ``_weight`` of ``conv1_weight``."""
+_LAST_PART = re.compile(r"[./][^./]*$|_(?:running_mean|running_var|num_batches_tracked|[^_./]*)$")
+"""``.weight`` of ``features.0.weight``, ``_weight`` of ``conv1_weight``, a statistic of batch norm."""
 _LAYERED = (Role.PARAMETER, Role.STATISTIC)
 _MOST_NAMED = 5
 """So many similar names stand in a message."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tvm_xengine.explain.sentences import amount_in_words
 from tvm_xengine.planning.given_schedule import GIVEN
-from tvm_xengine.planning.plan import Plan
-from tvm_xengine.solvers.result import Objective, Scope, Status
+from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 
 UNIT = {Objective.COST: "us", Objective.MAKESPAN: "us", Objective.ENERGY: "uJ"}
 _MEANING = {
@@ -14,28 +14,36 @@ _MEANING = {
 }
 
 
-def proof_in_words(plan: Plan) -> tuple[str, ...]:
-    """Sentences on what is proven of a plan and what is not."""
-    result = plan.result
-    sentences = [f"The objective is {result.objective.value}: {_MEANING[result.objective]}."]
+def proof_in_words(result: SolveResult) -> tuple[str, ...]:
+    """Sentences on what is proven of a plan's result and what is not."""
+    objective = f"The objective is {result.objective.value}: {_MEANING[result.objective]}."
     if result.solver == GIVEN or result.bound <= 0:
-        sentences.append("Nothing is proven: no bound is known, so it may be far from the best.")
-        return tuple(sentences)
-    gap = result.gap or 0.0
-    if result.status is Status.OPTIMAL:
-        sentences.append("It is proven to be optimal, within the tolerance of the solver.")
-    else:
-        sentences.append(
-            f"At most {100 * gap:.2f} % of it can be saved: the proven lower bound is"
-            f" {result.bound:.4g} {UNIT[result.objective]}. Whether that can be reached is open."
+        return (
+            objective,
+            "Nothing is proven: no bound is known, so it may be far from the best.",
         )
-    sentences.append(
-        "No schedule whatsoever within these budgets is better than the bound."
-        if result.scope is Scope.EVERY_SCHEDULE
-        else f"The bound holds for {result.scope.words}."
-    )
-    sentences.append(
+    return (
+        objective,
+        *_how_far(result),
         "The proof counts live bytes and the given costs; it says nothing on how exact these are,"
-        " and an address layout may need more bytes than are live."
+        " and an address layout may need more bytes than are live.",
     )
-    return tuple(sentences)
+
+
+def _how_far(result: SolveResult) -> tuple[str, ...]:
+    """What is proven, and among which schedules; others are named in the same breath."""
+    gap = 100 * (result.gap or 0.0)
+    bound = f"the proven lower bound is {amount_in_words(result.bound, UNIT[result.objective])}"
+    if result.scope is Scope.EVERY_SCHEDULE:
+        if result.status is Status.OPTIMAL:
+            return (
+                "It is proven to be optimal, within the tolerance of the solver: no schedule"
+                " whatsoever within these budgets is better.",
+            )
+        return (
+            f"At most {gap:.2f} % of it can be saved by any schedule within these budgets: {bound}."
+            " Whether that can be reached is open.",
+        )
+    if result.status is Status.OPTIMAL:
+        return (f"No better one exists among {result.scope.words}.",)
+    return (f"At most {gap:.2f} % of it can be saved among {result.scope.words}. There {bound}.",)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tvm_xengine.explain.bound_price import BoundPrice
 from tvm_xengine.explain.fates import Fate, Stay, TensorFate
-from tvm_xengine.explain.memory_price import MemoryPrice
+from tvm_xengine.explain.memory_price import MORE_RATIO, MemoryPrice
 from tvm_xengine.explain.smallest_budget import SmallestBudget
 from tvm_xengine.planning.changed_schedule import LAYOUT, Alternative, Excess, Way
 from tvm_xengine.scheduling.durations import format_us
@@ -103,7 +104,8 @@ def smallest_in_words(found: SmallestBudget) -> str:
 
 def price_of_memory(price: MemoryPrice, unit: str) -> str:
     """What more memory of a device buys."""
-    asked = f"Solved again for {price.solve_s:.1f} s with {format_bytes(price.more_bytes)} more"
+    share = f"{100 * MORE_RATIO:.0f} % more memory ({format_bytes(price.more_bytes)})"
+    asked = f"Solved again for {price.solve_s:.1f} s with {share}"
     if not price.needs_more and price.saved:
         return f"{asked}: {amount_in_words(price.saved, unit)} less, within the planned budget as well."
     if not price.saved_at_most:
@@ -114,6 +116,23 @@ def price_of_memory(price: MemoryPrice, unit: str) -> str:
     return (
         f"{asked}: {amount_in_words(price.saved, unit)} less,"
         f" {amount_in_words(price.saved_per_mib, unit)} per MiB; {at_most}."
+    )
+
+
+def price_from_bound(price: BoundPrice, value: float, unit: str) -> str:
+    """What more and less memory of a device can change, by a proven bound."""
+    if not price.per_mib:
+        return (
+            "By the bound more memory buys nothing"
+            f" beyond {amount_in_words(value - price.bound, unit)}, however much it is."
+        )
+    more = int(MORE_RATIO * price.budget_bytes)
+    at_most = value - price.at(price.budget_bytes + more)
+    return (
+        f"By the bound one MiB is worth at most {amount_in_words(price.per_mib, unit)} (a dual of its"
+        f" linear relaxation): with {format_bytes(more)} more no schedule saves more than"
+        f" {amount_in_words(at_most, unit)}, with as much less none takes less than"
+        f" {amount_in_words(price.at(price.budget_bytes - more), unit)}."
     )
 
 

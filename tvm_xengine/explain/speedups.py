@@ -10,6 +10,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Free, Transfer
 from tvm_xengine.scheduling.simulate import simulate, step_us
+from tvm_xengine.solvers.result import Objective
 
 FASTER_RATIO = 0.1
 """How much of the time, and of the energy, of a run is taken away: what tuning may win."""
@@ -55,10 +56,16 @@ def speedups(plan: Plan) -> tuple[Speedup, ...]:
         runs[key] += 1
     found = []
     for key, busy_us in sorted(busy.items(), key=lambda item: -item[1])[:_MOST_TRIED]:
-        faster = simulate(_faster(plan.problem, key), plan.schedule)
-        gain = plan.result.objective.of(plan.simulation) - plan.result.objective.of(faster)
-        found.append(Speedup(_named(key), runs[key], busy_us, gain))
+        found.append(Speedup(_named(key), runs[key], busy_us, _gain(plan, key, busy_us)))
     return tuple(_largest(found))
+
+
+def _gain(plan: Plan, key: Compute | tuple[str, str], busy_us: float) -> float:
+    objective = plan.result.objective
+    if objective is Objective.COST:  # a sum of times
+        return FASTER_RATIO * busy_us
+    faster = simulate(_faster(plan.problem, key), plan.schedule)
+    return objective.of(plan.simulation) - objective.of(faster)
 
 
 def _faster(problem: Problem, key: Compute | tuple[str, str]) -> Problem:

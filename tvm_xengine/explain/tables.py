@@ -23,6 +23,7 @@ from tvm_xengine.explain.sentences import (
     at_in_words,
     difference_in_words,
     fate_in_words,
+    price_from_bound,
     price_of_memory,
     reason_in_words,
     smallest_in_words,
@@ -51,7 +52,7 @@ def shown(explanation: Explanation) -> Iterator[RenderableType]:
         )
         yield Text(" ".join(explanation.proof))
     for device in explanation.devices:
-        yield from _device(device, explanation.unit)
+        yield from _device(device, explanation.value, explanation.unit)
     for op in explanation.ops:
         yield from _op(op, explanation.unit)
     if len(explanation.tensors) <= _MOST_IN_FULL:
@@ -63,7 +64,7 @@ def shown(explanation: Explanation) -> Iterator[RenderableType]:
         yield _speedups(explanation.speedups, explanation.unit)
 
 
-def _device(device: DeviceFinding, unit: str) -> Iterator[RenderableType]:
+def _device(device: DeviceFinding, value: float, unit: str) -> Iterator[RenderableType]:
     is_limited = device.budget_bytes < UNLIMITED_BYTES
     budget = format_bytes(device.budget_bytes) if is_limited else "no limit"
     yield Text(
@@ -77,6 +78,8 @@ def _device(device: DeviceFinding, unit: str) -> Iterator[RenderableType]:
         yield Text(smallest_in_words(device.smallest))
     if device.price is not None:
         yield Text(price_of_memory(device.price, unit))
+    if device.bound_price is not None:
+        yield Text(price_from_bound(device.bound_price, value, unit))
 
 
 def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableType]:

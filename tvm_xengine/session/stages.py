@@ -30,11 +30,11 @@ from tvm_xengine.model.source import Source
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
-from tvm_xengine.report.figures.trace import Intervals, trace
+from tvm_xengine.report.figures.trace import trace
 from tvm_xengine.report.figures.write import write_figures
 from tvm_xengine.report.html.notebook import framed
-from tvm_xengine.report.html.page import Page
-from tvm_xengine.report.html.story import Story
+from tvm_xengine.report.html.page import FRONT_SHARE, Page
+from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
@@ -272,7 +272,9 @@ class StepPlan:
         return {role.variable: role.names for role in self.lowered.training.roles}
 
     @checked
-    def write_report(self, path: str | Path, *, price_s: float = 0.0) -> None:
+    def write_report(
+        self, path: str | Path, *, price_s: float = 3.0, measured_us: Intervals | None = None
+    ) -> None:
         """Write a page with pictures of the plan, complete in one HTML file.
 
         Parameters
@@ -280,12 +282,17 @@ class StepPlan:
         path
             File to write.
         price_s
-            As in `explain`.
+            As in `explain`; other budgets are solved for twice as long.
+        measured_us
+            When each step of the schedule began and ended in a run, in microseconds, shown beside
+            the plan; see `Step.timed`.
         """
         model = self.lowered.training.source.training
         title = f"{model.name}, batch {model.batch_size}"
         names = Names(self.plan.problem.graph, self.names)
-        Page(title, self.plan, names, self.explain(price_s=price_s)).write(Path(path))
+        options = ExplainOptions(None, price_s, FRONT_SHARE * price_s)
+        found = explain_plan(self.plan, options, self.names)
+        Page(title, self.plan, names, found, measured_us).write(Path(path))
 
     @checked
     def write_figures(self, folder: str | Path) -> None:

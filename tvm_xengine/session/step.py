@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.file_memory import storage_folder
+from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.runtime.storage import shared_array
 from tvm_xengine.runtime.transactions import Transactions
 from tvm_xengine.scheduling.graph import Role
@@ -222,9 +223,13 @@ class Step:
         path
             JSON file, written at the end.
         """
-        with self._executable.marked() as marks:
+        with self.timed() as marks:
             yield
         self.plan.write_trace(path, marks.intervals_us)
+
+    def timed(self) -> AbstractContextManager[Marks]:
+        """Note when each call of the last step inside begins and ends, for `StepPlan.write_report`."""
+        return self._executable.marked()
 
     def compare_with_keep_all(self) -> bool:
         """Compare every later step with a keep-all step.

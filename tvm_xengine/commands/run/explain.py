@@ -18,7 +18,7 @@ from tvm_xengine.files.atomic_write import (
 from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
 from tvm_xengine.report.figures.trace import trace
 from tvm_xengine.report.figures.write import check_matplotlib, write_figures
-from tvm_xengine.report.html.page import Page
+from tvm_xengine.report.html.page import FRONT_SHARE, Page
 from tvm_xengine.report.html.story import Story
 from tvm_xengine.session.plan_file import read_plan_or_schedule
 
@@ -35,13 +35,17 @@ def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:
     # A question about single tensors or ops is answered by simulation alone.
     devices = saved.plan.problem.platform.index
     price_s = options.solve_again if about is None or about in devices else 0.0
-    wanted = explanation.ExplainOptions(about, price_s)
+    is_drawn = about is None and options.report is not None
+    wanted = explanation.ExplainOptions(about, price_s, FRONT_SHARE * price_s if is_drawn else 0.0)
     with terminal.reporting() as reporter:
         reporter.status("explaining")
         found = explanation.explain_plan(saved.plan, wanted, saved.names)
         reporter.status("")
     if options.report is not None:
-        whole = found if about is None else explanation.explain_plan(saved.plan, None, saved.names)
+        every = explanation.ExplainOptions(
+            None, options.solve_again, FRONT_SHARE * options.solve_again
+        )
+        whole = found if about is None else explanation.explain_plan(saved.plan, every, saved.names)
         names = Names(saved.plan.problem.graph, saved.names)
         Page(path.stem, saved.plan, names, whole).write(options.report)
     _draw(Story(Memory(saved.plan, Names(saved.plan.problem.graph, saved.names))), options)

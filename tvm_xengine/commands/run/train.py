@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import TrainOptions
@@ -52,6 +53,8 @@ def run_train(model: str, options: TrainOptions) -> None:
         check_writable(options.state.trace)
     if saving is not None:
         check_writable(saving.path)
+    if options.plan.save.report is not None:
+        check_writable(options.plan.save.report)
     given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
     training = training_of(model, options.plan.step)
     terminal.note(loss_named(training, options.plan.step))
@@ -68,13 +71,15 @@ def run_train(model: str, options: TrainOptions) -> None:
                 lambda: plan_of_schedule(problem, given, str(options.loop.schedule)),
             )
         )
-        save_plan(planned, options.plan.save)
+        save_plan(planned, replace(options.plan.save, report=None))
         step = api.build(problem.lowered, planned, lr_schedule=lr_schedule)
     if not options.loop.no_compare:
         step.compare_with_keep_all()
     curve = Curve()
-    trace = options.state.trace
-    with showing(terminal, steps) as show, nullcontext() if trace is None else step.trace(trace):
+    trace, report = options.state.trace, options.plan.save.report
+    is_timed = (trace is not None or report is not None) and not options.loop.replan
+    timed = step.timed() if is_timed else nullcontext(None)
+    with showing(terminal, steps) as show, timed as marks:
 
         def on_progress(progress: FitProgress) -> None:
             curve.add(progress, step.last_step_us)
@@ -93,7 +98,15 @@ def run_train(model: str, options: TrainOptions) -> None:
         )
     if options.loop.replan:
         terminal.note(_replanned(result.replanned))
-        save_plan(step.plan, options.plan.save)
+        save_plan(step.plan, replace(options.plan.save, report=None))
+    measured_us = None if marks is None else marks.intervals_us
+    if trace is not None:
+        step.plan.write_trace(trace, measured_us)
+    if report is not None:
+        with terminal.reporting() as reporter:
+            reporter.status("writing the report")
+            step.plan.write_report(report, measured_us=measured_us)
+            reporter.status("")
     _report(terminal, step, _summary(step, data, result, curve))
     if options.state.save is not None:
         trained = step.state_dict()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from tvm_xengine.report.html.story import Story
+from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.scheduling.schedule import Compute, describe
 
 _PLANNED, _MEASURED, _MEMORY = "planned timeline", "measured timeline", "planned memory"
 _GROUPS = (_PLANNED, _MEASURED, _MEMORY)
 """Of tracks."""
-
-Intervals = Mapping[int, tuple[float, float]]
-"""Begin and end in microseconds, by the position of a step in the schedule."""
 
 
 def trace(story: Story, measured_us: Intervals | None = None) -> str:

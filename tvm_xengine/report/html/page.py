@@ -10,18 +10,32 @@ from importlib.resources import files
 from pathlib import Path
 
 from tvm_xengine.explain.explanation import DeviceFinding, Explanation
+from tvm_xengine.explain.fates import Fate
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
 from tvm_xengine.explain.sentences import (
     amount_in_words,
     fate_in_words,
+    price_from_bound,
     price_of_memory,
     reason_in_words,
     smallest_in_words,
 )
+from tvm_xengine.explain.short_answers import (
+    peak_in_words,
+    tensor_in_words,
+    treated_in_words,
+)
 from tvm_xengine.explain.speedups import FASTER_RATIO
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.report.html.front_picture import front_picture, front_table
+from tvm_xengine.report.html.layers import (
+    Layers,
+    graph_of_layers,
+    legend_of_layers,
+    ops_by_layer,
+)
 from tvm_xengine.report.html.pictures import (
     arena_map,
     class_of,
@@ -29,12 +43,16 @@ from tvm_xengine.report.html.pictures import (
     memory_over_time,
     timeline,
 )
-from tvm_xengine.report.html.story import Story
+from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.sizes import format_bytes
 
 _BY = ("step", "time")
+_MOST_IN_SHORT = 3
+"""Tensors that stand for the others; the table has all."""
+FRONT_SHARE = 2.0
+"""Time for a front, by that for the price of memory: it has more points, which need less effort."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +65,15 @@ class Page:
         Of the model.
     explanation
         Of the whole plan.
+    measured_us
+        When each step of the schedule ran; None where nothing was run.
     """
 
     title: str
     plan: Plan
     names: Names
     explanation: Explanation
+    measured_us: Intervals | None = None
 
     def html(self) -> str:
         """The report as one document."""
@@ -65,7 +86,9 @@ class Page:
                 f"<title>{title}</title><style>{_own('report.css')}</style></head><body>",
                 f"<header><h1>{title}</h1>{_summary(self)}</header><main>",
                 *_memory(self, story),
+                *_front(self.explanation),
                 *_timeline(self, story),
+                *_graph(story),
                 *_tensors(self.explanation),
                 "</main>",
                 f'<script type="application/json" id="story">{_data(story)}</script>',
@@ -83,12 +106,36 @@ def _summary(page: Page) -> str:
     steps = plan.schedule
     cards = [
         (found.objective, amount_in_words(found.value, found.unit)),
-        ("gap", "unknown" if found.bound <= 0 else f"{100 * (plan.result.gap or 0.0):.2f} %"),
+        ("gap", "unknown" if found.gap is None else f"{100 * found.gap:.2f} %"),
         ("recomputed ops", str(plan.recomputed_ops)),
         ("copies", str(steps.transfers)),
     ]
     shown = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in cards)
-    return f"<dl>{shown}</dl><p>{escape(' '.join(found.proof))}</p>"
+    return f"<dl>{shown}</dl><p>{escape(' '.join(found.proof))}</p>{''.join(_in_short(found))}"
+
+
+def _in_short(found: Explanation) -> Iterator[str]:
+    """The questions that are asked first, each with an answer; the sections below have the rest."""
+    yield "<h2>In short</h2>"
+    for device in found.devices:
+        name = escape(device.device)
+        if device.time_points:
+            yield f"<h3>What is in the memory of {name} at the peak?</h3>"
+            yield f"<p>{escape(peak_in_words(device.time_points[0]))}</p>"
+        answers = [price_of_memory(device.price, found.unit)] if device.price else []
+        if device.bound_price is not None:
+            answers.append(price_from_bound(device.bound_price, found.value, found.unit))
+        if answers:
+            yield f"<h3>What would 10 % more memory of {name} buy?</h3>"
+            yield f"<p>{escape(' '.join(answers))}</p>"
+    treated = [one for one in found.tensors if one.fate.fate in (Fate.RECOMPUTED, Fate.MOVED)]
+    if treated:
+        yield "<h3>Why is a tensor recomputed or copied?</h3>"
+        yield f"<p>{escape(treated_in_words(treated))} The largest:</p><ul>"
+        weighed = [one for one in treated if one.alternatives is not None]
+        for one in sorted(weighed, key=lambda tensor: -tensor.size_bytes)[:_MOST_IN_SHORT]:
+            yield f"<li>{escape(tensor_in_words(one, found.unit))}</li>"
+        yield "</ul>"
 
 
 def _memory(page: Page, story: Story) -> Iterator[str]:
@@ -110,8 +157,34 @@ def _memory(page: Page, story: Story) -> Iterator[str]:
         yield from _peaks(device)
         if device.smallest is not None:
             yield f"<p>{escape(smallest_in_words(device.smallest))}</p>"
-        if device.price is not None:
-            yield f"<p>{escape(price_of_memory(device.price, page.explanation.unit))}</p>"
+    yield "</section>"
+
+
+def _front(found: Explanation) -> Iterator[str]:
+    shown = [d for d in found.devices if any(one.value is not None for one in d.front)]
+    if not shown:
+        return
+    yield f"<section><h2>{escape(found.objective.capitalize())} against budget</h2>"
+    yield "<p>The other budgets are as planned. Circles are the best schedules found in a short"
+    yield " search, counted in live bytes; no schedule whatsoever lies below the dashed line. The"
+    yield " vertical axis does not begin at zero.</p>"
+    yield '<ul class="legend"><li><i class="key-best"></i>best found</li><li><i class="key-bound"></i>'
+    yield 'bound</li><li><i class="key-budget"></i>planned budget</li></ul>'
+    for device in shown:
+        points, name, budget = device.front, device.device, device.budget_bytes
+        yield f"<h3>{escape(name)}</h3><div class='tables'><figure class='front-figure'>"
+        yield f"{front_picture(points, name, budget, found.unit)}</figure>"
+        yield from front_table(points, budget, found.unit)
+        yield "</div>"
+    yield "</section>"
+
+
+def _graph(story: Story) -> Iterator[str]:
+    layers = Layers(story.memory)
+    yield "<section><h2>Graph</h2><p>Boxes are layers, coloured by the device that runs them; a line is"
+    yield " as thick as the tensors that it stands for are large, and coloured by what happens to them."
+    yield f"</p>{legend_of_layers(layers)}<figure>{graph_of_layers(layers)}</figure>"
+    yield from ops_by_layer(layers)
     yield "</section>"
 
 
@@ -150,9 +223,12 @@ def _timeline(page: Page, story: Story) -> Iterator[str]:
     side_by_side = page.explanation.objective == "makespan"
     how = "side by side" if side_by_side else "one step after the other"
     yield "<section><h2>Timeline</h2>"
-    yield f"<p>As planned, {how}. Bars in the colour of the text repeat an op that ran before."
+    measured = (
+        " Below it, what was measured in the last step of the run." if page.measured_us else ""
+    )
+    yield f"<p>As planned, {how}.{measured} Bars in the colour of the text repeat an op that ran before."
     yield " Copies are violet.</p>"
-    yield f"<figure>{''.join(timeline(story))}</figure>"
+    yield f"<figure>{''.join(timeline(story, page.measured_us))}</figure>"
     rows = "".join(
         f"<tr><td>{escape(one.what)}</td><td>{one.runs}</td><td>{format_us(one.busy_us)}</td>"
         f"<td>{amount_in_words(one.gain, page.explanation.unit)}</td></tr>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from tvm_xengine.report.html.story import AGAIN, COPY, Story
+from tvm_xengine.report.html.story import AGAIN, COPY, Intervals, Story
 from tvm_xengine.report.html.svg import (
     WIDTH,
     attributes,
@@ -80,20 +80,31 @@ def arena_map(story: Story, device: str, by: str) -> str:
     return picture(label, _HEIGHT, parts, class_="arena", **_FREE, data_device=device)
 
 
-def timeline(story: Story) -> Iterator[str]:
-    """For each device and link a line with its name, and a picture of what runs there when."""
-    end = max((stop for _, stop in story.intervals_us), default=0.0) or 1.0
+def timeline(story: Story, measured_us: Intervals | None = None) -> Iterator[str]:
+    """For each device and link a line with its name, and pictures of what runs there when.
+
+    Parameters
+    ----------
+    measured_us
+        When each step of the schedule began and ended in a run; shown below the plan, at its scale.
+    """
+    rows = [("planned", dict(zip(story.positions, story.intervals_us, strict=True)))]
+    if measured_us:
+        rows.append(("measured", dict(measured_us)))
+    end = max((stop for _, row in rows for _, stop in row.values()), default=0.0) or 1.0
     for lane in dict.fromkeys(story.lanes):
         mine = [k for k, one in enumerate(story.lanes) if one == lane]
-        busy = sum(story.durations_us[k] for k in mine)
-        yield f'<p class="lane">{escape(lane)}: {format_us(busy)} busy</p>'
-        bars = [_bar(story, k, end) for k in mine]
-        label = f"What runs on {lane} over {format_us(end)}"
-        yield picture(label, _BAR, bars, class_="timeline", **_FREE)
+        for name, row in rows:
+            there = [k for k in mine if story.positions[k] in row]
+            busy = sum(stop - begin for begin, stop in (row[story.positions[k]] for k in there))
+            yield f'<p class="lane">{escape(lane)}, {name}: {format_us(busy)} busy</p>'
+            bars = [_bar(story, k, row[story.positions[k]], end) for k in there]
+            label = f"What runs on {lane} over {format_us(end)}, {name}"
+            yield picture(label, _BAR, bars, class_="timeline", **_FREE)
 
 
-def _bar(story: Story, k: int, end_us: float) -> str:
-    begin, stop = story.intervals_us[k]
+def _bar(story: Story, k: int, interval_us: tuple[float, float], end_us: float) -> str:
+    begin, stop = interval_us
     title = f"{story.described(k)}: {format_us(stop - begin)} from {format_us(begin)}"
     kind = story.kinds[k]
     width = max(WIDTH * (stop - begin) / end_us, _LEAST_WIDTH)

@@ -15,6 +15,8 @@ from tvm_xengine.report.html.svg import WIDTH
 from tvm_xengine.scheduling.schedule import Compute, Free, Step, Transfer, describe
 from tvm_xengine.scheduling.simulate import step_us
 
+Intervals = Mapping[int, tuple[float, float]]
+"""Begin and end in microseconds, by the position of a step in the schedule."""
 COPY = "copy"
 """Kind of a step that copies."""
 AGAIN = "again"

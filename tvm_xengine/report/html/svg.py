@@ -56,8 +56,10 @@ def line(x1: float, y1: float, x2: float, y2: float, **more: str) -> str:
     return f"<line{attributes(x1=x1, y1=y1, x2=x2, y2=y2, **more)}/>"
 
 
-def picture(label: str, height: float, parts: Iterable[str], **more: str) -> str:
+def picture(
+    label: str, height: float, parts: Iterable[str], width: float = WIDTH, /, **more: str
+) -> str:
     """An SVG element that screen readers know by its label."""
-    box = f"0 0 {number(WIDTH)} {number(height)}"
+    box = f"0 0 {number(width)} {number(height)}"
     head = attributes(viewBox=box, role="img", aria_label=label, **more)
     return f"<svg{head}>{''.join(parts)}</svg>"

@@ -58,6 +58,9 @@ class Answer:
         Lower bound on the objective as the backend claims it; minus infinity when it has none.
     message
         What a person should know.
+    duals
+        Of a linear program at its optimum, by how much that changes with the side of each row; None
+        where the backend does not say.
     """
 
     outcome: Outcome
@@ -65,6 +68,7 @@ class Answer:
     value: float | None
     bound: float
     message: str = ""
+    duals: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tvm_xengine.solvers.backends.answer import (
     Answer,
@@ -39,7 +40,7 @@ def solve_program(
     highs.setOptionValue("mip_abs_gap", 1e-9)
     highs.setOptionValue("threads", options.threads)
     highs.setOptionValue("random_seed", options.seed)
-    scaled, divisor = _scaled(program)
+    scaled, row_scale, divisor = _scaled(program)
     highs.passModel(_model(scaled, highspy))
     if options.start is not None:
         solution = highspy.HighsSolution()
@@ -57,11 +58,13 @@ def solve_program(
         highs.cbMipImprovingSolution.subscribe(improved)
         highs.cbMipLogging.subscribe(logged)
     highs.run()
-    return _answer(program, highs, highspy, divisor)
+    return _answer(program, highs, highspy, row_scale, divisor)
 
 
-def _scaled(program: Program) -> tuple[Program, float]:
-    """The program with coefficients of at most 2 in every row, costs likewise; the costs' divisor.
+def _scaled(program: Program) -> tuple[Program, NDArray[np.float64], float]:
+    """The program with coefficients of at most 2 in every row, costs likewise.
+
+    Returned with the factors of the rows and the divisor of the costs.
 
     HiGHS has absolute tolerances, and solves such programs much faster. Powers of two change no digit.
     """
@@ -77,7 +80,7 @@ def _scaled(program: Program) -> tuple[Program, float]:
         row_upper=program.row_upper * row_scale,
         values=program.values * row_scale[row_of],
     )
-    return scaled, divisor / _COST_RANGE
+    return scaled, row_scale, divisor / _COST_RANGE
 
 
 def _model(program: Program, highspy: object) -> object:
@@ -98,7 +101,13 @@ def _model(program: Program, highspy: object) -> object:
     return lp
 
 
-def _answer(program: Program, highs: object, highspy: object, divisor: float) -> Answer:
+def _answer(
+    program: Program,
+    highs: object,
+    highspy: object,
+    row_scale: NDArray[np.float64],
+    divisor: float,
+) -> Answer:
     status = highs.getModelStatus()  # type: ignore[attr-defined]
     kinds = highspy.HighsModelStatus  # type: ignore[attr-defined]
     name = highs.modelStatusToString(status)  # type: ignore[attr-defined]
@@ -110,8 +119,10 @@ def _answer(program: Program, highs: object, highspy: object, divisor: float) ->
     x = np.array(highs.getSolution().col_value) if has_solution else None  # type: ignore[attr-defined]
     value = program.objective(x) if x is not None else None
     if status == kinds.kOptimal and value is not None:
-        bound = float(info.mip_dual_bound) * divisor if is_integer else value
-        return Answer(Outcome.OPTIMAL, x, value, bound, name)
+        if is_integer:
+            return Answer(Outcome.OPTIMAL, x, value, float(info.mip_dual_bound) * divisor, name)
+        scaled = np.array(highs.getSolution().row_dual)  # type: ignore[attr-defined]
+        return Answer(Outcome.OPTIMAL, x, value, value, name, scaled * row_scale * divisor)
     bound = float(info.mip_dual_bound) * divisor if is_integer else -np.inf
     outcome = Outcome.FEASIBLE if x is not None and is_integer else Outcome.UNKNOWN
     return Answer(outcome, x, value, bound, name)

@@ -57,6 +57,8 @@ class TimePointModel:
     run, at, keep, copy, hold, held
         Column of each variable, -1 where there is none; shapes (K + 1, D, n), (K, D, n),
         (K + 1, D, J), (K + 1, links, J), (K + 1, D, J) and (K + 1, D).
+    budget_rows
+        For each device the rows whose side is its budget.
     """
 
     indexed: IndexedProblem
@@ -68,6 +70,7 @@ class TimePointModel:
     copy: _Grid
     hold: _Grid
     held: _Grid
+    budget_rows: tuple[tuple[int, ...], ...]
 
     def time_points(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
         """The op whose first run is time point k in the solution `x`, shape (K,)."""
@@ -120,6 +123,7 @@ def formulate_time_points(
         copy=draft.copy,
         hold=draft.hold,
         held=draft.held,
+        budget_rows=tuple(map(tuple, draft.budget_rows)),
     )
 
 
@@ -167,6 +171,7 @@ class _Draft:
         )
         self.hold = np.full_like(self.keep, _ABSENT)
         self.held = np.full(self.keep.shape[:2], _ABSENT, np.int64)
+        self.budget_rows: list[list[int]] = [[] for _ in range(p.device_count)]
 
     def base(self, k: int, d: int, j: int) -> tuple[_Terms, float]:
         """(terms, constant) whose sum is 0 when tensor j cannot be on d in period k but by copies."""
@@ -341,7 +346,7 @@ def _fit_while_running(draft: _Draft) -> None:
         )
         for i in rows:
             away = [(int(draft.hold[k, d, j]), -float(p.size[j])) for j in touched[i]]
-            draft.builder.row(
+            row = draft.builder.row(
                 [
                     (held, float(p.budget[d])),
                     (int(draft.run[k, d, i]), float(need[i, d])),
@@ -349,6 +354,7 @@ def _fit_while_running(draft: _Draft) -> None:
                 ],
                 upper=float(p.budget[d]),
             )
+            draft.budget_rows[d].append(row)
 
 
 def _overwrite_state(draft: _Draft) -> None:
@@ -410,6 +416,7 @@ def _stay_within_budgets(draft: _Draft) -> None:
         for d in np.flatnonzero(~draft.is_uncapacitated).tolist():
             kept = np.flatnonzero(draft.keep[k, d] >= 0)
             row = draft.builder.new_rows(1, upper=float(p.budget[d]))
+            draft.budget_rows[d].append(int(row[0]))
             draft.builder.entries(
                 np.repeat(row, len(kept)), draft.keep[k, d, kept], p.size[kept].astype(float)
             )
