@@ -67,6 +67,16 @@ OPERATORS: dict[str, tuple[Function, tuple[int, ...]]] = {
     "without a gradient": (_quantised, (3, 5)),
     "group norm of no weights": (lambda x: F.group_norm(x, 2), (2, 4, 5)),
     "distances": (lambda x: torch.cdist(x, 2 * x[:, :3]), (2, 5, 4)),
+    "distances of norms below 1": (lambda x: torch.cdist(x, 2 * x, 0.5), (3, 2)),
+    "distances between rows": (lambda x: F.pdist(x, 3.0), (4, 5)),
+    "modified Bessel functions": (
+        lambda x: torch.i0(9 * x) + torch.special.i1e(9 * x) * torch.special.erfcx(x),
+        (3, 5),
+    ),
+    "counts in a range": (
+        lambda x: x.sum() * torch.histc(x, 5) * torch.histc(x, 4, -1, 1)[0],
+        (9,),
+    ),
     "distances to itself": (lambda x: torch.cdist(x, x), (2, 5, 4)),
     **{
         f"distances of norm {p}": (lambda x, p=p: torch.cdist(x, 2 * x[:, :3], p), (2, 5, 4))
@@ -200,13 +210,12 @@ REFUSED: dict[str, tuple[Function, tuple[int, ...], str]] = {
         (5, 4),
         "scale_grad_by_freq",
     ),
-    "Bessel functions": (lambda x: torch.special.i0e(x), (3, 2), "i0e"),
+    "Bessel functions": (lambda x: torch.special.bessel_j0(x), (3, 2), "bessel_j0"),
     "bicubic grids": (
         lambda x: F.grid_sample(x, x[:, :2].movedim(1, -1), mode="bicubic", align_corners=True),
         (2, 3, 5, 6),
         "bicubic",
     ),
-    "norms below 1": (lambda x: torch.cdist(x, 2 * x, 0.5), (3, 2), "p must be at least 1"),
 }
 
 

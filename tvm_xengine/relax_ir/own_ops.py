@@ -20,12 +20,13 @@ PREFIX = "tvm_xengine."
 
 POINTWISE_OPS = (
     *("abs_power", "binary_cross_entropy", "clamp", "clamp_max", "clamp_min", "clamp_to"),
-    *("copysign", "digamma", "elu", "erfc", "erfinv", "exp2", "expm1", "float_power"),
+    *("copysign", "digamma", "elu", "erfc", "erfcx", "erfinv", "exp2", "expm1", "float_power"),
     *("floor_divide", "fmax", "fmin", "fmod", "hardshrink", "hardsigmoid", "hardswish"),
-    *("hardtanh", "hypot", "leaky_relu", "lgamma", "log10", "log1p", "log2", "logaddexp"),
-    *("logaddexp2", "logit", "logsigmoid", "mish", "nan_to_num", "polygamma", "prelu"),
-    *("reciprocal", "remainder", "root", "safe_sqrt", "scalar_power", "sinc", "softplus"),
-    *("softshrink", "softsign", "threshold", "trunc_divide", "xlog1py", "xlogy"),
+    *("hardtanh", "huber", "hypot", "i0", "i0e", "i1", "i1e", "leaky_relu", "lgamma", "log10"),
+    *("log1p", "log2", "logaddexp", "logaddexp2", "logit", "logsigmoid", "mish", "nan_to_num"),
+    *("polygamma", "prelu", "reciprocal", "remainder", "root", "safe_sqrt", "scalar_power"),
+    *("sinc", "smooth_l1", "softplus", "softshrink", "softsign", "threshold", "trunc_divide"),
+    *("xlog1py", "xlogy"),
 )
 """Functions of the elements of tensors that broadcast, with numbers as options behind them."""
 

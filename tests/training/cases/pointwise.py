@@ -85,6 +85,21 @@ def _two(name: str, reference: Reference, low: float = -4.0, high: float = 4.0) 
     return [_several(name, reference, 2, low, high)]
 
 
+def _two_with(name: str, loss: Callable[..., torch.Tensor], width: float) -> DrawCase:
+    def draw_case(draw: Draw) -> Case:
+        shape = draw.shape()
+        return Case(
+            lambda a, b: pointwise(name, a, b, width),
+            lambda a, b: loss(a, b, reduction="none", **{_WIDTHS[name]: width}),
+            {"a": draw.uniform(-4, 4, *shape), "b": draw.uniform(-4, 4, *shape)},
+        )
+
+    return draw_case
+
+
+_WIDTHS = {"huber": "delta", "smooth_l1": "beta"}
+
+
 _SIMPLE: dict[str, list[DrawCase]] = {
     "abs_power": [_unary("abs_power", lambda x, p: x.abs() ** p, 3.5, low=0.5)],
     "binary_cross_entropy": _two(
@@ -101,6 +116,11 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "digamma": [_unary("digamma", torch.digamma, low=0.5)],
     "elu": [_unary("elu", _elu, 1.5, 1.25, 0.5)],
     "erfc": [_unary("erfc", torch.erfc)],
+    "erfcx": [_unary("erfcx", torch.special.erfcx)],
+    "i0": [_unary("i0", torch.i0)],
+    "i0e": [_unary("i0e", torch.special.i0e)],
+    "i1": [_unary("i1", torch.special.i1)],
+    "i1e": [_unary("i1e", torch.special.i1e)],
     "erfinv": [_unary("erfinv", torch.erfinv, low=-0.9, high=0.9)],
     "exp2": [_unary("exp2", torch.exp2)],
     "expm1": [_unary("expm1", torch.expm1)],
@@ -112,6 +132,7 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "hardsigmoid": [_unary("hardsigmoid", _hardsigmoid)],
     "hardswish": [_unary("hardswish", F.hardswish)],
     "hardtanh": [_unary("hardtanh", F.hardtanh, -1.0, 2.0)],
+    "huber": [_two_with("huber", F.huber_loss, 1.5)],
     "hypot": _two("hypot", torch.hypot, 0.3, 3),
     "leaky_relu": [_unary("leaky_relu", F.leaky_relu, 0.25)],
     "lgamma": [_unary("lgamma", torch.lgamma, low=0.5)],
@@ -132,6 +153,7 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "safe_sqrt": [_unary("safe_sqrt", torch.sqrt, low=0.3)],
     "scalar_power": [_unary("scalar_power", torch.pow, 2.5, low=0.3)],
     "sinc": [_unary("sinc", torch.sinc)],
+    "smooth_l1": [_two_with("smooth_l1", F.smooth_l1_loss, 0.5)],
     "softplus": [_unary("softplus", F.softplus, 1.5, 2.0)],
     "softshrink": [_unary("softshrink", F.softshrink, 0.5)],
     "softsign": [_unary("softsign", F.softsign)],

@@ -12,6 +12,7 @@ from tvm import relax, te
 from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te.elementwise import derivative_kernel, sum_to_shape
+from tvm_xengine.kernels.te.pointwise.activations import finite
 from tvm_xengine.kernels.te.pointwise.function import Formula, Pointwise, isnan
 from tvm_xengine.kernels.te.pointwise.table import POINTWISE
 from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
@@ -120,14 +121,16 @@ formulas overflow on the way to infinity."""
 def _gelu(g: Expr, a: Expr) -> Expr:
     normal = 0.5 * (1.0 + te.erf(a * _SQRT_HALF))
     density = te.exp(a * a * -0.5) * (0.5 * _SQRT_HALF * _TWO_OVER_SQRT_PI)
-    return tvm.tirx.Select(a > _like(a, _GELU_IS_IDENTITY), g, g * (normal + a * density))
+    return tvm.tirx.Select(
+        a > _like(a, _GELU_IS_IDENTITY), finite(g, a), g * (normal + a * density)
+    )
 
 
 def _gelu_tanh(g: Expr, a: Expr) -> Expr:
     t = te.tanh((a + a * a * a * _GELU_CUBIC) * _SQRT_TWO_OVER_PI)
     slope = (1.0 + a * a * (3 * _GELU_CUBIC)) * _SQRT_TWO_OVER_PI
     inner = g * (0.5 * (1.0 + t) + 0.5 * a * (1.0 - t * t) * slope)
-    return tvm.tirx.Select(a > _like(a, _GELU_IS_IDENTITY), g, inner)
+    return tvm.tirx.Select(a > _like(a, _GELU_IS_IDENTITY), finite(g, a), inner)
 
 
 def _silu(g: Expr, a: Expr) -> Expr:
@@ -187,6 +190,15 @@ UNARY: dict[str, Formula] = {
     "nn.softplus": _softplus,
 }
 
+
+def _over_square(value: Expr, a: Expr, b: Expr) -> Expr:
+    """Divided by the square of the distance from the origin, where it is zero."""
+    square = a * a + b * b
+    origin = tvm.tirx.EQ(square, _like(square, 0))
+    safe = tvm.tirx.Select(origin, _like(square, 1), square)
+    return tvm.tirx.Select(origin, _like(value, 0), value / safe)
+
+
 BINARY: dict[str, tuple[Formula, Formula]] = {
     "add": (_pass, _pass),
     "subtract": (_pass, lambda g: -g),
@@ -206,8 +218,8 @@ BINARY: dict[str, tuple[Formula, Formula]] = {
     "mod": (_pass, lambda g, a, b: -g * te.trunc(a / b)),
     "floor_mod": (_pass, lambda g, a, b: -g * te.floor(a / b)),
     "atan2": (
-        lambda g, a, b: g * b / (a * a + b * b),
-        lambda g, a, b: -g * a / (a * a + b * b),
+        lambda g, a, b: _over_square(g * b, a, b),
+        lambda g, a, b: _over_square(-g * a, a, b),
     ),
 }
 

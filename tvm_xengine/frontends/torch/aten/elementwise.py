@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import pi
 
 from tvm import relax
 
@@ -144,6 +145,15 @@ def detach(builder: Builder, x: Expr) -> Expr:
     return builder.emit(relax.op.grad.no_grad(x))
 
 
+def angle(builder: Builder, x: Expr) -> Expr:
+    """pi below zero and 0 above, in the complex plane; NaN of NaN."""
+    if "float" not in str(x.ty.dtype):
+        x = builder.emit(relax.op.astype(x, "float32"))
+    x = detach(builder, x)
+    turned = relax.op.where(relax.op.less(x, scalar(0, x)), scalar(pi, x), scalar(0, x))
+    return builder.emit(relax.op.where(relax.op.isnan(x), x, turned))
+
+
 def polygamma(builder: Builder, order: int, x: Expr) -> Expr:
     """A derivative of the logarithm of the gamma function."""
     return own("polygamma", builder, x, order)
@@ -156,6 +166,15 @@ def binary_cross_entropy(
     losses = pointwise("binary_cross_entropy", x, target)
     if weight is not None:
         losses = relax.op.multiply(losses, weight)
+    reduced = {0: lambda one: one, 1: relax.op.mean, 2: relax.op.sum}[reduction]
+    return builder.emit(reduced(losses))
+
+
+def loss_of_distance(
+    name: str, builder: Builder, x: Expr, target: Expr, reduction: int, width: float
+) -> Expr:
+    """A loss that is a parabola near zero and linear beyond a width."""
+    losses = pointwise(name, x, target, width)
     reduced = {0: lambda one: one, 1: relax.op.mean, 2: relax.op.sum}[reduction]
     return builder.emit(reduced(losses))
 
@@ -175,7 +194,18 @@ _OWN = (
     *("softshrink", "threshold"),
 )
 
+_SPECIAL = {
+    "i0.default": "i0",
+    "special_erfcx.default": "erfcx",
+    "special_i0e.default": "i0e",
+    "special_i1.default": "i1",
+    "special_i1e.default": "i1e",
+    "special_modified_bessel_i0.default": "i0",
+    "special_modified_bessel_i1.default": "i1",
+}
+
 CONVERTERS: dict[str, Converter] = {
+    **{operator: partial(own, name) for operator, name in _SPECIAL.items()},
     **{f"{name}.default": partial(unary, operator) for name, operator in _RELAX.items()},
     **{f"{name}.default": partial(own, name) for name in _OWN},
     **{
@@ -190,11 +220,13 @@ CONVERTERS: dict[str, Converter] = {
     "bitwise_not.default": lambda builder, x: builder.emit(
         (relax.op.logical_not if str(x.ty.dtype) == "bool" else relax.op.bitwise_not)(x)
     ),
+    "angle.default": angle,
     "celu.default": celu,
     "detach.default": detach,
     "elu.default": elu,
     "gelu.default": gelu,
     "hardtanh.default": hardtanh,
+    "huber_loss.default": partial(loss_of_distance, "huber"),
     "isneginf.default": partial(infinite_of_sign, -1.0),
     "isposinf.default": partial(infinite_of_sign, 1.0),
     "leaky_relu.default": leaky_relu,
@@ -210,4 +242,5 @@ CONVERTERS: dict[str, Converter] = {
     "selu.default": selu,
     "sgn.default": partial(unary, relax.op.sign),
     "signbit.default": signbit,
+    "smooth_l1_loss.default": partial(loss_of_distance, "smooth_l1"),
 }

@@ -152,8 +152,9 @@ def _compared(
     best = builder.emit(relax.op.scatter_elements(start, index, given, axis, pick))
     if not is_float:
         return best
-    seen = builder.emit(relax.op.gather_elements(best, index, axis=axis))
     zero, one = scalar(0, x), scalar(1, x)
+    best = _with_nan(builder, best, start, index, given, axis)
+    seen = builder.emit(relax.op.gather_elements(best, index, axis=axis))
     own = builder.emit(relax.op.where(relax.op.equal(start, best), one, zero))
     others = builder.emit(relax.op.where(relax.op.equal(given, seen), one, zero))
     count = builder.emit(relax.op.scatter_elements(own, index, others, axis, "add"))
@@ -171,6 +172,18 @@ def _compared(
     rest = relax.op.subtract(mean, shared)
     whole = builder.emit(relax.op.add(shared, relax.op.grad.no_grad(builder.emit(rest))))
     return builder.emit(relax.op.where(is_counted, whole, mean))
+
+
+def _with_nan(
+    builder: Builder, best: Expr, start: Expr, index: Expr, given: Expr, axis: int
+) -> Expr:
+    """NaN wherever NaN took part, which no comparison finds; nothing equals it, so it has no gradient."""
+    zero, one = scalar(0, best), scalar(1, best)
+    own = builder.emit(relax.op.where(relax.op.isnan(start), one, zero))
+    theirs = builder.emit(relax.op.where(relax.op.isnan(given), one, zero))
+    count = builder.emit(relax.op.scatter_elements(own, index, theirs, axis, "add"))
+    missing = builder.emit(relax.op.greater(count, zero))
+    return builder.emit(relax.op.where(missing, scalar(float("nan"), best), best))
 
 
 def _worst(dtype: str, largest: bool) -> int:
@@ -343,6 +356,30 @@ def bucketize(
     return searchsorted(builder, boundaries, values, out_int32, right)
 
 
+def histogram(builder: Builder, x: Expr, bins: int, low: float, high: float) -> Expr:
+    """How many elements lie in each of so many equal parts of a range; of all of them by default."""
+    count = prod(static_shape(x.ty))
+    flat = builder.emit(relax.op.grad.no_grad(relax.op.reshape(x, (count,))))
+    first, last = scalar(low, x), scalar(high, x)
+    if low == high:
+        first, last = builder.emit(relax.op.min(flat)), builder.emit(relax.op.max(flat))
+        same = builder.emit(relax.op.equal(first, last))
+        first, last = (
+            builder.emit(relax.op.where(same, relax.op.add(one, scalar(by, x)), one))
+            for one, by in ((first, -1), (last, 1))
+        )
+    share = relax.op.divide(relax.op.subtract(flat, first), relax.op.subtract(last, first))
+    place = relax.op.floor(relax.op.multiply(share, scalar(bins, x)))
+    place = builder.emit(relax.op.minimum(place, scalar(bins - 1, x)))
+    inside = relax.op.logical_and(
+        relax.op.greater_equal(flat, first), relax.op.less_equal(flat, last)
+    )
+    number = relax.const(np.arange(bins, dtype=str(x.ty.dtype)), str(x.ty.dtype))
+    hit = relax.op.equal(relax.op.expand_dims(place, 1), number)
+    counted = relax.op.logical_and(hit, relax.op.expand_dims(builder.emit(inside), 1))
+    return builder.emit(relax.op.sum(relax.op.astype(counted, str(x.ty.dtype)), [0]))
+
+
 def isin(
     builder: Builder, elements: Expr, tests: Expr | float, _assume_unique: bool, invert: bool
 ) -> Expr:
@@ -473,6 +510,7 @@ CONVERTERS: dict[str, Converter] = {
     "bucketize.Scalar": bucketize,
     "bucketize.Tensor": bucketize,
     "gather.default": gather,
+    "histc.default": histogram,
     "index.Tensor": index,
     "index_add.default": index_add,
     "index_copy.default": index_copy,

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from tvm import relax
 
-from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.arithmetic import binary
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.frontends.torch.aten.norms import dropout
+from tvm_xengine.relax_ir.own_ops import pointwise
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -160,11 +160,20 @@ def cdist(builder: Builder, left: Expr, right: Expr, p: float, _mode: int | None
     if p == 2:
         squares = builder.emit(relax.op.multiply(apart, apart))
         return _where_positive(builder, builder.emit(relax.op.sum(squares, [-1])), relax.op.sqrt)
-    if p < 1:
-        raise UnsupportedModelError(f"distances of the norm p = {p}; p must be at least 1")
-    powers = builder.emit(relax.op.power(apart, scalar(p, apart)))
+    if p == 0:
+        differs = relax.op.not_equal(apart, scalar(0, apart))
+        return builder.emit(relax.op.sum(relax.op.astype(differs, str(apart.ty.dtype)), [-1]))
+    powers = builder.emit(pointwise("abs_power", apart, p))
     total = builder.emit(relax.op.sum(powers, [-1]))
     return _where_positive(builder, total, lambda s: relax.op.power(s, scalar(1 / p, s)))
+
+
+def pdist(builder: Builder, x: Expr, p: float = 2.0) -> Expr:
+    """The p-norm of every row less every later one."""
+    count = static_shape(x.ty)[0]
+    rows, columns = np.triu_indices(count, 1)
+    whole = builder.emit(relax.op.reshape(cdist(builder, x, x, p, None), (count * count,)))
+    return builder.emit(relax.op.take(whole, relax.const(rows * count + columns, "int64"), axis=0))
 
 
 def _where_positive(builder: Builder, x: Expr, function: Callable[[Expr], Expr]) -> Expr:
@@ -216,5 +225,6 @@ CONVERTERS: dict[str, Converter] = {
     "scaled_dot_product_attention.default": attention,
     "vdot.default": dot,
     "_cdist_forward.default": cdist,
+    "_pdist_forward.default": pdist,
     "bilinear.default": bilinear,
 }

@@ -12,6 +12,7 @@ from tvm import ir, relax
 from tvm_xengine.frontends.torch.aten.arithmetic import truth
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.creation import as_type
+from tvm_xengine.relax_ir.matrix_ops import value_and_change
 from tvm_xengine.relax_ir.own_ops import pointwise, running_extreme_position
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -102,6 +103,29 @@ def extreme(
         made = reduced(reduction, builder, builder.emit(small), dim, keepdim)
         return as_type(builder, made, "bool")
     return reduced(reduction, builder, x, dim, keepdim)
+
+
+def extreme_of_all(reduction: Reduction, builder: Builder, x: Expr) -> Expr:
+    """Maximum or minimum of all elements; equal ones share the gradient, or else all NaN do."""
+    if "float" not in str(x.ty.dtype) or not static_shape(x.ty):
+        return extreme(reduction, builder, x)
+    value = extreme(reduction, builder, builder.emit(relax.op.grad.no_grad(x)))
+    return _shared(builder, value, x, x, list(range(len(static_shape(x.ty)))), False)
+
+
+def _shared(
+    builder: Builder, value: Expr, compared: Expr, x: Expr, axes: Sequence[int], keepdim: bool
+) -> Expr:
+    """The value, whose derivative is the mean of `x` where `compared` equals it, or is NaN as it is."""
+    shape = [1 if axis in axes else n for axis, n in enumerate(static_shape(x.ty))]
+    wide = builder.emit(relax.op.reshape(value, shape))
+    fixed = builder.emit(relax.op.grad.no_grad(compared))
+    missing = relax.op.logical_and(relax.op.isnan(wide), relax.op.isnan(fixed))
+    chosen = builder.emit(relax.op.logical_or(relax.op.equal(fixed, wide), missing))
+    count = relax.op.sum(relax.op.astype(chosen, str(x.ty.dtype)), axes, keepdims=keepdim)
+    kept = builder.emit(relax.op.where(chosen, x, scalar(0, x)))
+    mean = relax.op.divide(relax.op.sum(kept, axes, keepdims=keepdim), builder.emit(count))
+    return builder.emit(value_and_change(value, builder.emit(mean)))
 
 
 def both_extremes(builder: Builder, x: Expr, dim: int | None, keepdim: bool) -> list[Expr]:
@@ -229,8 +253,12 @@ def vector_norm(
         return reduced(relax.op.sum, builder, builder.emit(nonzero), dim, keepdim)
     size = builder.emit(relax.op.abs(x))
     if order in (float("inf"), -float("inf")):
+        if not static_shape(x.ty):
+            return size
         pick = relax.op.max if order > 0 else relax.op.min
-        return reduced(pick, builder, size, dim, keepdim)
+        fixed = builder.emit(relax.op.grad.no_grad(size))
+        value = reduced(pick, builder, fixed, dim, keepdim)
+        return _shared(builder, value, size, size, axes_of(x, dim), keepdim)
     if order == 1:
         return reduced(relax.op.sum, builder, size, dim, keepdim)
     if order == 2:
@@ -290,11 +318,11 @@ CONVERTERS: dict[str, Converter] = {
     "linalg_vector_norm.default": vector_norm,
     "logcumsumexp.default": logcumsumexp,
     "logsumexp.default": logsumexp,
-    "max.default": partial(extreme, relax.op.max),
+    "max.default": partial(extreme_of_all, relax.op.max),
     "max.dim": partial(extreme_with_place, relax.op.argmax),
     "mean.default": partial(_of_all, relax.op.mean),
     "mean.dim": partial(total, relax.op.mean),
-    "min.default": partial(extreme, relax.op.min),
+    "min.default": partial(extreme_of_all, relax.op.min),
     "min.dim": partial(extreme_with_place, relax.op.argmin),
     "nanmean.default": nan_counted_out,
     "nansum.default": nan_sum,

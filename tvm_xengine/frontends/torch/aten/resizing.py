@@ -135,9 +135,38 @@ def upsample_antialiased(
     return resampled(builder, x, weights_of)
 
 
+def upsample_antialiased_to(
+    resize: torch._ops.OpOverload,
+    builder: Builder,
+    x: Expr,
+    size: Sequence[int],
+    align_corners: bool,
+    rows: float | None = None,
+    columns: float | None = None,
+) -> Expr:
+    """The same from a size, and a scale for each axis."""
+    space, scales = static_shape(x.ty)[2:], (rows, columns)
+
+    def weights_of(axis: int, dtype: torch.dtype) -> torch.Tensor:
+        unit = torch.eye(space[axis], dtype=dtype)[None, None]
+        new = [size[axis], space[axis]]
+        return resize(unit, new, align_corners, scales[axis], None)[0, 0].T
+
+    return resampled(builder, x, weights_of)
+
+
 CONVERTERS: dict[str, Converter] = {
     **{f"_upsample_nearest_exact{rank}d.vec": _FLOOR_OF_CENTRE for rank in (1, 2, 3)},
     **{f"upsample_nearest{rank}d.vec": _FLOOR for rank in (1, 2, 3)},
+    **{
+        f"{resize._schema.name.removeprefix('aten::')}.default": partial(
+            upsample_antialiased_to, resize
+        )
+        for resize in (
+            torch.ops.aten._upsample_bilinear2d_aa.default,
+            torch.ops.aten._upsample_bicubic2d_aa.default,
+        )
+    },
     "upsample_bicubic2d.vec": partial(upsample_smooth, "cubic"),
     "upsample_bilinear2d.vec": _LINEAR,
     "upsample_linear1d.vec": _LINEAR,

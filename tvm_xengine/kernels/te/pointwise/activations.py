@@ -8,6 +8,7 @@ from tvm.tirx import Expr
 from tvm_xengine.kernels.te.pointwise.function import (
     Pointwise,
     both,
+    const,
     either,
     greater,
     isnan,
@@ -24,7 +25,7 @@ def _elu(a: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
 
 def _elu_slope(g: Expr, a: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
     below = g * te.exp(a * input_scale) * (input_scale * alpha * scale)
-    return select(a <= zero(a), below, g * scale)
+    return select(a > zero(a), g * scale, below)
 
 
 def _hardtanh(a: Expr, low: float, high: float) -> Expr:
@@ -32,7 +33,7 @@ def _hardtanh(a: Expr, low: float, high: float) -> Expr:
 
 
 def _hardswish_slope(g: Expr, a: Expr) -> Expr:
-    inside = select(a < 3.0, g * (a / 3.0 + 0.5), g)
+    inside = select(a >= 3.0, g, g * (a / 3.0 + 0.5))
     return select(a <= -3.0, zero(g), inside)
 
 
@@ -61,13 +62,19 @@ def _softshrink(a: Expr, width: float) -> Expr:
 
 
 def _outside(g: Expr, a: Expr, width: float) -> Expr:
-    return select(both(a >= -width, a <= width), zero(g), g)
+    inside = both(a >= -width, a <= width)
+    return select(either(isnan(a), inside), zero(g), g)
 
 
 def _mish_slope(g: Expr, a: Expr) -> Expr:
     s = 1.0 / (1.0 + te.exp(-a))
     t = te.tanh(log1p(te.exp(a)))
     return g * (t + a * s * (1.0 - t * t))
+
+
+def finite(g: Expr, a: Expr) -> Expr:
+    """The gradient above the kink, NaN at infinity, where PyTorch multiplies infinity by zero."""
+    return select(a == float("inf"), const(float("nan"), g), g)
 
 
 def _softsign_slope(g: Expr, a: Expr) -> Expr:
@@ -91,7 +98,7 @@ ACTIVATIONS: dict[str, Pointwise] = {
     ),
     "hardtanh": Pointwise(
         _hardtanh,
-        (lambda g, a, low, high: select(either(a <= low, a >= high), zero(g), g),),
+        (lambda g, a, low, high: select(both(a > low, a < high), g, zero(g)),),
     ),
     "leaky_relu": Pointwise(
         lambda a, slope: select(a > zero(a), a, a * slope),
@@ -100,7 +107,7 @@ ACTIVATIONS: dict[str, Pointwise] = {
     "logsigmoid": Pointwise(_logsigmoid, (_logsigmoid_slope,)),
     "mish": Pointwise(
         lambda a: a * te.tanh(select(a > 20.0, a, log1p(te.exp(a)))),
-        (lambda g, a: select(a > 20.0, g, _mish_slope(g, lesser(a, zero(a) + 20.0))),),
+        (lambda g, a: select(a > 20.0, finite(g, a), _mish_slope(g, lesser(a, zero(a) + 20.0))),),
     ),
     "prelu": Pointwise(
         lambda a, b: select(a > zero(a), a, b * a),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log, pi
 
 import tvm
@@ -86,7 +87,7 @@ def _power_base(g: Expr, a: Expr, b: Expr) -> Expr:
 
 
 def _power_exponent(g: Expr, a: Expr, b: Expr, y: Expr) -> Expr:
-    still = select(b == zero(b), a >= zero(a), both(a == zero(a), b >= zero(b)))
+    still = both(a == zero(a), b >= zero(b))
     return select(still, zero(g), g * y * te.log(a))
 
 
@@ -158,6 +159,32 @@ def _bce(a: Expr, b: Expr) -> Expr:
 
 def _bce_slope(g: Expr, a: Expr, b: Expr) -> Expr:
     return g * (a - b) / greater((1.0 - a) * a, const(1e-12, a))
+
+
+def _smooth_l1(a: Expr, b: Expr, beta: float) -> Expr:
+    """Half the square of a distance below beta, over beta, and linear beyond."""
+    z = te.abs(a - b)
+    return select(z < beta, z * z * (0.5 / beta) if beta else z, z - 0.5 * beta)
+
+
+def _huber(a: Expr, b: Expr, delta: float) -> Expr:
+    """Half the square of a distance below delta, and linear beyond."""
+    z = te.abs(a - b)
+    return select(z < delta, z * z * 0.5, (z - 0.5 * delta) * delta)
+
+
+def _loss_slopes(bound_of: Callable[[float], float]) -> tuple[Formula, Formula]:
+    """The slopes of both operands: the distance over a unit, at most `bound_of` the width."""
+
+    def slope(g: Expr, z: Expr, width: float) -> Expr:
+        bound, unit = bound_of(width), width / bound_of(width)
+        inside = g * z / unit if unit else g * zero(z)
+        return select(z <= -width, g * -bound, select(z >= width, g * bound, inside))
+
+    return (
+        lambda g, a, b, width: slope(g, a - b, width),
+        lambda g, a, b, width: -slope(g, a - b, width),
+    )
 
 
 def _with_sign(a: Expr, b: Expr) -> Expr:
@@ -246,12 +273,13 @@ FUNCTIONS: dict[str, Pointwise] = {
         lambda a, b: select(either(a <= b, isnan(b)), a, b), _extreme_slopes(first=False)
     ),
     "hypot": Pointwise(
-        lambda a, b: te.sqrt(a * a + b * b),
+        tvm.tirx.hypot,
         (
             lambda g, a, y: g * (a / y),
             lambda g, b, y: g * (b / y),
         ),
     ),
+    "huber": Pointwise(_huber, _loss_slopes(lambda delta: delta)),
     "log10": Pointwise(lambda a: te.log(a) / log(10), (lambda g, a: g / (a * log(10)),)),
     "log1p": Pointwise(log1p, (lambda g, a: g / (a + 1.0),)),
     "log2": Pointwise(lambda a: te.log(a) / log(2), (lambda g, a: g / (a * log(2)),)),
@@ -296,6 +324,7 @@ FUNCTIONS: dict[str, Pointwise] = {
         ),
         (_sinc_slope,),
     ),
+    "smooth_l1": Pointwise(_smooth_l1, _loss_slopes(lambda _beta: 1.0)),
     "xlogy": Pointwise(
         lambda a, b: select(isnan(b), b, select(a == zero(a), zero(a), a * te.log(b))),
         (
