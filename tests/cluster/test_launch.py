@@ -15,8 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.trains import Settings
-from tvm_xengine.cluster.launch import run_processes
+from tvm_xengine.cluster.launch import Failure, run_processes
 from tvm_xengine.commands.process import run
+from tvm_xengine.commands.run.launched_options import (
+    option_value,
+    with_option,
+    without_devices,
+)
 
 _WAITS = """
 import os, sys, time
@@ -34,12 +39,43 @@ def _platform(folder: Path, ranks: tuple[int, ...]) -> Path:
 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named() -> None:
     failed = run_processes(["-c", _WAITS.format(what="os.kill(os.getpid(), 9)")], 3)
-    assert failed == (1, -signal.SIGKILL, "")
+    assert failed == Failure(1, -signal.SIGKILL, "", lost=(1,))
+
+
+def test_a_rank_that_the_others_have_lost_is_told_apart() -> None:
+    program = "import os, sys, time; time.sleep(60) if os.environ['RANK'] == '1' else sys.exit(75)"
+    assert run_processes(["-c", program], 3) == Failure(0, 75, "", lost=(1,))
 
 
 def test_what_a_rank_has_said_is_returned() -> None:
     failed = run_processes(["-c", _WAITS.format(what="sys.exit('no room')")], 2)
-    assert failed == (1, 1, "no room")
+    assert failed == Failure(1, 1, "no room", lost=())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["train", "m", "--x", "1", "-q"], ["train", "m", "-q"], ["train", "m", "--x=1", "-q"]],
+)
+def test_an_option_is_given_another_value(command: list[str]) -> None:
+    assert with_option(command, "--x", "2") == ["train", "m", "-q", "--x", "2"]
+    assert option_value(with_option(command, "--x", "2"), "--x") == "2"
+
+
+def test_values_that_name_a_lost_device_are_left_out() -> None:
+    command = ["train", "m", "--pin", "a*=x", "b=y", "--budget=x=1MiB", "--budget", "x=2", "-q"]
+    assert without_devices(command, {"x"}) == ["train", "m", "--pin", "b=y", "-q"]
+    assert without_devices(command, {"y"}) == [each for each in command if each != "b=y"]
+    assert without_devices(["--pin", "a=x", "-q"], {"x"}) == ["-q"]
+
+
+def test_without_a_rank_the_others_are_numbered_anew() -> None:
+    platform = Settings("mlp", "", ranks=(0, 1, 2, 1)).platform
+    left = platform.without_ranks({1})
+    assert [(device.name, device.rank) for device in left.devices] == [("d0", 0), ("d2", 1)]
+    assert {(link.src, link.dst) for link in left.links} == {("d0", "d2"), ("d2", "d0")}
+    assert platform.without_ranks({0}).home == "d1"
+    with pytest.raises(ValueError, match="at least one device"):
+        platform.without_ranks({0, 1, 2})
 
 
 @pytest.mark.parametrize(
@@ -74,7 +110,7 @@ def test_one_process_does_not_train_on_devices_of_two(
 class _Run:
     """A training over two ranks, in a process group of its own."""
 
-    def __init__(self, folder: Path, *further: str) -> None:
+    def __init__(self, folder: Path, *further: str, restarts: int = 0) -> None:
         self.report = folder / "report.json"
         self.checkpoint = folder / "run.ckpt"
         command = [
@@ -153,6 +189,25 @@ def test_killed_at_any_moment_a_run_ends_and_resumes_to_the_same_losses(tmp_path
         assert code == 0, said
         losses = json.loads(resumed.report.read_text())["losses"]
         assert losses == expected[len(expected) - len(losses) :]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_without_the_devices_of_a_lost_rank(tmp_path: Path) -> None:
+    lossless = _Run(tmp_path)
+    assert lossless.end()[0] == 0
+    expected = json.loads(lossless.report.read_text())["losses"]
+    lossless.checkpoint.unlink()
+    # The pattern that pins an op to the lost device goes with it.
+    started = _Run(tmp_path, restarts=1)
+    victim = started.child(1)
+    while not started.checkpoint.exists():
+        time.sleep(0.01)
+    os.kill(victim, signal.SIGKILL)
+    code, said = started.end()
+    if "going on" in said:
+        losses = json.loads(started.report.read_text())["losses"]
+        assert losses == expected[len(expected) - len(losses) :]
+    assert code == 0, said
 
 
 @pytest.mark.slow

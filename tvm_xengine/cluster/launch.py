@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,14 +17,40 @@ from tvm_xengine.cluster.ranks import RENDEZVOUS, TIMEOUT
 from tvm_xengine.processes.end_with_parent import end_with_parent
 
 _POLL_S = 0.05
-_GRACE_S = 3.0
+_GRACE_S = 1.0
 """After one process has failed the others may take so long to notice and to say why, then again as long
-to end when they are told to."""
+to end when they are told to; of the three seconds of a command that is interrupted it is a part."""
+
+
+LOST = 75
+"""Exit code of a process that has lost another one (``EX_TEMPFAIL`` of sysexits.h)."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run has ended early.
+
+    Attributes
+    ----------
+    rank
+        The process that failed first.
+    code
+        Its exit code, negative for a signal.
+    message
+        What it wrote to standard error; empty for the first process, whose words have been shown.
+    lost
+        The processes that a signal has ended, or, where there are none, those that did not answer.
+    """
+
+    rank: int
+    code: int
+    message: str
+    lost: tuple[int, ...]
 
 
 def run_processes(
     command: Sequence[str], size: int, *, timeout_s: float | None = None
-) -> tuple[int, int, str] | None:
+) -> Failure | None:
     """Run a command in `size` processes, which find each other through a file.
 
     Their messages travel over the loopback address; nothing listens on another one. The first process
@@ -38,9 +65,8 @@ def run_processes(
 
     Returns
     -------
-    rank, code, message
-        Of the process that failed first: its exit code, negative for a signal, and what it wrote to
-        standard error, which has been shown for the first process. None if all succeeded.
+    Failure
+        Of the process that failed first; None if all have succeeded.
     """
     with TemporaryDirectory() as folder:
         environment = {**os.environ, RENDEZVOUS: str(Path(folder) / "rendezvous")}
@@ -52,12 +78,16 @@ def run_processes(
             for rank in range(size):
                 said = Path(folder) / f"rank_{rank}.txt"
                 processes.append(_start(command, rank, environment, said))
-            failed = _first_failure(processes)
-            if failed is None:
+            if not _wait(processes):
                 return None
-            rank, code = failed
+            _wait_for_all(processes)
+            codes = [process.poll() for process in processes]
+            ended = {rank: code for rank, code in enumerate(codes) if code}
+            # One that was ended by a signal is the cause; the others have only lost it.
+            rank = min(ended, key=lambda rank: (ended[rank] > 0, ended[rank] == LOST, rank))
             said = Path(folder) / f"rank_{rank}.txt"
-            return rank, code, said.read_text(errors="replace").strip() if rank else ""
+            message = said.read_text(errors="replace").strip() if rank else ""
+            return Failure(rank, ended[rank], message, _lost(codes))
         finally:
             _end(processes)
 
@@ -76,31 +106,38 @@ def _start(
         )
 
 
-def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
-    """Wait until all have succeeded, or one has failed: its rank and exit code."""
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> bool:
+    """Wait until all have succeeded, or one has failed: whether one has."""
     while True:
         codes = [process.poll() for process in processes]
-        failed = [rank for rank, code in enumerate(codes) if code not in (None, 0)]
-        if failed:
-            # One that was ended by a signal is the cause; the others have only lost it.
-            rank = min(failed, key=lambda rank: (int(codes[rank] or 0) > 0, rank))
-            return rank, int(codes[rank] or 0)
-        if all(code == 0 for code in codes):
-            return None
+        if any(codes) or all(code == 0 for code in codes):
+            return any(codes)
         time.sleep(_POLL_S)
+
+
+def _wait_for_all(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait until none runs any more, for a time of grace."""
+    until_s = time.perf_counter() + _GRACE_S
+    while any(process.poll() is None for process in processes):
+        if time.perf_counter() > until_s:
+            return
+        time.sleep(_POLL_S)
+
+
+def _lost(codes: Sequence[int | None]) -> tuple[int, ...]:
+    killed = tuple(rank for rank, code in enumerate(codes) if code is not None and code < 0)
+    if killed or LOST not in codes:
+        return killed
+    return tuple(rank for rank, code in enumerate(codes) if code is None)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """End what still runs: first in order, then at once."""
-    for told in (None, signal.SIGTERM, signal.SIGKILL):
+    for told in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
-            if told is not None and process.poll() is None:
+            if process.poll() is None:
                 process.send_signal(told)
-        until_s = time.perf_counter() + _GRACE_S
-        while any(process.poll() is None for process in processes):
-            if time.perf_counter() > until_s:
-                break
-            time.sleep(_POLL_S)
+        _wait_for_all(processes)
 
 
 def _loopback() -> str:

@@ -62,7 +62,10 @@ _SHELL = "Name of the shell; by default that of this session."
 _INSTALL = "Write the script to the home folder, and have the shell load it when it starts."
 _COMMAND = "The command, with a platform file whose devices have ranks."
 _RANK_TIMEOUT = (
-    "Seconds after which a process that does not answer is given up; stands before the command."
+    "Seconds after which a process that does not answer is given up; options of launch come first."
+)
+_RESTARTS = (
+    "So often a run that has lost processes goes on without their devices, from its checkpoint."
 )
 _DATA = "Source of data; its validation samples are used where it has any."
 
@@ -169,11 +172,12 @@ def launch(
         str, Parameter(allow_leading_hyphen=True, metavar="train MODEL [OPTIONS]", help=_COMMAND)
     ],
     rank_timeout: Annotated[Positive, Parameter(help=_RANK_TIMEOUT)] = 60.0,
+    restarts: Annotated[Natural, Parameter(help=_RESTARTS)] = 0,
 ) -> None:
     """Train in several processes of this machine, one for each rank of the platform file."""
     from tvm_xengine.commands.run.launch import run_launch
 
-    run_launch(command, rank_timeout)
+    run_launch(command, rank_timeout, restarts)
 
 
 @FLAT

@@ -74,10 +74,13 @@ def _interrupted() -> int:
 
 
 def _failed(error: Exception, reports: Path) -> int:
+    from tvm_xengine.cluster.launch import LOST
     from tvm_xengine.commands.failures import explained, reported
+    from tvm_xengine.errors import RankLostError
 
     known = explained(error)
-    sentence, code = (known, _REFUSED) if known else (reported(error, reports), _UNEXPECTED)
+    refused = LOST if isinstance(error, RankLostError) else _REFUSED
+    sentence, code = (known, refused) if known else (reported(error, reports), _UNEXPECTED)
     print(f"tvm-xengine: error: {sentence}", file=sys.stderr)  # noqa: T201
     return code
 

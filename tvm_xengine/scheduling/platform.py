@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -221,6 +221,24 @@ class Platform:
     def joins_ranks(self, link: Link) -> bool:
         """Whether a link leads from one process to another."""
         return self.device(link.src).rank != self.device(link.dst).rank
+
+    def without_ranks(self, lost: Collection[int]) -> Platform:
+        """The devices of the other processes, whose ranks are numbered anew.
+
+        Raises
+        ------
+        ValueError
+            If none of them computes.
+        """
+        kept = [device for device in self.devices if device.rank not in lost]
+        ranks = sorted({device.rank for device in kept})
+        names = {device.name for device in kept}
+        return replace(
+            self,
+            devices=tuple(replace(device, rank=ranks.index(device.rank)) for device in kept),
+            links=tuple(link for link in self.links if {link.src, link.dst} <= names),
+            home=self.home if self.home in names else "",
+        )
 
     @property
     def computing(self) -> tuple[Device, ...]:
