@@ -10,6 +10,7 @@ import pytest
 from benchmarks.record import record
 from tests.aot.examples import MODELS, attention, export, facts_mlp, need_tools, tiny_mlp
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport
 from tvm_xengine.aot.package.contents import arguments_of
 from tvm_xengine.frontends import zoo
@@ -33,7 +34,10 @@ PEERS = {
 def instructions(report: ExportReport, folder: Path) -> int:
     """Of one training step, exact and repeatable."""
     package = report.package
-    size = {view.name: int(np.prod(view.shape)) for view in arguments_of(package.train)}
+    size = {
+        view.name: int(np.prod(view.shape))
+        for view in arguments_of(package.functions[Entry.TRAIN_STEP])
+    }
     flags = [
         f"-DNAME={package.name}",
         f'-DHEADER="{package.name}.h"',
@@ -103,8 +107,8 @@ def test_resnet8_in_half_the_memory(tmp_path: Path) -> None:
         regions=f"sram={half}",
         time_limit_s=240,
     )
-    plan = report.training.function.plan
-    added = plan.simulation.cost_us / ample.training.function.plan.simulation.cost_us - 1
+    plan = report.leading.plan
+    added = plan.simulation.cost_us / ample.leading.plan.simulation.cost_us - 1
     print(
         f"resnet8: arena beside the state {report.package.regions['sram'] - kept} of"
         f" {ample.keep_all_bytes - kept} bytes, {plan.schedule.recomputed_ops} ops recomputed,"
@@ -123,7 +127,7 @@ def test_memory_beside_peers(network: str, tmp_path: Path) -> None:
     report = export(PEERS[network](), tmp_path / network, target="cortex-m7", optimize="size")
     assert report.code is not None
     package = report.package
-    batch = sum(view.size_bytes for view in arguments_of(package.train))
+    batch = sum(view.size_bytes for view in arguments_of(package.functions[Entry.TRAIN_STEP]))
     total = sum(package.regions.values()) + batch
     row = {
         "network": network,
@@ -135,7 +139,7 @@ def test_memory_beside_peers(network: str, tmp_path: Path) -> None:
         "instructions": instructions(report, tmp_path),
     }
     record("embedded", {"optimize": "size", "backend": "c, beside a peer", **row})
-    assert report.training.function.plan.schedule.recomputed_ops == 0
+    assert report.leading.plan.schedule.recomputed_ops == 0
     assert total < EXECUTORCH_BYTES[network]
     if network == "facts_mlp":
         assert total < AIFES_MLP_BYTES

@@ -9,6 +9,7 @@ import pytest
 from tvm import relax
 
 from tvm_xengine.aot.check.emulation import missing_tool
+from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.regions import parse_regions
@@ -94,6 +95,7 @@ def export(
     optimize: str = "speed",
     time_limit_s: float = 10.0,
     storage: ShortStorage | None = None,
+    entries: Collection[str] = (),
 ) -> ExportReport:
     """The package of `model` in `directory`."""
     recipe = Recipe(optimizer=OPTIMIZERS[optimizer], residuals_apart=optimize == "size")
@@ -105,6 +107,8 @@ def export(
         optimize=Optimize(optimize),
         plan=PlanOptions(limits=Limits(time_limit_s)),
         storage=storage,
+        entries=chosen_entries(tuple(entries)),
+        recipe=recipe,
     )
     return export_step(model, training, options, directory)
 

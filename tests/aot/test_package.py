@@ -19,7 +19,7 @@ from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleErro
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD
 
-STRICT = ("-Wall", "-Wextra", "-Werror")
+STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 SANITIZED = (*STRICT, "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 
 
@@ -126,9 +126,14 @@ def test_the_header_says_what_every_argument_holds(report: ExportReport) -> None
     for line in (
         "x: float32 [2, 16]",
         "labels: int64 [2], each 0..3 or -100",
-        "loss: one float32",
+        "loss: one float32; result, may be NULL",
         "output: float32 [2, 4]",
         "const float *x, float *output)",
+        "#define TINY_MLP_TRAIN_STEP_X_SHAPE {2, 16}",
+        "#define TINY_MLP_TRAIN_STEP_X_COUNT 32u",
+        "#define TINY_MLP_TRAIN_STEP_LABELS_MAX 3",
+        "#define TINY_MLP_TRAIN_STEP_LABELS_IGNORED (-100)",
+        "#define TINY_MLP_EVAL_SRAM_BYTES",
     ):
         assert line in header
 
@@ -320,7 +325,7 @@ def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
     tight = export(
         model, tmp_path / "tight", regions=f"sram={state + int(0.75 * rest)}", time_limit_s=2
     )
-    plan = tight.training.function.plan.schedule
+    plan = tight.leading.plan.schedule
     driver = (tight.directory / "attention.c").read_text()
     assert driver.count("computed again") == plan.recomputed_ops > 0
     build = selftest_build(tight.directory, tight.package, *SANITIZED)
@@ -333,7 +338,7 @@ def test_frozen_parameters_lie_in_flash_and_need_no_gradient(tmp_path: Path) -> 
     report = export(tiny_mlp(), tmp_path / "last", trainable=["fc2_weight", "fc2_bias"])
     assert [t.name for t in report.package.state] == ["fc2_weight", "fc2_bias"]
     assert {"fc1_weight", "fc1_bias"} <= set(report.package.constants)
-    ops = report.training.function.plan.schedule.computed
+    ops = report.leading.plan.schedule.computed
     assert not any("fc1_weight" in op for op in ops)
     build = selftest_build(report.directory, report.package, *SANITIZED)
     build_program(report.directory, report.package, build, tmp_path / "selftest")

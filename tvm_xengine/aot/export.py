@@ -23,11 +23,12 @@ from tvm_xengine.aot.emit_c.project_files import (
     readme,
 )
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
+from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.code_size import CodeSize, measure_code
 from tvm_xengine.aot.package.contents import KernelCode, Package, StateTensor, arguments_of
 from tvm_xengine.aot.package.plan_document import as_json, plan_document
 from tvm_xengine.aot.plan.kernels import Backend
-from tvm_xengine.aot.plan.plan_step import PlannedFunction, PlannedTraining
+from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import FLASH, Region
 from tvm_xengine.aot.prepare import ExportOptions, OnProgress, PreparedExport, prepare_export
@@ -46,24 +47,31 @@ class ExportReport:
 
     Attributes
     ----------
+    functions
+        Its entry points, planned.
     keep_all_bytes
-        Size of the first region's arena if all tensors were kept there.
+        Size of the first region's arena if the training step kept all tensors there; None without
+        one.
     code
         None when the target's compiler is not installed.
     """
 
     directory: Path
     package: Package
-    training: PlannedTraining
-    evaluation: PlannedFunction
-    keep_all_bytes: int
+    functions: Mapping[Entry, PlannedFunction]
+    keep_all_bytes: int | None
     code: CodeSize | None
     expected: Expected
 
     @property
+    def leading(self) -> PlannedFunction:
+        """The training step, or the first entry point of a package without one."""
+        return next(iter(self.functions.values()))
+
+    @property
     def schedule(self) -> Schedule:
-        """The schedule of the training step."""
-        return self.training.function.plan.schedule
+        """The schedule of the leading function."""
+        return self.leading.plan.schedule
 
 
 def export_step(
@@ -113,7 +121,7 @@ def write_package(
     _check_flash(package, options.regions)
     on_progress("computing the expected losses")
     package = replace(package, storage_error=plan.expected.storage_error)
-    train, evaluate = plan.train, plan.evaluate
+    keep = plan.keep_all_bytes
     report: list[CodeSize | None] = []
 
     def write(folder: Path) -> None:
@@ -124,17 +132,14 @@ def write_package(
         )
         report.append(measured)
         write_file(folder / f"{package.name}.h", header_source(package, measured))
-        keep = train.keep_all_bytes
-        document = plan_document(package, train.function, evaluate, keep, measured)
+        document = plan_document(package, plan.functions, keep, measured)
         write_file(folder / f"{package.name}_plan.json", as_json(document))
         write_file(folder / "README.md", readme(package, keep, measured))
         selftest = selftest_source(package, plan.trial.inputs, plan.expected)
         write_file(folder / f"{package.name}_selftest.c", selftest)
 
     write_directory(directory, write, force=force)
-    return ExportReport(
-        directory, package, train, evaluate, train.keep_all_bytes, report[0], plan.expected
-    )
+    return ExportReport(directory, package, plan.functions, keep, report[0], plan.expected)
 
 
 def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
@@ -158,15 +163,16 @@ def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
 
 def _package(plan: PreparedExport) -> Package:
     name, machine, options = plan.name, plan.machine, plan.options
-    train, evaluate = plan.train, plan.evaluate
-    functions = (train.function, evaluate)
+    functions, layout = tuple(plan.functions.values()), plan.layout
     kernels = _used_kernels(functions)
     used = {region: size for region, size in plan.arena_bytes.items() if size}
     _check_names(used, functions)
     state = [
         StateTensor(tensor, place, np.asarray(plan.stored.initial_state[tensor]))
-        for tensor, place in train.state.items()
+        for tensor, place in layout.state.items()
     ]
+    constants = {name: value for f in reversed(functions) for name, value in f.constants.items()}
+    updates = plan.functions.keys() & {Entry.TRAIN_STEP, Entry.APPLY}
     return Package(
         name=name,
         target=machine.target,
@@ -174,14 +180,15 @@ def _package(plan: PreparedExport) -> Package:
         optimize=options.optimize,
         alignment_bytes=machine.platform.alignment_bytes,
         regions=used,
-        kept_bytes={region: train.state_end_bytes[region] for region in used},
-        train=train.function.program,
-        evaluate=evaluate.program,
+        kept_bytes={region: layout.state_end_bytes[region] for region in used},
+        functions={entry: f.program for entry, f in plan.functions.items()},
         state=tuple(state),
-        hyper=plan.trial.settings,
-        constants={**evaluate.constants, **train.function.constants},
+        hyper=plan.trial.settings if updates else {},
+        constants=constants,
         kernels=kernels,
         codes=_codes(name, kernels, options.backend),
+        summed_bytes={region: layout.end_bytes[region] for region in used},
+        sums=layout.sums,
     )
 
 

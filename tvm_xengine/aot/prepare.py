@@ -1,34 +1,47 @@
-"""What every form of an export begins with: both functions planned, and the run of the self-test."""
+"""What every form of an export begins with: its functions planned, and the run of the self-test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+from tvm import relax
+
 from tvm_xengine.aot.check.batches import batch_inputs
 from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
+from tvm_xengine.aot.check.single_samples import check_single_samples
+from tvm_xengine.aot.entries import USUAL, Entry
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
 from tvm_xengine.aot.plan.plan_step import (
     PlannedFunction,
-    PlannedTraining,
+    SharedFunction,
+    StateLayout,
     Wishes,
     plan_as_planned,
     plan_evaluation,
+    plan_shared,
     plan_training,
 )
 from tvm_xengine.aot.plan.region_problem import OUTSIDE, Machine
 from tvm_xengine.aot.plan.regions import Region, regions_platform, writable_platform
+from tvm_xengine.aot.plan.state_layout import lay_out_state, with_sums
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
 from tvm_xengine.compiler.energy import check_energy
 from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.compiler.short_storage import ShortStorage, with_short_storage
+from tvm_xengine.errors import ExportError
+from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import PlanOptions
-from tvm_xengine.program.step_program import Operand, StepProgram
+from tvm_xengine.program.step_program import Outside, OutsideView
+from tvm_xengine.relax_ir.types import Array, static_shape
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.training.recipe import Recipe
+from tvm_xengine.training.single_samples import SingleSamples, build_single_samples
 from tvm_xengine.training.step import TrainingStep
 
 OnProgress = Callable[[str], None]
@@ -56,6 +69,10 @@ class ExportOptions:
         What is stored in a short type; None stores everything as it is computed.
     wishes
         Constraints on the schedule of the training step, or the schedule itself.
+    entries
+        Entry points of the package.
+    recipe
+        How the training step was made; only ``accumulate`` and ``apply`` need it.
     """
 
     target: str
@@ -68,11 +85,13 @@ class ExportOptions:
     platform: Platform | None = None
     storage: ShortStorage | None = None
     wishes: Wishes = field(default_factory=Wishes)
+    entries: tuple[Entry, ...] = USUAL
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True)
 class PreparedExport:
-    """A training step and its evaluation, planned in the memory of one machine.
+    """The functions of a package, planned in the memory of one machine.
 
     Attributes
     ----------
@@ -80,6 +99,14 @@ class PreparedExport:
         As they were given, everything stored as it is computed.
     stored
         The training step as it is exported.
+    functions
+        Its entry points.
+    layout
+        The state that they share.
+    keep_all_bytes
+        Size of the first region's arena if the training step kept all tensors there; None without one.
+    single
+        The functions over single samples; None where the package has none.
     """
 
     options: ExportOptions
@@ -87,8 +114,10 @@ class PreparedExport:
     model: ForwardModel
     training: TrainingStep
     stored: TrainingStep
-    train: PlannedTraining
-    evaluate: PlannedFunction
+    functions: Mapping[Entry, PlannedFunction]
+    layout: StateLayout
+    keep_all_bytes: int | None
+    single: SingleSamples | None = None
 
     @property
     def name(self) -> str:
@@ -96,18 +125,31 @@ class PreparedExport:
         return package_name(self.model.name)
 
     @property
+    def train(self) -> PlannedFunction:
+        """The training step."""
+        return self.functions[Entry.TRAIN_STEP]
+
+    @property
+    def evaluate(self) -> PlannedFunction:
+        """The evaluation of a batch."""
+        return self.functions[Entry.EVAL]
+
+    @property
     def arena_bytes(self) -> dict[str, int]:
-        """Bytes of each region that either function takes."""
-        arenas = [f.program.interface.arena_bytes for f in (self.train.function, self.evaluate)]
+        """Bytes of each region that the functions take."""
+        arenas = [f.program.interface.arena_bytes for f in self.functions.values()]
         return {region: max(arena[region] for arena in arenas) for region in arenas[0]}
 
     @cached_property
     def trial(self) -> Trial:
         """The run of the self-test."""
-        batch, data = (_batch(f.program) for f in (self.train.function, self.evaluate))
-        (output,) = self.evaluate.program.interface.results.values()
+        output = _as_operand(self.model.main.ret_ty)
+        types = {param.name: param.ty for param in self.training.function.params}
+        batch = {name: _as_operand(types[name]) for name in self.training.batch_names}
         settings = dict.fromkeys(self.training.hyper_names, self.options.learning_rate)
-        return Trial(batch_inputs(batch, output, data), settings, self.options.selftest_steps)
+        learns = any(entry.learns for entry in self.functions)
+        steps = self.options.selftest_steps if learns else 0
+        return Trial(batch_inputs(batch, output, self.model.input_names), settings, steps)
 
     @cached_property
     def expected(self) -> Expected:
@@ -116,12 +158,6 @@ class PreparedExport:
         return expected_results(
             self.model, self.training, self.trial, options.optimize, options.storage
         )
-
-
-def _batch(program: StepProgram) -> dict[str, Operand]:
-    interface = program.interface
-    places: dict[str, Operand] = {**interface.inputs, **interface.outside}
-    return {name: places[name] for name, r in interface.roles.items() if r is Role.BATCH}
 
 
 def prepare_export(
@@ -141,13 +177,127 @@ def prepare_export(
         If something cannot be emitted; it is named.
     """
     machine = _machine(embedded_target(options.target), options)
-    storage, plan = options.storage, options.plan
-    on_progress("planning the training step")
+    storage, entries = options.storage, options.entries
     stored = training if storage is None else with_short_storage(training, storage)
-    train = plan_training(stored, machine, options.optimize, plan, options.wishes, on_progress)
-    on_progress("planning the evaluation")
-    evaluate = plan_evaluation(model, train, machine, options.optimize, plan, storage)
-    return PreparedExport(options, machine, model, training, stored, train, evaluate)
+    maker = _Maker(options, machine, model, training, storage, on_progress)
+    keep_all_bytes: int | None = None
+    functions: dict[Entry, PlannedFunction] = {}
+    if Entry.TRAIN_STEP in entries:
+        on_progress("planning the training step")
+        planned = plan_training(
+            stored, machine, options.optimize, options.plan, options.wishes, on_progress
+        )
+        functions[Entry.TRAIN_STEP] = planned.function
+        layout, keep_all_bytes = planned.layout, planned.keep_all_bytes
+    else:
+        layout = lay_out_state(maker.state_without_step(stored), machine)
+    return maker.finished(stored, functions, layout, keep_all_bytes)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Plans what is planned beside the training step."""
+
+    options: ExportOptions
+    machine: Machine
+    model: ForwardModel
+    training: TrainingStep
+    storage: ShortStorage | None
+    on_progress: OnProgress
+
+    def state_without_step(self, stored: TrainingStep) -> dict[str, Array]:
+        """The state of a package that has no training step."""
+        roles = stored.roles
+        kept = {
+            name: value
+            for name, value in stored.initial_state.items()
+            if roles[name] in self.machine.state_roles
+        }
+        if Entry.APPLY in self.options.entries:
+            return kept
+        wanted = (Role.PARAMETER, Role.STATISTIC)
+        return {name: value for name, value in kept.items() if roles[name] in wanted}
+
+    def finished(
+        self,
+        stored: TrainingStep,
+        functions: Mapping[Entry, PlannedFunction],
+        layout: StateLayout,
+        keep_all_bytes: int | None,
+    ) -> PreparedExport:
+        """All entry points beside those that are planned."""
+        options, made = self.options, dict(functions)
+        single = None
+        sample = with_batch_size(self.model, 1) if _has_samples(options.entries) else self.model
+        if Entry.ACCUMULATE in options.entries:
+            single = self._single_samples(sample)
+            layout = with_sums(layout, self._zero_sums(single), self.machine)
+        for entry in options.entries:
+            if entry in made:
+                continue
+            self.on_progress(f"planning {entry.value}")
+            taken = [f.program.interface.arena_bytes for f in made.values()]
+            taken_bytes = {n: max((t[n] for t in taken), default=0) for n in layout.state_end_bytes}
+            made[entry] = self._shared(entry, sample, single, layout, taken_bytes)
+        prepared = PreparedExport(
+            options,
+            self.machine,
+            self.model,
+            self.training,
+            stored,
+            {entry: made[entry] for entry in options.entries},
+            layout,
+            keep_all_bytes,
+            single,
+        )
+        if _has_samples(options.entries):
+            self.on_progress("comparing single samples with a batch")
+            check_single_samples(self.model, sample, self.training, prepared.trial, single)
+        return prepared
+
+    def _single_samples(self, sample: ForwardModel) -> SingleSamples:
+        if self.storage is not None:
+            raise ExportError(
+                "gradients of single samples are added up in float32: give no --float16 or --bfloat16"
+                " with accumulate"
+            )
+        if self.options.recipe is None or self.options.recipe.micro_batches > 1:
+            raise ExportError(
+                "accumulate needs a step made of one loss, one optimizer and one batch"
+            )
+        trained = [name for name, role in self.training.roles.items() if role is Role.PARAMETER]
+        return build_single_samples(sample, self.options.recipe, trained)
+
+    def _zero_sums(self, single: SingleSamples) -> dict[str, Array]:
+        state = self.training.initial_state
+        return {name: np.zeros_like(state[param]) for param, name in single.sums.items()}
+
+    def _shared(
+        self,
+        entry: Entry,
+        sample: ForwardModel,
+        single: SingleSamples | None,
+        layout: StateLayout,
+        taken_bytes: Mapping[str, int],
+    ) -> PlannedFunction:
+        options, machine = self.options, self.machine
+        if entry in (Entry.EVAL, Entry.INFER):
+            model = self.model if entry is Entry.EVAL else sample
+            given = (model, layout, machine, options.optimize, options.plan)
+            return plan_evaluation(*given, self.storage, taken_bytes, f"{entry.value}_")
+        assert single is not None
+        mod = single.accumulate if entry is Entry.ACCUMULATE else single.apply
+        values = {**self.model.state, **single.constants, **self.training.initial_state}
+        function = SharedFunction(mod, entry.value, values, f"{entry.value}_")
+        return plan_shared(function, layout, machine, options.optimize, options.plan, taken_bytes)
+
+
+def _as_operand(ty: relax.TensorType) -> OutsideView:
+    return OutsideView(Outside.CALLER, "", static_shape(ty), str(ty.dtype))
+
+
+def _has_samples(entries: tuple[Entry, ...]) -> bool:
+    return any(entry.takes_one_sample for entry in entries)
 
 
 def prepare_planned(
@@ -171,8 +321,9 @@ def prepare_planned(
     target, platform = embedded_target(options.target), planned.plan.problem.platform
     machine = Machine(target, platform, {}, code_target(target, options.backend))
     train = plan_as_planned(training, machine, options.optimize, planned)
-    evaluate = plan_evaluation(model, train, machine, options.optimize, options.plan)
-    return PreparedExport(options, machine, model, training, training, train, evaluate)
+    made = _Maker(options, machine, model, training, None, lambda _: None)
+    functions = {Entry.TRAIN_STEP: train.function}
+    return made.finished(training, functions, train.layout, train.keep_all_bytes)
 
 
 def _machine(target: EmbeddedTarget, options: ExportOptions) -> Machine:

@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from tvm_xengine.commands.completion import offered
-from tvm_xengine.commands.names import STORAGE_NAMES
-from tvm_xengine.commands.values import ByteSize, Flag, Folder, Patterns, Text, choice
+from tvm_xengine.commands.names import ENTRY_NAMES, STORAGE_NAMES
+from tvm_xengine.commands.values import ByteSize, Flag, Folder, Patterns, Text, choice, choices
 
 TARGET = Group("Target", sort_key=3)
 
@@ -29,6 +29,12 @@ class TargetOptions:
         c (plain C) or tvm (a library for TVM's virtual machine).
     backend
         Form of the kernels: c (source) or llvm (an object file).
+    entry
+        Functions of the package: train_step, eval, infer (one sample), accumulate with apply
+        (gradients over single samples).
+    eval_mode
+        Train the model as it is used: batch norms keep their running statistics, dropout drops
+        nothing.
     optimize
         What kernels are optimised for: speed or size.
     float16
@@ -46,6 +52,8 @@ class TargetOptions:
     output: Annotated[Folder, Parameter(name=("--output", "-o"))]
     format: Annotated[str, choice(("c", "tvm"))] = "c"
     backend: Annotated[str, choice(("c", "llvm"))] = "c"
+    entry: Annotated[tuple[str, ...], choices(ENTRY_NAMES)] = ("train_step", "eval")
+    eval_mode: Flag = False
     optimize: Annotated[str, choice(("speed", "size"))] = "speed"
     float16: Annotated[str, choice(STORAGE_NAMES)] = "none"
     bfloat16: Annotated[str, choice(STORAGE_NAMES)] = "none"

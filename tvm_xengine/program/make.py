@@ -152,7 +152,7 @@ class _Maker:
             symbol=kernel.symbol,
             device=step.device,
             inputs=tuple(self._place(access.reads, tensor) for tensor in op.inputs),
-            outputs=tuple(self._instance(access.writes[t], t) for t in op.outputs),
+            outputs=tuple(self._written(access.writes, t) for t in op.outputs),
             workspace=self._workspace(position, step, kernel.workspace_bytes),
             has_context=kernel.library is not None,
             is_repeat=is_repeat,
@@ -176,11 +176,18 @@ class _Maker:
         src, dst = (self._instance(at[tensor], tensor) for at in (access.reads, access.writes))
         return TensorCopy(position, tensor, src, dst)
 
+    def _written(self, instances: Mapping[str, int], tensor: str) -> ArenaView:
+        place = self._place(instances, tensor)
+        if not isinstance(place, ArenaView):
+            raise InvalidScheduleError(f"{tensor} would be written outside the arenas")
+        return place
+
     def _place(self, instances: Mapping[str, int], tensor: str) -> Operand:
         """Where `tensor`, perhaps a view, is while its base is one of `instances`."""
         base = self.graph.base[tensor]
+        base = self.graph.update_of.get(base, base) if base not in self.fixed else base
         if base not in self.fixed:
-            return self._instance(instances[base], tensor)
+            return self._instance(instances[self.graph.base[tensor]], tensor)
         info = self.graph.tensor[tensor]
         return replace(self.fixed[base], shape=info.shape, dtype=info.dtype)
 
@@ -188,7 +195,8 @@ class _Maker:
         base = self.graph.base[tensor]
         final = self.arenas.residency.final
         held = [final[base, d] for d in self.problem.platform.index if (base, d) in final]
-        if not held and base not in self.fixed:
+        state = self.graph.update_of.get(base, base)
+        if not held and base not in self.fixed and state not in self.fixed:
             raise InvalidScheduleError(f"the result {tensor} is nowhere when the schedule ends")
         return self._place({base: held[0]} if held else {}, tensor)
 

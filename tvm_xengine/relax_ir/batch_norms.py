@@ -21,3 +21,14 @@ def running_statistics(source: ForwardOps) -> set[relax.Var]:
         for statistic in op.operands[3:5]
         if isinstance(statistic, relax.Var)
     }
+
+
+def updated_statistics(source: ForwardOps) -> set[relax.Var]:
+    """Those of them that the function replaces: a frozen norm only reads its own."""
+    return {
+        statistic
+        for op in source.ops
+        if op.op in BATCH_NORMS and bool(op.call.attrs.training)
+        for statistic in op.operands[3:5]
+        if isinstance(statistic, relax.Var)
+    }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step, write_package
 from tvm_xengine.aot.plan.regions import Region
 from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
@@ -79,6 +80,7 @@ def export_for_target(
     regions: Mapping[str, str | int],
     force: bool = False,
     time_limit_s: float = 60.0,
+    entries: Sequence[str] = ("train_step", "eval"),
 ) -> ExportReport:
     """Write the training step as C, planned for the memory regions of a target.
 
@@ -96,11 +98,14 @@ def export_for_target(
         Replaces what an earlier export wrote there.
     time_limit_s
         Time limit of the solver.
+    entries
+        Functions of the package: ``train_step``, ``eval``, ``infer`` (one sample), and ``accumulate``
+        with ``apply`` (gradients over single samples).
 
     Raises
     ------
     ExportError
-        If the directory exists, and is not replaced.
+        If the directory exists, and is not replaced, or there is no such entry point.
     NoScheduleError
         If the regions are too small; the message says what each one needs.
     """
@@ -109,6 +114,8 @@ def export_for_target(
         regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
         plan=PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
         learning_rate=training.known_recipe.optimizer.lr,
+        entries=chosen_entries(tuple(entries)),
+        recipe=training.known_recipe,
     )
     model = training.source.training
     return export_step(model, training.step, options, Path(directory), force=force)

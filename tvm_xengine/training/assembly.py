@@ -14,7 +14,7 @@ from tvm_xengine.kernels.te.optimizer import (
     clipping_scale,
     squared_norm,
 )
-from tvm_xengine.relax_ir.batch_norms import running_statistics
+from tvm_xengine.relax_ir.batch_norms import updated_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.scheduling.graph import Role
@@ -28,6 +28,7 @@ from tvm_xengine.training.recipe import Recipe
 LABELS = "labels"
 SEED = "seed"
 STEP = "step"
+GRADIENT_WEIGHT = "gradient_weight"
 
 
 def learning_rate_name(group: int) -> str:
@@ -37,6 +38,9 @@ def learning_rate_name(group: int) -> str:
 
 class Assembly:
     """Assembles a training step inside an open function."""
+
+    weighs_gradients = False
+    """Whether gradients are those of the loss times its weight, which is then a result."""
 
     def __init__(
         self,
@@ -87,7 +91,7 @@ class Assembly:
         )
         self._seed = relax.Var(SEED, relax.TensorType((), "int32")) if draws else None
 
-        statistics = running_statistics(self._source)
+        statistics = updated_statistics(self._source)
         readers = self._source.consumers()
         state = [param for param in self._source.params if param not in self._inputs]
         read = [param for param in state if param in readers]
@@ -150,14 +154,18 @@ class Assembly:
             updated = self._updates(iter(summed))
         pairs = [*replaced.items(), *updated]
         if self._step is not None:
-            pairs.append(
-                (
-                    self._step,
-                    self._emitter.call(advance_step, [self._step], "next_step"),
-                )
-            )
+            pairs.append((self._step, self._next_step()))
+        return results, self._in_order(pairs)
+
+    def _next_step(self) -> relax.Expr:
+        return self._emitter.call(advance_step, [self._step], "next_step")
+
+    def _in_order(
+        self, pairs: list[tuple[relax.Var, relax.Expr]]
+    ) -> list[tuple[relax.Var, relax.Expr]]:
+        """Pairs of old and new state in the order of the parameters."""
         order = {var: position for position, (var, _) in enumerate(self.params)}
-        return results, sorted(pairs, key=lambda pair: order[pair[0]])
+        return sorted(pairs, key=lambda pair: order[pair[0]])
 
     def _pass(
         self,
@@ -192,9 +200,14 @@ class Assembly:
             if factor != 1:
                 share = relax.const(factor, dtype_of(seed))
                 seed = self._emitter.bind(relax.op.multiply(seed, share), "scaled_loss_backward")
+            if self.weighs_gradients and loss.weight is not None:
+                weighed = relax.op.multiply(seed, loss.weight)
+                seed = self._emitter.bind(weighed, "weighed_loss_backward")
             yield from tape.pull_back(self._emitter, {0: seed})
 
-        return loss.results, now, gradients()
+        weight = {} if loss.weight is None else {GRADIENT_WEIGHT: loss.weight}
+        results = {**loss.results, **weight} if self.weighs_gradients else loss.results
+        return results, now, gradients()
 
     def _micro_batches(
         self,
@@ -252,10 +265,12 @@ class Assembly:
             yield param, clipped
 
     def _updates(
-        self, gradients: Iterator[tuple[relax.Var, relax.Expr]]
+        self,
+        gradients: Iterator[tuple[relax.Var, relax.Expr]],
+        factors_of_all: Sequence[relax.Expr] = (),
     ) -> list[tuple[relax.Var, relax.Expr]]:
         """One update per parameter, each as soon as its gradient is there unless all are clipped."""
-        scale: list[relax.Expr] = []
+        scale = list(factors_of_all)
         if self._loss_scale != 1:
             gradients = self._unscaled(gradients)
         if self._recipe.max_gradient_value is not None:

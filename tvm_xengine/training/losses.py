@@ -42,10 +42,13 @@ class EmittedLoss:
         Scalars that the step returns, by name; the first one is ``loss``.
     gradient
         Emits the gradient of the prediction.
+    weight
+        How much this batch counts in the mean of several, a scalar; None where all count the same.
     """
 
     results: dict[str, relax.Expr]
     gradient: Callable[[], relax.Expr]
+    weight: relax.Expr | None = None
 
 
 class Loss(Protocol):
@@ -136,7 +139,7 @@ class CrossEntropy:
                 **options,
             )
 
-        return EmittedLoss({"loss": loss, "correct": correct}, gradient)
+        return EmittedLoss({"loss": loss, "correct": correct}, gradient, counted)
 
     def _axis(self, rank: int) -> int:
         return (1 if self.axis is None else self.axis) % rank

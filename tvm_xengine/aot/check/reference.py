@@ -31,7 +31,8 @@ from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.step import TrainingStep
 
-_PLATFORM = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
+PLATFORM = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
+"""This machine, with generated kernels only, as a package has them."""
 
 
 LOSS_TOLERANCE = 1e-5
@@ -76,7 +77,7 @@ class Expected:
 
 def host_step(training: TrainingStep) -> StepExecutable:
     """The training step on this machine, with all tensors kept."""
-    return _kept(lower_step(training.mod, _PLATFORM))
+    return kept_step(lower_step(training.mod, PLATFORM))
 
 
 def host_step_with_loops_of_c(training: TrainingStep, optimize: Optimize) -> StepExecutable:
@@ -87,15 +88,16 @@ def host_step_with_loops_of_c(training: TrainingStep, optimize: Optimize) -> Ste
     plain = resolve_target("llvm")
     own = plain.with_host(plain)
     c = tvm.target.Target({"kind": "c"})
-    step = lower_for_target(training.mod, _PLATFORM, c, optimize, TRAIN_STEP)
+    step = lower_for_target(training.mod, PLATFORM, c, optimize, TRAIN_STEP)
     kernels = {
         key: replace(kernel, func=kernel.func.with_attr("target", own), target=plain)
         for key, kernel in step.kernels.items()
     }
-    return _kept(replace(step, kernels=kernels))
+    return kept_step(replace(step, kernels=kernels))
 
 
-def _kept(step: LoweredStep) -> StepExecutable:
+def kept_step(step: LoweredStep) -> StepExecutable:
+    """A lowered function on this machine, with all tensors kept."""
     problem = make_problem(step, lambda kernels: {k.symbol: OpCost(1.0) for k in kernels})
     return build_step(step, plan_keep_all(problem, "cpu"))
 
@@ -145,7 +147,9 @@ def expected_results(
 
 
 def _difference(losses: Sequence[float], others: Sequence[float]) -> float:
-    return max(abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True))
+    return max(
+        (abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True)), default=0.0
+    )
 
 
 def _losses(executable: StepExecutable, training: TrainingStep, trial: Trial) -> tuple[float, ...]:
@@ -164,9 +168,10 @@ def _output(
     short: Sequence[str],
 ) -> tuple[float, ...]:
     """Output of the evaluation for the last batch."""
-    (batch,) = islice(seeded_batches(trial.inputs), trial.steps - 1, trial.steps)
+    last = max(trial.steps - 1, 0)
+    (batch,) = islice(seeded_batches(trial.inputs), last, last + 1)
     mod, constants = short_evaluation(model, storage, short)
-    forward = build_forward(mod, len(model.input_names), _PLATFORM)
+    forward = build_forward(mod, len(model.input_names), PLATFORM)
     state = {**model.state, **constants, **trained.read_state()}
     forward.write({name: state[name] for name in forward.names(Role.PARAMETER)})
     given = {name: batch[name] for name in model.input_names}

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Iterable
 
-from tvm_xengine.aot.package.contents import Package, inputs_of
-from tvm_xengine.program.step_program import OutsideView
-from tvm_xengine.scheduling.value_range import ValueRange
+from tvm_xengine.aot.emit_c.prototypes import Argument, arguments
+from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.package.contents import Package
 
 
-def range_guard(package: Package, view: OutsideView, allowed: ValueRange) -> list[str]:
+def range_guard(package: Package, given: Argument) -> list[str]:
     """Return ``_ERANGE`` where an integer argument has a value that it may not have."""
-    name = f"{view.name}[i]"
+    name, allowed = f"{given.name}[i]", given.allowed
+    assert allowed is not None
     # Where the type has no negative values, the comparison with 0 would only make compilers warn.
     low = (
-        "" if view.dtype.startswith("uint") and allowed.low == 0 else f"{name} < {allowed.low} || "
+        ""
+        if given.place.dtype.startswith("uint") and allowed.low == 0
+        else f"{name} < {allowed.low} || "
     )
     besides = "".join(f" && {name} != {value}" for value in allowed.besides)
     outside = f"({low}{name} > {allowed.high}){besides}"
-    return _loop(package, "RANGE", view, f"if ({outside}) return {package.macro}_ERANGE;")
+    return _loop(package, "RANGE", given, f"if ({outside}) return {package.macro}_ERANGE;")
 
 
-def input_guard(package: Package, view: OutsideView) -> list[str]:
+def input_guard(package: Package, given: Argument) -> list[str]:
     """Return ``_ENAN`` where a floating-point argument is not finite."""
-    name = f"{view.name}[i]"
+    name = f"{given.name}[i]"
     check = f"if (!({name} - {name} == 0.0f)) return {package.macro}_ENAN;"
-    return _loop(package, "NAN", view, check)
+    return _loop(package, "NAN", given, check)
 
 
 def loss_guard(package: Package, loss: str) -> list[str]:
@@ -37,30 +40,51 @@ def loss_guard(package: Package, loss: str) -> list[str]:
     ]
 
 
-def guard_macros(package: Package, promise: str) -> str:
-    """The macros that switch the guards off, with what they cost; `promise` is of the loss's guard."""
+def guard_macros(package: Package, promises: Iterable[str]) -> str:
+    """The macros that switch the guards off, with what they cost; `promises` are of the loss's guard."""
     macro = package.macro
-    arguments, ranges = inputs_of(package.train), package.train.interface.ranges
-    floats = sum(prod(view.shape) for view in arguments.values() if view.dtype == "float32")
-    integers = sum(prod(view.shape) for name, view in arguments.items() if name in ranges)
-    return f"""\
-/* 1: a step returns {macro}_ENAN where an input or the loss is NaN or infinite: for inputs with the state
-   untouched, for the loss {promise}.
-   Costs a subtraction and a comparison for each of {floats} input elements and the loss of a step. */
+    costs = "\n".join(
+        f"   {entry.value}: {sum(one.count for one in _floats(package, entry))} elements"
+        " and the loss, a subtraction and a comparison each"
+        for entry in package.functions
+        if entry.learns
+    )
+    ranges = "\n".join(
+        f"   {entry.value}: {integers} elements, two comparisons each"
+        for entry in package.functions
+        if (integers := sum(one.count for one in _integers(package, entry)))
+    )
+    parts = []
+    if costs:
+        parts.append(f"""\
+/* 1: {macro}_ENAN where an input or the loss is NaN or infinite. Of a bad input the state is untouched;
+   of a bad loss: {"; ".join(promises)}. Costs:
+{costs} */
 #ifndef {macro}_NAN_GUARD
 #define {macro}_NAN_GUARD 1
-#endif
-
-/* 1: {macro}_ERANGE where a label or index is out of its range; nothing was computed then.
-   Costs two comparisons for each of {integers} elements. */
+#endif""")
+    if ranges:
+        parts.append(f"""\
+/* 1: {macro}_ERANGE where a label or index is out of its range; nothing was computed then. Costs:
+{ranges} */
 #ifndef {macro}_RANGE_GUARD
 #define {macro}_RANGE_GUARD 1
-#endif"""
+#endif""")
+    return "\n\n".join(parts)
 
 
-def _loop(package: Package, guard: str, view: OutsideView, check: str) -> list[str]:
+def _floats(package: Package, entry: Entry) -> list[Argument]:
+    given = arguments(package, entry)
+    return [one for one in given if one.place.dtype == "float32" and not one.is_result]
+
+
+def _integers(package: Package, entry: Entry) -> list[Argument]:
+    return [one for one in arguments(package, entry) if one.allowed is not None]
+
+
+def _loop(package: Package, guard: str, given: Argument, check: str) -> list[str]:
     return [
         f"#if {package.macro}_{guard}_GUARD",
-        f"  for (size_t i = 0; i < {prod(view.shape)}u; ++i) {check}",
+        f"  for (size_t i = 0; i < {given.count}u; ++i) {check}",
         "#endif",
     ]

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.emit_c.driver import (
-    arguments_comment,
-    eval_prototype,
-    guard_protects_state,
-    init_prototype,
-    train_prototype,
-)
+from importlib.metadata import version
+
+from tvm_xengine.aot.emit_c.entry_point import guard_protects_state
 from tvm_xengine.aot.emit_c.guards import guard_macros
+from tvm_xengine.aot.emit_c.prototypes import (
+    argument_lines,
+    argument_macros,
+    init_prototype,
+    prototype,
+)
+from tvm_xengine.aot.emit_c.status import status_codes
+from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.code_size import CodeSize
-from tvm_xengine.aot.package.contents import Package
+from tvm_xengine.aot.package.contents import INTERFACE, Package
 
 
 def header_source(package: Package, code: CodeSize | None) -> str:
     """The text of ``<name>.h``, for C and C++; `code` states the stack, where it is known."""
     name, macro = package.name, package.macro
-    settings = "\n".join(f"  float {hyper};" for hyper in package.hyper)
-    setters = "\n".join(
-        f"int32_t {name}_set_{hyper}({name}_ctx *ctx, float {hyper});" for hyper in package.hyper
-    )
-    promise = (
-        "before any update: the state is untouched"
-        if guard_protects_state(package.train)
-        else "after some updates: load a checkpoint to go on"
-    )
     return f"""\
-/* {name}: a training step as plain C, made by tvm-xengine for {package.target.name}.
-   The caller owns all memory. Every function may be called from several threads at once with
-   different contexts. */
+/* {name} as plain C for {package.target.name}, made by tvm-xengine {version("tvm-xengine")}.
+   The caller owns all memory: no heap, no files, no globals that change. Every function may be called
+   from several threads at once with different contexts and memory; a context is for one thread at a
+   time. Functions return 0 or a negative code, which {name}_status_text says in words; a call that is
+   refused has changed nothing, unless its comment says otherwise. */
 #ifndef {macro}_H
 #define {macro}_H
 
@@ -40,37 +37,26 @@ def header_source(package: Package, code: CodeSize | None) -> str:
 extern "C" {{
 #endif
 
+/* Raised when a program that compiled with this header no longer does. */
+#define {macro}_INTERFACE_VERSION {INTERFACE}
+/* Of the memory layout and the calls: what {name}_init takes, and what checkpoints are marked with. */
 #define {macro}_PLAN_HASH 0x{package.plan_hash:016x}ull
+
 {_memory_macros(package, code)}
 
-{guard_macros(package, promise)}
+{_entry_macros(package)}
 
-{_status_codes(macro)}
+{guard_macros(package, _promises(package))}
 
-typedef struct {{
-  uint8_t *region[{macro}_NUM_REGIONS];
-{settings}
-  uint32_t ready;
-}} {name}_ctx;
+{status_codes(package)}
+
+{_context(package)}
 
 /* Return 0 when all bytes were written, or read from `offset` on. */
 typedef int (*{name}_write_fn)(void *user, const void *data, size_t bytes);
 typedef int (*{name}_read_fn)(void *user, size_t offset, void *data, size_t bytes);
 
-/* Checks and remembers the memory; pass {macro}_PLAN_HASH. */
-{init_prototype(package)};
-/* The state that training starts from. */
-int32_t {name}_state_reset({name}_ctx *ctx);
-/* Results may be NULL where they are not wanted.
-{arguments_comment(package.train)} */
-{train_prototype(package)};
-/* The forward pass, as it is used after training.
-{arguments_comment(package.evaluate)} */
-{eval_prototype(package)};
-{setters}
-size_t {name}_checkpoint_bytes(void);
-int32_t {name}_checkpoint_save(const {name}_ctx *ctx, {name}_write_fn write, void *user);
-int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user);
+{_functions(package)}
 
 #ifdef __cplusplus
 }}
@@ -80,51 +66,128 @@ int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user)
 """
 
 
+def _promises(package: Package) -> list[str]:
+    return [
+        f"{entry.value} has updated nothing"
+        if guard_protects_state(program)
+        else f"{entry.value} has updated some state, so load a checkpoint"
+        for entry, program in package.functions.items()
+        if entry.learns
+    ]
+
+
 def _memory_macros(package: Package, code: CodeSize | None) -> str:
     """Alignments, sizes, the stack, and the place of each state tensor."""
     macro = package.macro
     align = 16 if package.backend.value == "llvm" else 8
-    sizes = "\n".join(
-        f"#define {macro}_{region.upper()}_BYTES {size}u\n"
-        f"#define {macro}_{region.upper()}_KEPT_BYTES {package.kept_bytes[region]}u"
-        f" /* state; the rest may be used for anything between calls */"
-        for region, size in package.regions.items()
-    )
-    stack = (
-        f"\n/* Measured with {code.flags}; functions of the C library come on top. */\n"
-        f"#define {macro}_STACK_BYTES {code.stack_bytes}u"
-        if code is not None and code.stack_bytes is not None
-        else ""
-    )
-    offsets = "\n".join(
+    lines = [
+        f"/* Alignment of the regions, and of inputs where the type asks for less. */\n"
+        f"#define {macro}_ALIGN {package.alignment_bytes}u\n"
+        f"#define {macro}_INPUT_ALIGN {align}u",
+        "/* Bytes of each region, and the leading ones that hold state between calls; the rest may be used\n"
+        "   for anything between calls. */\n"
+        f"#define {macro}_NUM_REGIONS {len(package.regions)}\n"
+        f"#define {macro}_STATE_BYTES {package.state_bytes}u",
+    ]
+    for region, size in package.regions.items():
+        lines.append(
+            f"#define {macro}_{region.upper()}_BYTES {size}u\n"
+            f"#define {macro}_{region.upper()}_KEPT_BYTES {package.kept_bytes[region]}u"
+        )
+        if package.accumulates:
+            lines.append(
+                f"/* The same while gradients are accumulated. */\n"
+                f"#define {macro}_{region.upper()}_ACCUMULATED_BYTES {package.summed_bytes[region]}u"
+            )
+    if code is not None and code.stack_bytes is not None:
+        lines.append(
+            f"/* Stack, measured with {code.flags}; functions of the C library come on top. */\n"
+            f"#define {macro}_STACK_BYTES {code.stack_bytes}u"
+        )
+    if package.state:
+        lines.append("/* Where each state tensor lies in its region. */")
+    lines += [
         f"#define {macro}_{tensor.place.device.upper()}_OFFSET_{tensor.c_name}"
         f" {tensor.place.offset_bytes}u /* {tensor.place.dtype} {list(tensor.place.shape)} */"
         for tensor in package.state
+    ]
+    return "\n".join(lines)
+
+
+def _entry_macros(package: Package) -> str:
+    """For each entry point its arguments, and the bytes of each region that it uses."""
+    parts = []
+    for entry, program in package.functions.items():
+        start = f"{package.macro}_{entry.name}"
+        rows = [f"/* {entry.value} */"]
+        rows += [
+            f"#define {start}_{region.upper()}_BYTES {program.interface.arena_bytes[region]}u"
+            for region in package.regions
+        ]
+        parts.append("\n".join([*rows, *argument_macros(package, entry)]))
+    return "\n\n".join(parts)
+
+
+def _context(package: Package) -> str:
+    name, macro = package.name, package.macro
+    settings = "".join(f"  float {hyper};\n" for hyper in package.hyper)
+    sums = (
+        "  float gradient_weight, gradient_scale;\n  uint32_t samples; /* accumulated so far */\n"
+        if package.accumulates
+        else ""
     )
     return f"""\
-#define {macro}_ALIGN {package.alignment_bytes}u
-#define {macro}_INPUT_ALIGN {align}u
-#define {macro}_STATE_BYTES {package.state_bytes}u
-#define {macro}_NUM_REGIONS {len(package.regions)}
-{sizes}{stack}
-
-/* Where each state tensor lies in its region. */
-{offsets}"""
+/* Belongs to the functions below: read it, and let only them write it. */
+typedef struct {{
+  uint8_t *region[{macro}_NUM_REGIONS];
+{settings}{sums}  uint32_t ready; /* whether there is a state */
+}} {name}_ctx;"""
 
 
-def _status_codes(macro: str) -> str:
-    """What the functions of a package return."""
-    return f"""\
-enum {{
-  {macro}_OK = 0,
-  {macro}_EINVAL = -1,  /* a missing pointer, overlapping memory, results in a region, a step before any
-                          state, a state before the memory */
-  {macro}_EALIGN = -2,
-  {macro}_ESIZE = -3,
-  {macro}_EFORMAT = -4, /* no checkpoint, or of another version */
-  {macro}_EPLAN = -5,   /* made for another plan */
-  {macro}_ECRC = -6,
-  {macro}_ENAN = -7,
-  {macro}_EIO = -8,     /* a callback failed; a file that is too short */
-  {macro}_ERANGE = -9   /* a label or index out of its range */
-}};"""
+def _functions(package: Package) -> str:
+    """The declarations, each with what it does, takes and returns."""
+    name, macro = package.name, package.macro
+    parts = [
+        f"/* A code in words; never NULL. */\nconst char *{name}_status_text(int32_t status);",
+        f"/* Checks and remembers the memory; pass {macro}_PLAN_HASH. There is no state yet.\n"
+        f"   Returns EINVAL, EALIGN, ESIZE, EPLAN. */\n{init_prototype(package)};",
+        f"/* Writes the state that the package was exported with. Returns EINVAL, EALIGN. */\n"
+        f"int32_t {name}_state_reset({name}_ctx *ctx);",
+    ]
+    for entry in package.functions:
+        lines = "".join(f"\n     {line}" for line in argument_lines(package, entry))
+        parts.append(
+            f"/* {entry.purpose}{lines}\n   Returns {', '.join(_returned(package, entry))}. */\n"
+            f"{prototype(package, entry)};"
+        )
+    if package.accumulates:
+        parts.append(
+            f"/* Forgets the accumulated gradients. Returns EINVAL, EALIGN. */\n"
+            f"int32_t {name}_discard({name}_ctx *ctx);"
+        )
+    parts += [
+        f"/* Changes a setting, which checkpoints hold too. Returns EINVAL, EALIGN; NaN and infinity are\n"
+        f"   refused. */\nint32_t {name}_set_{hyper}({name}_ctx *ctx, float {hyper});"
+        for hyper in package.hyper
+    ]
+    parts.append(
+        f"""\
+/* Bytes of a checkpoint. */
+size_t {name}_checkpoint_bytes(void);
+/* Writes the state in order. Returns EINVAL, EALIGN, EIO. */
+int32_t {name}_checkpoint_save(const {name}_ctx *ctx, {name}_write_fn write, void *user);
+/* Reads and checks everything, and then once more into the state. Returns EINVAL, EALIGN, EFORMAT, EPLAN,
+   ESIZE, ECRC, EIO. Only if the second reading differs from the first, there is no state any more. */
+int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user);"""
+    )
+    return "\n".join(parts)
+
+
+def _returned(package: Package, entry: Entry) -> list[str]:
+    """The codes other than success that an entry point returns."""
+    codes = ["EINVAL", "EALIGN"]
+    codes += ["ENAN"] if entry.learns else []
+    ranges = package.functions[entry].interface.ranges
+    codes += ["ERANGE"] if ranges and entry is not Entry.APPLY else []
+    codes += ["EBUSY"] if package.accumulates and entry is Entry.TRAIN_STEP else []
+    return codes + (["EEMPTY"] if entry is Entry.APPLY else [])

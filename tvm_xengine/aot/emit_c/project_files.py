@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.emit_c.driver import (
-    eval_prototype,
-    guard_protects_state,
-    init_prototype,
-    train_prototype,
-)
+from tvm_xengine.aot.emit_c.prototypes import prototype
 from tvm_xengine.aot.package.code_size import CodeSize, compile_flags
 from tvm_xengine.aot.package.contents import Package
 
@@ -57,7 +52,7 @@ $({macro}_DIR){name}_selftest: $({macro}_DIR){name}_selftest.c $({macro}_OBJECTS
 """
 
 
-def readme(package: Package, keep_all_bytes: int, code: CodeSize | None) -> str:
+def readme(package: Package, keep_all_bytes: int | None, code: CodeSize | None) -> str:
     """The text of the package's README.md."""
     name, macro = package.name, package.macro
     rows = "\n".join(
@@ -69,61 +64,97 @@ def readme(package: Package, keep_all_bytes: int, code: CodeSize | None) -> str:
         for region in package.regions
     )
     init = ", ".join(f"{region}, sizeof {region}" for region in package.regions)
-    if code is None:
-        built = f"Code and stack were not measured: {package.target.compiler} was not installed."
-    else:
-        built = f"Code: {code.text_bytes} bytes with `{package.target.compiler} {code.flags}`."
-    if code is not None and code.stack_bytes is not None:
-        built += f" Stack: at most {code.stack_bytes} bytes, the C library's functions on top."
-    guard = (
-        "the state is then untouched"
-        if guard_protects_state(package.train)
-        else "some of the state is then updated already: load a checkpoint"
-    )
-    rounding = (
+    keep_all = (
         ""
-        if package.storage_error is None
-        else f"""
-Tensors whose type the plan gives as float16 or bfloat16 are kept in it; kernels compute in float32. In the
-self-test that changes a loss by at most {package.storage_error:.1e} of one plus its size.
-"""
+        if keep_all_bytes is None
+        else f" Keeping every tensor would take {keep_all_bytes} bytes."
     )
     return f"""\
 # {name}
 
-A training step as plain C for {package.target.name}, made by tvm-xengine. It needs a C11 compiler and the
-functions of `math.h`: no runtime, no heap, no files, no operating system.
+Plain C for {package.target.name}, made by tvm-xengine. It needs a C11 compiler and the functions of
+`math.h`: no runtime, no heap, no files, no operating system.
 
 | region | bytes | of these state |
 |---|---|---|
 {rows}
 
-Constants and initial state: {package.flash_bytes + package.state_bytes} bytes of flash at most. Keeping every
-tensor would take {keep_all_bytes} bytes. {built}
-{rounding}
+Constants and initial state: {package.flash_bytes + package.state_bytes} bytes of flash at most.{keep_all}
+{_built(package, code)}
+{_rounding(package)}
 ```c
 #include "{name}.h"
 
 {memory}
 {name}_ctx ctx;
 
-{name}_init(&ctx, {init}, {macro}_PLAN_HASH);
-{name}_state_reset(&ctx);      /* or {name}_checkpoint_load */
+int32_t status = {name}_init(&ctx, {init}, {macro}_PLAN_HASH);
+if (!status) status = {name}_state_reset(&ctx); /* or {name}_checkpoint_load */
+if (status) puts({name}_status_text(status));
 ```
 
-    {init_prototype(package)};
-    {train_prototype(package)};
-    {eval_prototype(package)};
-
-Batches are read where they are and must lie outside the regions. The first `..._KEPT_BYTES` of a
-region hold the state; the rest may be used for anything between calls. A
-step whose input or loss is not finite returns `{macro}_ENAN`; {guard}. A label or index that is out of
-its range returns `{macro}_ERANGE`. `-D{macro}_NAN_GUARD=0` and `-D{macro}_RANGE_GUARD=0` switch this off.
-
+{_functions_table(package)}
+`{name}.h` says of every function what it takes, what its arrays hold, and what it returns, and has their
+shapes, sizes and ranges as macros. Batches are read where they are and must lie outside the regions. The
+first `..._KEPT_BYTES` of a region hold the state; the rest may be used for anything between calls. NaN,
+infinity and labels out of range are refused before they reach the state, unless macros switch that off.
+{_accumulation(package)}
 Compile with `-fno-strict-aliasing`, because one byte of an arena holds values of several types one
-after the other, and without `-ffast-math`. The self-test (`{name}_selftest.c`) runs seeded batches and
+after the other, and without `-ffast-math`. Functions that are not called are left out by
+`-ffunction-sections -Wl,--gc-sections`. The self-test (`{name}_selftest.c`) runs seeded batches and
 compares the losses; `CMakeLists.txt` and `{name}.mk` build it.
 
 A checkpoint is a header of 24 bytes (magic, version, plan hash, size, CRC-32) and the state. One of
 another plan is refused. The layout of the state is in `{name}_plan.json`.
+"""
+
+
+def _built(package: Package, code: CodeSize | None) -> str:
+    if code is None:
+        return f"Code and stack were not measured: {package.target.compiler} was not installed."
+    stack = (
+        ""
+        if code.stack_bytes is None
+        else f" Stack: at most {code.stack_bytes} bytes, the C library's functions on top."
+    )
+    return f"Code: {code.text_bytes} bytes with `{package.target.compiler} {code.flags}`.{stack}"
+
+
+def _rounding(package: Package) -> str:
+    if package.storage_error is None:
+        return ""
+    return f"""
+Tensors whose type the plan gives as float16 or bfloat16 are kept in it; kernels compute in float32. In the
+self-test that changes a loss by at most {package.storage_error:.1e} of one plus its size.
+"""
+
+
+def _functions_table(package: Package) -> str:
+    regions = list(package.regions)
+    head = " | ".join(["function", *(f"bytes of {region}" for region in regions), "what it does"])
+    rule = "|".join(["---"] * (len(regions) + 2))
+    rows = [
+        "| "
+        + " | ".join(
+            [
+                f"`{prototype(package, entry)}`",
+                *(str(program.interface.arena_bytes[region]) for region in regions),
+                entry.purpose,
+            ]
+        )
+        + " |"
+        for entry, program in package.functions.items()
+    ]
+    return "\n".join([f"| {head} |", f"|{rule}|", *rows, ""])
+
+
+def _accumulation(package: Package) -> str:
+    if not package.accumulates:
+        return ""
+    name, macro = package.name, package.macro
+    return f"""
+`{name}_accumulate` takes one sample and adds its gradients to sums behind the state;
+`{name}_apply` makes one update of their mean, as a training step on all these samples at once would, within
+rounding. Keep the first `..._ACCUMULATED_BYTES` of a region until then; `{name}_discard` forgets the sums.
+A sample whose label is ignored has no loss and returns `{macro}_ENAN`: leave it out.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.aot.c_names import c_identifier
+from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -20,8 +21,16 @@ from tvm_xengine.program.step_program import ArenaView, Outside, OutsideView, St
 
 Array = NDArray[np.generic]
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the plan document and of checkpoints."""
+
+INTERFACE = 2
+"""Version of the C interface: raised when a program that compiled no longer does."""
+
+GRADIENT_WEIGHT = "gradient_weight"
+"""Result of an accumulation: how much its sample counts; one where there is none."""
+GRADIENT_SCALE = "gradient_scale"
+"""Setting of an update by accumulated gradients: one over the sum of the weights."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,12 @@ class Package:
         Bytes of each region that is used, by name, fastest first.
     kept_bytes
         For each region, the leading bytes that hold state between calls.
+    functions
+        The programs of its entry points.
+    summed_bytes
+        For each region, the leading bytes that hold state and sums of gradients.
+    sums
+        Sums of gradients, which live from the first sample that is accumulated to the update.
     hyper
         Initial value of each setting.
     constants
@@ -89,19 +104,25 @@ class Package:
     alignment_bytes: int
     regions: Mapping[str, int]
     kept_bytes: Mapping[str, int]
-    train: StepProgram
-    evaluate: StepProgram
+    functions: Mapping[Entry, StepProgram]
     state: tuple[StateTensor, ...]
     hyper: Mapping[str, float]
     constants: Mapping[str, Array]
     kernels: Mapping[str, DeviceKernel]
     codes: Mapping[str, KernelCode]
     storage_error: float | None = None
+    summed_bytes: Mapping[str, int] = field(default_factory=dict)
+    sums: Mapping[str, ArenaView] = field(default_factory=dict)
 
     @property
     def macro(self) -> str:
         """Prefix of every macro."""
         return self.name.upper()
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients can be added up over single samples."""
+        return Entry.ACCUMULATE in self.functions
 
     @property
     def state_bytes(self) -> int:
@@ -120,7 +141,7 @@ class Package:
             SCHEMA,
             self.name,
             dict(self.regions),
-            [asdict(call) for call in (*self.train.calls, *self.evaluate.calls)],
+            [asdict(call) for program in self.functions.values() for call in program.calls],
             [[t.name, asdict(t.place)] for t in self.state],
             sorted(self.hyper),
             {name: hashlib.sha256(a.tobytes()).hexdigest() for name, a in self.constants.items()},

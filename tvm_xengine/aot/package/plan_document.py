@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import SCHEMA, Package, inputs_of
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
@@ -16,9 +17,8 @@ from tvm_xengine.scheduling.schedule import Compute, Free, Transfer
 
 def plan_document(
     package: Package,
-    train: PlannedFunction,
-    evaluate: PlannedFunction,
-    keep_all_bytes: int,
+    functions: Mapping[Entry, PlannedFunction],
+    keep_all_bytes: int | None,
     code: CodeSize | None,
 ) -> dict[str, object]:
     """All planning decisions, as plain numbers.
@@ -26,11 +26,12 @@ def plan_document(
     Parameters
     ----------
     keep_all_bytes
-        What the first region would need if nothing were recomputed or moved.
+        What the first region would need if the training step recomputed and moved nothing; None
+        without one.
     code
         None when the target's compiler is not installed.
     """
-    plan = train.plan
+    plan = next(iter(functions.values())).plan
     return {
         "schema": SCHEMA,
         "name": package.name,
@@ -45,6 +46,7 @@ def plan_document(
                 "kept_bytes": package.kept_bytes[name],
                 "budget_bytes": plan.problem.platform.device(name).budget_bytes,
                 "peak_bytes": plan.simulation.peak_bytes[name],
+                "summed_bytes": package.summed_bytes[name],
             }
             for name, size in package.regions.items()
         },
@@ -68,8 +70,7 @@ def plan_document(
         "storage_error": package.storage_error,
         "settings": dict(package.hyper),
         "constants": {name: int(array.nbytes) for name, array in package.constants.items()},
-        "train_step": _function(package, train),
-        "eval": _function(package, evaluate),
+        **{entry.value: _function(package, f) for entry, f in functions.items()},
     }
 
 
@@ -86,6 +87,7 @@ def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
         "gap": plan.result.gap,
         "cost_us": plan.simulation.cost_us,
         "cost_source": "roofline",
+        "arena_bytes": dict(program.interface.arena_bytes),
         "energy_uj": plan.simulation.energy_uj,
         "inputs": {name: view.size_bytes for name, view in inputs_of(program).items()},
         "results": {name: view.size_bytes for name, view in program.interface.results.items()},

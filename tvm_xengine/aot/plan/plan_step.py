@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import tvm
 from numpy.typing import NDArray
 
 from tvm_xengine.aot.plan.kernels import Optimize, kernels_for_target, lower_for_target
@@ -92,9 +93,47 @@ class PlannedTraining:
     state_end_bytes: Mapping[str, int]
     keep_all_bytes: int
 
-    def is_short(self, name: str) -> bool:
-        """Whether a state tensor is kept in a short type."""
-        return self.function.plan.problem.graph.tensor[name].dtype in SHORT_TYPES
+    @property
+    def layout(self) -> StateLayout:
+        """The state as other functions find it."""
+        graph = self.function.plan.problem.graph
+        short = tuple(name for name in self.state if graph.tensor[name].dtype in SHORT_TYPES)
+        return StateLayout(self.state, self.state_end_bytes, short=short)
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """Where the state lies that all functions of a package share.
+
+    Attributes
+    ----------
+    state
+        Place of each state tensor, in order.
+    state_end_bytes
+        For each region, the end of the state in it: what must be kept between calls.
+    sums
+        Place of each sum of gradients, behind the state; empty where none are made.
+    sums_end_bytes
+        For each region, the end of state and sums.
+    short
+        Names of the state tensors that are kept in a short type.
+    """
+
+    state: Mapping[str, ArenaView]
+    state_end_bytes: Mapping[str, int]
+    sums: Mapping[str, ArenaView] = field(default_factory=dict)
+    sums_end_bytes: Mapping[str, int] = field(default_factory=dict)
+    short: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> dict[str, ArenaView]:
+        """Of state and sums."""
+        return {**self.state, **self.sums}
+
+    @property
+    def end_bytes(self) -> Mapping[str, int]:
+        """Where the memory begins that a call may use while state and sums are kept."""
+        return self.sums_end_bytes or self.state_end_bytes
 
 
 def plan_training(
@@ -189,45 +228,93 @@ def _with_program(
 
 def plan_evaluation(
     model: ForwardModel,
-    trained: PlannedTraining,
+    layout: StateLayout,
     machine: Machine,
     optimize: Optimize,
     options: PlanOptions,
     storage: ShortStorage | None = None,
+    taken_bytes: Mapping[str, int] | None = None,
+    prefix: str = "eval_",
 ) -> PlannedFunction:
-    """Plan the forward function in inference mode, next to the state of the training step.
+    """Plan the forward function in inference mode, next to the state.
 
-    It reads the state where the training step keeps it, and stores in float16 what `storage` says.
+    It reads the state where it is kept, and stores in a short type what `storage` says.
+
+    Parameters
+    ----------
+    taken_bytes
+        What other functions of the package take of each region.
+    prefix
+        Of the constants that lowering makes.
 
     Raises
     ------
     NoScheduleError
         If it does not fit.
     """
-    short = [name for name in trained.state if trained.is_short(name)]
-    mod, constants = short_evaluation(model, storage, short)
-    lowered = lower_for_target(mod, machine.platform, machine.code, optimize, "main")
-    outside = outside_views(lowered, {*machine.outside, Role.CONSTANT}, "eval_")
-    fixed: dict[str, Operand] = {**outside, **trained.state}
-    problem = region_problem(lowered, machine, fixed)
-    plan = _plan_in_rest(problem, trained, machine.first, options)
-    program = make_step_program(
-        lowered, plan, fixed=fixed, arena_start_bytes=trained.state_end_bytes
+    mod, constants = short_evaluation(model, storage, layout.short)
+    function = SharedFunction(mod, "main", {**model.state, **constants}, prefix)
+    return plan_shared(function, layout, machine, optimize, options, taken_bytes or {})
+
+
+@dataclass(frozen=True)
+class SharedFunction:
+    """A function that is planned next to state whose places are known.
+
+    Attributes
+    ----------
+    values
+        Values of what it reads in flash, by name.
+    prefix
+        Of the constants that lowering makes.
+    """
+
+    mod: tvm.IRModule
+    name: str
+    values: Mapping[str, Array]
+    prefix: str
+
+
+def plan_shared(
+    function: SharedFunction,
+    layout: StateLayout,
+    machine: Machine,
+    optimize: Optimize,
+    options: PlanOptions,
+    taken_bytes: Mapping[str, int],
+) -> PlannedFunction:
+    """Plan a function that reads and writes the state where `layout` has it.
+
+    Raises
+    ------
+    NoScheduleError
+        If it does not fit behind state and sums.
+    """
+    lowered = lower_for_target(
+        function.mod, machine.platform, machine.code, optimize, function.name
     )
-    values = {**model.state, **constants}
-    return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, values))
+    outside = outside_views(lowered, {*machine.outside, Role.CONSTANT}, function.prefix)
+    used = {tensor.name for tensor in lowered.extraction.graph.bases}
+    shared = {name: place for name, place in layout.places.items() if name in used}
+    fixed: dict[str, Operand] = {**outside, **shared}
+    problem = region_problem(lowered, machine, fixed)
+    plan = _plan_in_rest(problem, layout.end_bytes, taken_bytes, machine.first, options)
+    program = make_step_program(lowered, plan, fixed=fixed, arena_start_bytes=layout.end_bytes)
+    return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, function.values))
 
 
 def _plan_in_rest(
-    problem: Problem, trained: PlannedTraining, first: str, options: PlanOptions
+    problem: Problem,
+    start: Mapping[str, int],
+    taken: Mapping[str, int],
+    first: str,
+    options: PlanOptions,
 ) -> Plan:
-    """Plan the evaluation in the bytes of the training step, or else in all bytes of the regions."""
-    start = trained.state_end_bytes
-    taken = trained.function.program.interface.arena_bytes
+    """Plan in the bytes that other functions take anyway, or else in all bytes of the regions."""
     keep = plan_keep_all(problem, first)
     for limit in (taken, {d.name: d.budget_bytes for d in problem.platform.devices}):
         # At least a byte, because a budget of nothing is no budget.
-        rest = {name: max(size - start[name], 1) for name, size in limit.items()}
+        rest = {name: max(limit.get(name, 0) - start[name], 1) for name in start}
         if keep.arenas.arena_bytes[first] <= rest[first]:
             return keep
         try:

@@ -81,9 +81,17 @@ def outside_views(
 
 
 def without_bytes(graph: OpGraph, names: Collection[str]) -> OpGraph:
-    """The graph in which the named tensors take no bytes, because they lie outside the plan."""
+    """The graph in which the named tensors take no bytes, because they lie outside the plan.
+
+    What replaces one of them lies there, too.
+    """
+
+    def is_outside(name: str) -> bool:
+        base = graph.base[name]
+        return base in names or graph.update_of.get(base) in names
+
     tensors = tuple(
-        replace(tensor, size_bytes=0) if graph.base[tensor.name] in names else tensor
+        replace(tensor, size_bytes=0) if is_outside(tensor.name) else tensor
         for tensor in graph.tensors
     )
     return OpGraph(tensors, graph.ops, graph.outputs)

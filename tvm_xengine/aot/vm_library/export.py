@@ -79,14 +79,15 @@ def export_library(
         )
     linker = target.find_compiler()
     plan = prepare_export(model, training, options, on_progress)
-    train, evaluate = plan.train.function, plan.evaluate
+    train, evaluate = plan.train, plan.evaluate
     emitted = _Emitted(
         emit_vm_function(train.program, TRAIN_STEP),
         emit_vm_function(evaluate.program, "eval", evaluate.constants),
     )
     library = _library(plan, emitted)
     on_progress("computing the expected losses")
-    trial, expected, keep = plan.trial, plan.expected, plan.train.keep_all_bytes
+    trial, expected, keep = plan.trial, plan.expected, plan.keep_all_bytes
+    assert keep is not None
 
     def write(folder: Path) -> None:
         on_progress("writing")
@@ -122,13 +123,13 @@ class _Emitted:
 
 
 def _library(plan: PreparedExport, emitted: _Emitted) -> Library:
-    train, evaluate = (f.program.interface for f in (plan.train.function, plan.evaluate))
-    state, memory = plan.train.state, plan.machine.first
+    train, evaluate = (f.program.interface for f in (plan.train, plan.evaluate))
+    state, memory = plan.layout.state, plan.machine.first
     return Library(
         name=plan.name,
         target=plan.machine.target.name,
         arena_bytes=plan.arena_bytes[memory],
-        state_bytes=plan.train.state_end_bytes[memory],
+        state_bytes=plan.layout.state_end_bytes[memory],
         train_views=emitted.train.views,
         eval_views=emitted.evaluate.views,
         inputs={k: v for k, v in train.inputs.items() if k not in state},

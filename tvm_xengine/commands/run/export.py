@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
+from tvm_xengine.aot.entries import USUAL, chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.plan_step import Wishes
@@ -18,7 +19,7 @@ from tvm_xengine.aot.vm_library.export import LibraryReport, export_library
 from tvm_xengine.commands import app
 from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.run.solve import planner_options
-from tvm_xengine.commands.run.steps import loss_named, training_of
+from tvm_xengine.commands.run.steps import loaded, loss_named, training_arguments
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
@@ -26,6 +27,7 @@ from tvm_xengine.compiler.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError
 from tvm_xengine.explain.framed import add_number_columns, framed
 from tvm_xengine.files.write_directory import check_free
+from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule, write_schedule
@@ -48,6 +50,9 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     given = options.schedule.schedule
     schedule = None if given is None else read_schedule(given)
     check_free(wanted.output, force=wanted.force)
+    entries = chosen_entries(tuple(wanted.entry))
+    if is_library and entries != USUAL:
+        raise UsageError("--format tvm has train_step and eval; it takes no --entry")
     platform = _platform(options.regions)
     regions = (
         _library_memory(wanted, options.regions)
@@ -69,6 +74,8 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         platform=platform,
         storage=_storage(wanted),
         wishes=wishes,
+        entries=entries,
+        recipe=training.known_recipe,
     )
     export = export_library if is_library else export_step
     with terminal.reporting() as reporter:
@@ -95,7 +102,11 @@ def _training(model: str, options: app.ExportOptions) -> Training:
     """The training step; patterns of --train-only name what is trained, as --train does."""
     patterns = (*options.step.parameters.train, *options.regions.train_only)
     step = replace(options.step, parameters=replace(options.step.parameters, train=patterns))
-    training = training_of(model, step, optimizer="sgd")
+    source = loaded(model, step.model)
+    if options.target.eval_mode:
+        source = replace(source, training=in_evaluation_mode(source.training))
+    arguments = training_arguments(step, optimizer="sgd")
+    training = api.training_step(source, seed=step.model.seed, **arguments)
     if Optimize(options.target.optimize) is Optimize.SIZE:
         return api.with_recipe(training, residuals_apart=True, seed=step.model.seed)
     return training
@@ -157,7 +168,7 @@ def _print_library(report: LibraryReport, terminal: Terminal) -> dict[str, objec
 
 def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
     """The keys of the JSON report."""
-    package, plan = report.package, report.training.function.plan
+    package, plan = report.package, report.leading.plan
     code = report.code
     return {
         "name": package.name,
@@ -170,6 +181,10 @@ def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
                 "budget_bytes": plan.problem.platform.device(name).budget_bytes,
             }
             for name, size in package.regions.items()
+        },
+        "entries": {
+            entry.value: dict(program.interface.arena_bytes)
+            for entry, program in package.functions.items()
         },
         "status": plan.result.status.value,
         "gap": plan.result.gap,
@@ -209,7 +224,7 @@ def _regions(wanted: RegionOptions, platform: Platform | None) -> tuple[Region, 
 
 
 def _print(report: ExportReport, terminal: Terminal) -> None:
-    package, plan = report.package, report.training.function.plan
+    package, plan = report.package, report.leading.plan
     table = framed(f"{package.name} for {package.target.name}")
     table.add_column("region", overflow="fold")
     add_number_columns(table, "bytes", "of these state", "budget")
@@ -218,13 +233,18 @@ def _print(report: ExportReport, terminal: Terminal) -> None:
         table.add_row(name, f"{size}", f"{package.kept_bytes[name]}", f"{budget}")
     terminal.show(table)
     schedule = plan.schedule
+    for entry, program in package.functions.items():
+        arena = ", ".join(f"{r} {n}" for r, n in program.interface.arena_bytes.items() if n)
+        terminal.note(f"{entry.value}: {arena} bytes")
     if plan.simulation.energy_uj:
         terminal.note(f"estimated energy of a step: {plan.simulation.energy_uj:.6g} uJ")
+    kept = (
+        "" if report.keep_all_bytes is None else f"; keep-all takes {report.keep_all_bytes} bytes"
+    )
     terminal.note(
         f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated"
         f" {_MEANING[plan.result.objective]};"
-        f" {plan.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions;"
-        f" keep-all takes {report.keep_all_bytes} bytes"
+        f" {plan.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions{kept}"
     )
     if package.storage_error is not None:
         terminal.note(

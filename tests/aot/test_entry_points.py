@@ -1,0 +1,298 @@
+"""Entry points of one package: they share state, and single samples do what a batch does."""
+
+import ctypes
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from tests.aot.examples import MODELS, OPTIMIZERS, export, need_tools, tiny_mlp
+from tests.aot.test_package import SANITIZED, STRICT, Session
+from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.entries import Entry, chosen_entries
+from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.errors import ExportError, UnsupportedModelError
+from tvm_xengine.frontends import zoo
+from tvm_xengine.frontends.batch import with_batch_size
+from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.zoo.layers import Layers, build_network
+from tvm_xengine.relax_ir.forward_ops import read_forward_ops
+from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.training.losses import Dice
+from tvm_xengine.training.recipe import Recipe
+from tvm_xengine.training.single_samples import build_single_samples
+
+ALL = tuple(entry.value for entry in Entry)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    need_tools("host")
+    folder = tmp_path_factory.mktemp("entries") / "tiny"
+    return export(tiny_mlp(), folder, optimizer="momentum", entries=ALL)
+
+
+@pytest.fixture
+def session(report: ExportReport, tmp_path: Path) -> Session:
+    made = Session(report, tmp_path)
+    assert made.init() == 0
+    assert made.call("state_reset") == 0
+    return made
+
+
+def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    random = np.random.default_rng(3)
+    return [
+        (random.normal(size=(2, 16)).astype(np.float32), random.integers(0, 4, 2))
+        for _ in range(count)
+    ]
+
+
+def accumulate(session: Session, x: np.ndarray, labels: np.ndarray) -> list[int]:
+    """One call for each sample of a batch; the codes."""
+    pairs = zip(x, labels, strict=True)
+    return [
+        session.call("accumulate", one[None].copy(), np.array([label]), None, None)
+        for one, label in pairs
+    ]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_the_self_test_of_all_entry_points_passes(
+    compiler: str, report: ExportReport, tmp_path: Path
+) -> None:
+    """It takes every second step over single samples, and compares all with this machine's batches."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs the Debian packages {compiler}")
+    build = selftest_build(report.directory, report.package, *SANITIZED, compiler=compiler)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    done = run_program(tmp_path / "selftest", report.package.target)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_accumulated_samples_train_as_a_batch(
+    report: ExportReport, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    whole = Session(report, tmp_path / "other")
+    whole.init()
+    whole.call("state_reset")
+    for x, labels in batches(5):
+        assert whole.call("train_step", x, labels, None, None) == 0
+        assert accumulate(session, x, labels) == [0, 0]
+        assert session.call("apply") == 0
+        for tensor in report.package.state:
+            found, expected = session.state(tensor.name), whole.state(tensor.name)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_an_ignored_label_is_refused_and_does_not_count(session: Session) -> None:
+    ((x, labels),) = batches(1)
+    assert accumulate(session, x, np.array([-100, labels[1]])) == [-7, 0]
+    assert session.call("apply") == 0
+    found = session.state("fc1_weight").copy()
+    assert session.call("state_reset") == 0
+    assert accumulate(session, x[1:], labels[1:]) == [0]
+    assert session.call("apply") == 0
+    np.testing.assert_array_equal(session.state("fc1_weight"), found)
+
+
+def test_inference_between_samples_changes_nothing(session: Session) -> None:
+    ((x, labels),) = batches(1)
+
+    def update(*, interrupted: bool) -> np.ndarray:
+        session.call("state_reset")
+        for one, label in zip(x, labels, strict=True):
+            assert session.call("accumulate", one[None].copy(), np.array([label]), None, None) == 0
+            if interrupted:
+                output = np.zeros(8, np.float32)
+                assert session.call("infer", x[:1].copy(), output) == 0
+                assert session.call("eval", x, output) == 0
+        assert session.call("apply") == 0
+        return session.memory[: session.package.kept_bytes["sram"]].copy()
+
+    np.testing.assert_array_equal(update(interrupted=True), update(interrupted=False))
+
+
+def test_a_sample_is_inferred_as_in_a_batch(session: Session) -> None:
+    ((x, _),) = batches(1)
+    whole, one = np.zeros((2, 4), np.float32), np.zeros(4, np.float32)
+    assert session.call("eval", x, whole) == 0
+    for at in range(2):
+        assert session.call("infer", x[at : at + 1].copy(), one) == 0
+        np.testing.assert_allclose(one, whole[at], rtol=1e-6)
+
+
+def test_calls_out_of_order_have_their_codes(session: Session) -> None:
+    ((x, labels),) = batches(1)
+    assert session.call("apply") == -11
+    accumulate(session, x, labels)
+    before = session.memory.copy()
+    assert session.call("train_step", x, labels, None, None) == -10
+    np.testing.assert_array_equal(session.memory, before)
+    assert session.call("discard") == 0
+    assert session.call("apply") == -11
+    assert session.call("train_step", x, labels, None, None) == 0
+
+
+def test_every_code_has_its_sentence(report: ExportReport, session: Session) -> None:
+    header = (report.directory / f"{report.package.name}.h").read_text()
+    codes = [int(code) for code in re.findall(r"^  TINY_MLP_\w+ = (-?\d+)", header, re.MULTILINE)]
+    assert codes == list(range(0, -12, -1))
+    say = session.library.tiny_mlp_status_text
+    say.restype = ctypes.c_char_p
+    texts = [say(code).decode() for code in codes]
+    assert len(set(texts)) == len(texts)
+    assert say(-99).decode() == "no code of tiny_mlp"
+
+
+def test_each_entry_point_takes_what_its_macro_says(report: ExportReport) -> None:
+    header = (report.directory / "tiny_mlp.h").read_text()
+    sizes = {
+        entry: int(re.search(rf"TINY_MLP_{entry.name}_SRAM_BYTES (\d+)u", header)[1])  # type: ignore[index]
+        for entry in Entry
+    }
+    for entry, program in report.package.functions.items():
+        assert sizes[entry] == program.interface.arena_bytes["sram"]
+    assert max(sizes.values()) == report.package.regions["sram"]
+    assert sizes[Entry.INFER] < sizes[Entry.EVAL]
+
+
+def test_contexts_in_several_threads_do_not_meet(report: ExportReport, tmp_path: Path) -> None:
+    """ThreadSanitizer watches two threads that train, each with memory of its own."""
+    (tmp_path / "main.c").write_text(_THREADS)
+    flags = (*STRICT, "-g", "-O1", "-fsanitize=thread", "-pthread")
+    build = Build(tmp_path / "main.c", flags)
+    build_program(report.directory, report.package, build, tmp_path / "threads")
+    done = run_program(tmp_path / "threads", report.package.target)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+_THREADS = """\
+#include <pthread.h>
+#include <string.h>
+#include "tiny_mlp.h"
+static struct { _Alignas(8) uint8_t memory[TINY_MLP_SRAM_BYTES]; float loss; int32_t code; } of[2];
+static void *train(void *given) {
+  int k = *(const int *)given;
+  tiny_mlp_ctx ctx;
+  float x[TINY_MLP_TRAIN_STEP_X_COUNT];
+  int64_t labels[TINY_MLP_TRAIN_STEP_LABELS_COUNT] = {1, TINY_MLP_TRAIN_STEP_LABELS_MAX};
+  for (int i = 0; i < 32; i++) x[i] = (float)i * 0.1f;
+  of[k].code = tiny_mlp_init(&ctx, of[k].memory, sizeof of[k].memory, TINY_MLP_PLAN_HASH);
+  of[k].code |= tiny_mlp_state_reset(&ctx);
+  for (int step = 0; step < 200; step++)
+    of[k].code |= tiny_mlp_train_step(&ctx, x, labels, &of[k].loss, NULL);
+  return NULL;
+}
+int main(void) {
+  pthread_t threads[2];
+  static const int numbers[2] = {0, 1};
+  for (int k = 0; k < 2; k++) pthread_create(&threads[k], NULL, train, (void *)(uintptr_t)&numbers[k]);
+  for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
+  return of[0].code || of[1].code || memcmp(&of[0], &of[1], sizeof of[0]);
+}
+"""
+
+
+def test_a_package_may_only_infer(tmp_path: Path) -> None:
+    need_tools("host")
+    report = export(tiny_mlp(), tmp_path / "infer", entries=("infer",))
+    header = (report.directory / "tiny_mlp.h").read_text()
+    assert "train_step" not in header
+    assert "set_lr" not in header
+    assert "EBUSY" not in header
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["lenet", "attention", "frozen_resnet8"])
+def test_accumulation_of_other_networks(name: str, optimizer: str, tmp_path: Path) -> None:
+    need_tools("host")
+    models = {**MODELS, "frozen_resnet8": lambda: frozen_resnet8(2)}
+    report = export(models[name](), tmp_path / "out", optimizer=optimizer, entries=ALL)
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 0
+
+
+def frozen_resnet8(batch: int) -> ForwardModel:
+    return in_evaluation_mode(zoo.build("resnet8", batch_size=batch))
+
+
+def test_statistics_of_frozen_norms_take_no_memory(tmp_path: Path) -> None:
+    need_tools("host")
+    model = in_evaluation_mode(normed(2))
+    report = export(model, tmp_path / "out")
+    names = {tensor.name for tensor in report.package.state}
+    assert names == set(model.parameters)
+    assert {name for name in model.constants if "mean" in name} <= set(report.package.constants)
+
+
+def normed(batch: int, norm: bool = True) -> ForwardModel:
+    """A convolution with a batch norm, or dropout, and a classifier."""
+
+    def body(layers: Layers) -> relax.Expr:
+        x = layers.input("x", (batch, 1, 6, 6))
+        x = layers.conv("conv", x, 2, 3)
+        if norm:
+            x = layers.batch_norm("norm", x)
+        else:
+            x = layers.dropout("drop", x, 0.5)
+        return layers.linear("fc", layers.flatten("flat", x), 3)
+
+    return build_network("normed", 0, body)
+
+
+@pytest.mark.parametrize(
+    ("make", "recipe", "reason"),
+    [
+        (lambda: normed(1), Recipe(), "batch norms in training mode .* --eval-mode"),
+        (lambda: normed(1, norm=False), Recipe(), "dropout .* --eval-mode"),
+        (lambda: tiny_mlp(1), Recipe(loss=Dice()), "dice loss"),
+    ],
+)
+def test_what_does_not_add_up_is_refused(
+    make: Callable[[], ForwardModel], recipe: Recipe, reason: str
+) -> None:
+    model = make()
+    with pytest.raises(UnsupportedModelError, match=reason):
+        build_single_samples(model, recipe, list(model.parameters))
+
+
+def test_samples_that_depend_on_each_other_are_refused(tmp_path: Path) -> None:
+    def body(layers: Layers) -> relax.Expr:
+        x = layers.input("x", (2, 16))
+        mean = layers.emit("mean", relax.op.mean(x, axis=0, keepdims=True))
+        return layers.linear("fc", layers.emit("less", relax.op.subtract(x, mean)), 4)
+
+    with pytest.raises(UnsupportedModelError, match="depend on each other"):
+        export(build_network("mixed", 0, body), tmp_path / "out", entries=("infer",))
+
+
+@pytest.mark.parametrize("names", [("accumulate",), ("train_step", "apply"), ("predict",)])
+def test_entry_points_that_make_no_package_are_refused(names: Sequence[str]) -> None:
+    with pytest.raises(ExportError, match=r"choose both|expected one of"):
+        chosen_entries(tuple(names))
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "ds_cnn", "gpt_nano"])
+def test_a_model_is_written_for_another_batch_as_it_would_be_built(name: str) -> None:
+    for old, new in ((2, 1), (4, 3), (1, 2)):
+        made = with_batch_size(zoo.build(name, batch_size=old), new)
+        built = zoo.build(name, batch_size=new)
+        assert results_of(made) == results_of(built)
+
+
+def results_of(model: ForwardModel) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """Each op, with the shapes of what it makes."""
+    ops = read_forward_ops(model.main).ops
+    return [(op.op, [static_shape(result.ty) for result in op.results]) for op in ops]

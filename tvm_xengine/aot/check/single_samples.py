@@ -1,0 +1,107 @@
+"""Whether single samples compute what a batch computes, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+import numpy as np
+
+from tvm_xengine.aot.check.batches import seeded_batches
+from tvm_xengine.aot.check.reference import PLATFORM, Trial, host_step, kept_step
+from tvm_xengine.compiler.forward import build_forward
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.training.assembly import GRADIENT_WEIGHT
+from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.single_samples import GRADIENT_SCALE, SingleSamples
+from tvm_xengine.training.step import TrainingStep
+
+_TOLERANCE = 1e-3
+"""Allowed difference, relative to one plus the size: sums are made in another order, which deep networks
+amplify. A batch that is no mean over its samples differs in the first digit."""
+
+
+def check_single_samples(
+    model: ForwardModel,
+    sample: ForwardModel,
+    training: TrainingStep,
+    trial: Trial,
+    single: SingleSamples | None,
+) -> None:
+    """Compare the forward pass, and a training step, over single samples with that of a batch.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If they differ; the message says by how much.
+    """
+    (batch,) = islice(seeded_batches(trial.inputs), 1)
+    whole = _outputs(model, batch)
+    parts = [_outputs(sample, one) for one in samples_of(batch, model.batch_size)]
+    _check_near("the forward pass", model.batch_size, np.concatenate(parts), whole)
+    if single is None:
+        return
+    step = host_step(training)
+    step.write(training.initial_state)
+    settings = {name: np.asarray(value, "float32") for name, value in trial.settings.items()}
+    step.step({**batch, **settings})
+    expected = step.read_state()
+    found = _accumulated(training, single, batch, settings, model.batch_size)
+    for name, value in found.items():
+        _check_near(f"the update of {name}", model.batch_size, value, expected[name])
+
+
+def samples_of(batch: Mapping[str, Array], count: int) -> list[dict[str, Array]]:
+    """A batch as batches of one sample each."""
+    return [
+        {name: value[at : at + 1] if value.ndim else value for name, value in batch.items()}
+        for at in range(count)
+    ]
+
+
+def _outputs(model: ForwardModel, batch: Mapping[str, Array]) -> Array:
+    forward = build_forward(evaluation_module(model), len(model.input_names), PLATFORM)
+    forward.write({name: model.state[name] for name in forward.names(Role.PARAMETER)})
+    return np.asarray(forward.step({name: batch[name] for name in model.input_names})["output"])
+
+
+def _accumulated(
+    training: TrainingStep,
+    single: SingleSamples,
+    batch: Mapping[str, Array],
+    settings: Mapping[str, Array],
+    count: int,
+) -> Mapping[str, Array]:
+    """The state after one update of accumulated gradients."""
+    state = {**single.constants, **training.initial_state}
+    state |= {name: np.zeros_like(state[param]) for param, name in single.sums.items()}
+    accumulate = kept_step(lower_step(single.accumulate, PLATFORM, func_name="accumulate"))
+    accumulate.write({name: state[name] for name in accumulate.read_state()})
+    weight = 0.0
+    for one in samples_of(batch, count):
+        weight += float(accumulate.step(one).get(GRADIENT_WEIGHT, 1.0))
+    sums = {name: accumulate.read_state()[name] for name in single.sums.values()}
+    apply = kept_step(lower_step(single.apply, PLATFORM, func_name="apply"))
+    apply.write({name: {**state, **sums}[name] for name in apply.read_state()})
+    apply.step({**settings, GRADIENT_SCALE: np.asarray(1 / weight, "float32")})
+    found = apply.read_state()
+    return {name: found[name] for name in training.updated_names if name in found}
+
+
+def _check_near(what: str, count: int, found: Array, expected: Array) -> None:
+    found, expected = (np.asarray(value, np.float64).reshape(-1) for value in (found, expected))
+    error = (
+        np.max(np.abs(found - expected) / (1 + np.abs(expected)), initial=0.0)
+        if found.shape == expected.shape
+        else np.inf
+    )
+    if not error <= _TOLERANCE:
+        raise UnsupportedModelError(
+            f"{what} over {count} single samples differs by {error:.1e} (of one plus its size) from that"
+            " of a batch: the samples of a batch depend on each other in this model, or its loss is no"
+            " mean over samples; leave out infer and accumulate"
+        )

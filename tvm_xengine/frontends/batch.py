@@ -1,0 +1,102 @@
+"""The same model for batches of another size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+import tvm
+from tvm import relax
+
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
+from tvm_xengine.relax_ir.types import static_shape
+
+_SHAPED = ("relax.reshape", "relax.broadcast_to", "relax.full", "relax.zeros", "relax.ones")
+"""Operators that are told the shape of their result."""
+
+
+def with_batch_size(model: ForwardModel, count: int) -> ForwardModel:
+    """`model` for batches of `count` samples, which its function is rewritten for.
+
+    The leading dimension of the inputs changes, and with it every shape that follows from it. Whether
+    the samples of a batch are independent is not looked at: compare results where it matters.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a shape in the model does not follow from the batch; the op is named.
+    """
+    if model.batch_size == count:
+        return model
+    old = model.batch_size
+    source = read_forward_ops(model.main)
+    inputs = source.params[: len(model.input_names)]
+    values: dict[relax.Var, relax.Expr] = {}
+    for param in source.params:
+        is_batched = param in inputs and static_shape(param.ty)[:1] == (old,)
+        values[param] = relax.Var(param.name, _resized(param.ty, count) if is_batched else param.ty)
+    builder = relax.BlockBuilder()
+    with builder.function("main"):
+        with builder.dataflow():
+            for op in source.ops:
+                values.update(zip(op.results, _emit(builder, op, values, old, count), strict=True))
+            outputs = [values.get(output, output) for output in source.outputs]
+            value = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+            output = builder.emit_output(value, "output")
+        builder.emit_func_output(output, params=[values[param] for param in source.params])
+    return replace(model, mod=builder.get())
+
+
+def _emit(
+    builder: relax.BlockBuilder,
+    op: ForwardOp,
+    values: Mapping[relax.Var, relax.Expr],
+    old: int,
+    count: int,
+) -> tuple[relax.Expr, ...]:
+    operands = [values.get(r, r) if isinstance(r, relax.Var) else r for r in op.operands]
+    call = op.rebuild(operands)
+    if op.op in _SHAPED:
+        call = _with_new_shape(op, call, operands, old, count)
+    try:
+        made = builder.emit(call, op.name)
+    except (tvm.error.TVMError, ValueError, TypeError) as error:
+        raise _fixed(op, old, count) from error
+    if not isinstance(made.ty, relax.TupleType):
+        return (made,)
+    return tuple(
+        builder.emit(relax.TupleGetItem(made, at), result.name)
+        for at, result in enumerate(op.results)
+    )
+
+
+def _with_new_shape(
+    op: ForwardOp, call: relax.Call, operands: Sequence[relax.Expr], old: int, count: int
+) -> relax.Call:
+    at = next(k for k, arg in enumerate(call.args) if isinstance(arg, relax.ShapeExpr))
+    shape = [int(extent) for extent in call.args[at].values]
+    before = sum(prod(static_shape(operand.ty)) for operand in op.operands)
+    after = sum(prod(static_shape(operand.ty)) for operand in operands)
+    makes_batch = not op.operands or op.op == "relax.broadcast_to"
+    if before == after and not (makes_batch and shape[:1] == [old]):
+        return call
+    cut = next((k for k, extent in enumerate(shape) if extent * count % old == 0 and extent), None)
+    if cut is None:
+        raise _fixed(op, old, count)
+    shape[cut] = shape[cut] * count // old
+    args = [*call.args[:at], relax.ShapeExpr(shape), *call.args[at + 1 :]]
+    return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+
+def _fixed(op: ForwardOp, old: int, count: int) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{op.name} ({op.op}) is made for batches of {old} and cannot be written for {count};"
+        f" export the model with a batch of {count}"
+    )
+
+
+def _resized(ty: relax.TensorType, count: int) -> relax.TensorType:
+    return relax.TensorType([count, *static_shape(ty)[1:]], ty.dtype)

@@ -1,0 +1,195 @@
+"""Training over single samples: gradients are added up, and an update is made of their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+from tvm_xengine.checks.names import some
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.naming_builder import UniqueNames
+from tvm_xengine.relax_ir.batch_norms import BATCH_NORMS
+from tvm_xengine.relax_ir.constants import lift_constants
+from tvm_xengine.relax_ir.forward_ops import ForwardOps
+from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.value_range import ValueRange
+from tvm_xengine.training.assembly import Assembly
+from tvm_xengine.training.build import prepare
+from tvm_xengine.training.emitter import Emitter, dtype_of
+from tvm_xengine.training.gradients.randomness import draws_random_numbers
+from tvm_xengine.training.input_ranges import index_ranges
+from tvm_xengine.training.losses import Dice
+from tvm_xengine.training.recipe import Recipe
+
+ACCUMULATE = "accumulate"
+APPLY = "apply"
+GRADIENT_SCALE = "gradient_scale"
+
+
+@dataclass(frozen=True)
+class SingleSamples:
+    """Two functions that together do a training step.
+
+    Attributes
+    ----------
+    accumulate
+        ``accumulate(batch..., state..., sums...) -> (loss..., gradient_weight, new sums...)``; the
+        weight is left out where every sample counts one.
+    apply
+        ``apply(hyper..., gradient_scale, state..., sums...) -> (new state...)``; the scale is one
+        over the sum of the weights.
+    sums
+        For each trained parameter the name of the sum of its gradients.
+    constants
+        Values of the constants that the functions read, by name.
+    """
+
+    accumulate: tvm.IRModule
+    apply: tvm.IRModule
+    sums: Mapping[str, str]
+    constants: Mapping[str, Array]
+
+
+def build_single_samples(
+    model: ForwardModel, recipe: Recipe, trainable: Sequence[str]
+) -> SingleSamples:
+    """The functions for a model that takes one sample.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If gradients of single samples do not add up to that of a batch: batch norms in training mode,
+        dropout, and losses that are no mean over samples.
+    """
+    source, constants = lift_constants(prepare(model.main, recipe))
+    _check_adds_up(source, recipe)
+    names = set(trainable)
+    readers = source.consumers()
+    count = len(model.input_names)
+    trained = [p for p in source.params[count:] if p.name in names and p in readers]
+    modules = {}
+    for function in (ACCUMULATE, APPLY):
+        builder = relax.BlockBuilder()
+        halves = _Halves(Emitter(builder), source, recipe, count, trained)
+        modules[function] = halves.function(builder, function)
+    return SingleSamples(modules[ACCUMULATE], modules[APPLY], halves.sums, constants)
+
+
+def _check_adds_up(source: ForwardOps, recipe: Recipe) -> None:
+    norms = [op.name for op in source.ops if op.op in BATCH_NORMS and bool(op.call.attrs.training)]
+    if norms:
+        raise UnsupportedModelError(
+            f"batch norms in training mode use the statistics of a whole batch ({some(norms)}), so single"
+            " samples cannot be accumulated; train with --eval-mode, which keeps their statistics"
+        )
+    if draws_random_numbers(source):
+        raise UnsupportedModelError(
+            "dropout draws other numbers for single samples than for a batch, so they cannot be"
+            " accumulated; train with --eval-mode, which drops nothing"
+        )
+    if isinstance(recipe.loss, Dice):
+        raise UnsupportedModelError(
+            "the dice loss of a batch is no mean over its samples: they cannot be accumulated"
+        )
+
+
+class _Halves(Assembly):
+    """Assembles one of the two functions inside an open function."""
+
+    weighs_gradients = True
+
+    def _declare(self) -> None:
+        super()._declare()
+        names = UniqueNames()
+        for var, _ in self.params:
+            names.fresh(var.name)
+        self._sums = {p: relax.Var(names.fresh(f"{p.name}_grad_sum"), p.ty) for p in self._trained}
+        self._scale = relax.Var(names.fresh(GRADIENT_SCALE), relax.TensorType((), "float32"))
+        self.params += [(var, Role.OPTIMIZER_STATE) for var in self._sums.values()]
+        self.params.append((self._scale, Role.HYPER))
+        for var in (*self._sums.values(), self._scale):
+            self._emitter.reserve(var.name)
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """For each trained parameter the name of the sum of its gradients."""
+        return {param.name: var.name for param, var in self._sums.items()}
+
+    def function(self, builder: relax.BlockBuilder, name: str) -> tvm.IRModule:
+        """A module with the function `name`."""
+        with builder.function(name):
+            with builder.dataflow():
+                results, replaced = self._accumulated() if name == ACCUMULATE else self._applied()
+                fields = [*results.values(), *(new for _, new in replaced)]
+                output = builder.emit_output(relax.Tuple(fields), "step_results")
+            order = [param for param, _ in self.params]
+            builder.emit_func_output(output, params=order)
+        mod = relax.transform.DeadCodeElimination([name])(builder.get())
+        func = _without_unread(mod[name])
+        kept = {param.name for param in func.params}
+        roles = [(var, role) for var, role in self.params if var.name in kept]
+        position = {var.name: at for at, (var, _) in enumerate(roles)}
+        signature = StepSignature(
+            roles=tuple(role for _, role in roles),
+            num_results=len(results),
+            results=tuple(results),
+            updates=tuple(position[old.name] for old, _ in replaced),
+            ranges=self._ranges() if name == ACCUMULATE else {},
+        )
+        mod[name] = signature.write(func.with_attr("global_symbol", name))
+        return mod
+
+    def _ranges(self) -> dict[str, ValueRange]:
+        ranges = index_ranges(self._source, self._inputs)
+        allowed = self._recipe.loss.labels_range(self._source.outputs[0].ty)
+        return (
+            ranges if allowed is None or self.labels is None else {**ranges, self.labels: allowed}
+        )
+
+    def _accumulated(self) -> tuple[dict[str, relax.Expr], list[tuple[relax.Var, relax.Expr]]]:
+        batch = {param: self._values[param] for param in self._inputs}
+        results, _, gradients = self._pass(batch, self._labels, {}, 0)
+        pairs = [
+            (
+                self._sums[self._parameter(param)],
+                self._emitter.bind(
+                    relax.op.add(self._sums[self._parameter(param)], gradient),
+                    f"{param.name}_grad_summed",
+                ),
+            )
+            for param, gradient in gradients
+        ]
+        return results, self._in_order(pairs)
+
+    def _applied(self) -> tuple[dict[str, relax.Expr], list[tuple[relax.Var, relax.Expr]]]:
+        recipe = self._recipe
+        scales_late = recipe.max_gradient_value is None and recipe.max_gradient_norm is None
+        if scales_late and self._loss_scale == 1:
+            pairs = self._updates(iter(self._sums.items()), [self._scale])
+        else:
+            pairs = self._updates(self._means())
+        if self._step is not None:
+            pairs.append((self._step, self._next_step()))
+        return {}, self._in_order(pairs)
+
+    def _means(self) -> Iterator[tuple[relax.Var, relax.Expr]]:
+        for param, total in self._sums.items():
+            scale = relax.op.astype(self._scale, dtype_of(total))
+            mean = relax.op.multiply(total, scale)
+            yield param, self._emitter.bind(mean, f"{param.name}_grad")
+
+    def _parameter(self, param: relax.Var) -> relax.Var:
+        return next(one for one in self._sums if one.name == param.name)
+
+
+def _without_unread(func: relax.Function) -> relax.Function:
+    """The function without the parameters that its body does not read."""
+    read = set(relax.analysis.free_vars(func.body))
+    params = [param for param in func.params if param in read]
+    return relax.Function(params, func.body, func.ret_ty, func.is_pure, func.attrs)
