@@ -283,7 +283,7 @@ def test_plan_never_lets_live_buffers_overlap(report: ExportReport) -> None:
     path = report.directory / f"{report.package.name}_plan.json"
     document = json.loads(path.read_text())
     for function in ("train_step", "eval"):
-        plan = document[function]
+        plan = document["functions"][function]
         rows = [
             (b["region"], b["offset"], b["offset"] + b["bytes"], b["first_step"], b["last_step"])
             for b in plan["buffers"]
@@ -304,9 +304,9 @@ def test_regions_share_the_work(tmp_path: Path) -> None:
     """An SRAM that cannot hold everything, and a larger memory beside it."""
     need_tools("host")
     report = export(attention(), tmp_path / "two", regions="sram=8KiB,psram=64KiB", time_limit_s=2)
-    steps = json.loads((report.directory / "attention_plan.json").read_text())["train_step"][
-        "steps"
-    ]
+    steps = json.loads((report.directory / "attention_plan.json").read_text())["functions"][
+        "train_step"
+    ]["steps"]
     # Whether ops run where the larger memory is, or only tensors go there, is the solver's choice.
     assert {cell for row in steps for cell in row[1:]} >= {"sram", "psram"}
     assert any(row[0] == "copy" for row in steps)

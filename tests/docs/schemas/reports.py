@@ -103,11 +103,15 @@ def _export() -> Schema:
             "target": TEXT,
             "directory": TEXT,
             "regions": by_name(region),
+            "entries": {
+                **by_name(by_name(WHOLE)),
+                "description": "Bytes of each region, by entry point.",
+            },
             "status": schema_of(Status),
             "gap": or_null(NUMBER),
             "recomputed_ops": WHOLE,
             "transfers": WHOLE,
-            "keep_all_bytes": WHOLE,
+            "keep_all_bytes": or_null(WHOLE),
             "code_bytes": or_null(WHOLE),
             "stack_bytes": or_null(WHOLE),
             "self_test_passed": or_null(TRUTH),
@@ -116,7 +120,7 @@ def _export() -> Schema:
 
 
 def _package() -> Schema:
-    sizes = ("bytes", "kept_bytes", "budget_bytes", "peak_bytes")
+    sizes = ("bytes", "kept_bytes", "budget_bytes", "peak_bytes", "summed_bytes")
     code = {"text_bytes": WHOLE, "stack_bytes": or_null(WHOLE), "flags": {}}
     state = {"name": TEXT, **_DTYPE_SHAPE, "bytes": WHOLE, "region": TEXT, "offset": WHOLE}
     return record(
@@ -126,14 +130,14 @@ def _package() -> Schema:
             "plan_hash": {**TEXT, "pattern": "^[0-9a-f]{16}$"},
             "alignment_bytes": WHOLE,
             "regions": by_name(record(dict.fromkeys(sizes, WHOLE))),
-            **dict.fromkeys(("keep_all_bytes", "state_bytes", "flash_bytes"), WHOLE),
+            "keep_all_bytes": or_null(WHOLE),
+            **dict.fromkeys(("state_bytes", "flash_bytes"), WHOLE),
             "code": or_null(record(code)),
             "state": rows(record(state)),
             "storage_error": or_null(NUMBER),
             "settings": by_name(NUMBER),
             "constants": {**by_name(WHOLE), "description": "Bytes of each array in flash."},
-            "train_step": _function(),
-            "eval": _function(),
+            "functions": by_name(_function()),
         }
     )
 
@@ -154,6 +158,7 @@ def _function() -> Schema:
             "gap": or_null(NUMBER),
             "cost_us": NUMBER,
             "cost_source": TEXT,
+            "arena_bytes": by_name(WHOLE),
             "energy_uj": NUMBER,
             "inputs": by_name(WHOLE),
             "results": by_name(WHOLE),

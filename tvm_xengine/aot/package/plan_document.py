@@ -70,7 +70,7 @@ def plan_document(
         "storage_error": package.storage_error,
         "settings": dict(package.hyper),
         "constants": {name: int(array.nbytes) for name, array in package.constants.items()},
-        **{entry.value: _function(package, f) for entry, f in functions.items()},
+        "functions": {entry.value: _function(package, f) for entry, f in functions.items()},
     }
 
 
