@@ -59,7 +59,7 @@ def measure_kernels(
     sessions = [
         session
         for kernel in distinct_kernels(kernels)
-        if (session := _session(kernel, timer.device(kernel.target), cache)) is not None
+        if (session := _session(kernel, timer.device(kernel.target), cache, effort)) is not None
     ]
     missing = [one for one in sessions if one.missing_rounds(effort) > 0]
     try:
@@ -68,7 +68,9 @@ def measure_kernels(
         _measure_in_turn(missing, cache, effort, timer, on_progress)
     finally:
         timer.close()
-    found = {one.kernel.symbol: cache.find(one.kernel.key, one.device) for one in sessions}
+    found = {
+        one.kernel.symbol: cache.find(one.kernel.key, one.device, effort.caches) for one in sessions
+    }
     return {symbol: measurement for symbol, measurement in found.items() if measurement}
 
 
@@ -163,15 +165,18 @@ class _Session:
             load_averages=tuple(self.load_averages),
             sentinels_us=tuple(self.sentinels_us),
             machine=timer.machine(self.kernel.target).key,
+            caches=effort.caches,
         )
 
 
-def _session(kernel: DeviceKernel, device: str, cache: MeasurementCache) -> _Session | None:
+def _session(
+    kernel: DeviceKernel, device: str, cache: MeasurementCache, effort: Effort
+) -> _Session | None:
     """What is known of a kernel; None when measuring it has failed before."""
     if cache.find_failure(kernel.key, device) is not None:
         return None
     session = _Session(kernel, device)
-    if known := cache.find(kernel.key, device):
+    if known := cache.find(kernel.key, device, effort.caches):
         session.rounds_us = list(known.rounds_us)
         session.load_averages = list(known.load_averages)
         unwatched = len(known.rounds_us) - len(known.sentinels_us)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tvm_xengine.checks.documents import typed
+from tvm_xengine.cost_models.measure.caches import COLD
 from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
 from tvm_xengine.files.append_only import AppendOnlyFile, OldRowError
 
@@ -24,11 +25,12 @@ _logger = logging.getLogger(__name__)
 
 _PLACE = Path("tvm_xengine") / "measurements.jsonl"
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the rows of kernels."""
 
-_OLD_SCHEMAS = (1,)
-"""Rows whose keys were made of the source text of the code generator, and that name no machine."""
+_OLD_SCHEMAS = (1, 2)
+"""Rows whose keys were made of the source text of the code generator, and that name no machine; rows of
+positive values only, in hot caches."""
 
 _UNSTABLE_RATIO = 0.2
 """Rounds that lie further apart, relative to the label, are reported as unstable; chosen."""
@@ -41,7 +43,7 @@ class Measurement:
     Attributes
     ----------
     kernel, device
-        Hash of the kernel and fingerprint of the device: the key.
+        Hash of the kernel and fingerprint of the device: the rest of the key.
     name
         What the kernel is called where it was first met.
     compute_us
@@ -62,6 +64,8 @@ class Measurement:
         What one call draws, where a board's meter says; 0 is not measured.
     machine
         `Machine.key` of what it was measured on; empty where that is unknown.
+    caches
+        ``"cold"``, as a step leaves them, or ``"hot"``, as the kernel itself does: part of the key.
     schema
         Version of these rows.
     """
@@ -78,6 +82,7 @@ class Measurement:
     sentinels_us: tuple[float, ...] = ()
     energy_uj: float = 0.0
     machine: str = ""
+    caches: str = COLD
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -189,16 +194,16 @@ class MeasurementCache:
         self._file = AppendOnlyFile(path)
         self._must_write = must_write
         self._is_lost = False
-        self._kernels: dict[tuple[str, str], Measurement] = {}
+        self._kernels: dict[tuple[str, str, str], Measurement] = {}
         self._failures: dict[tuple[str, str], MeasurementFailure] = {}
         self._links: dict[str, LinkMeasurement] = {}
         self._machines: dict[str, Machine] = {}
         for row in self._file.read(_parse):
             self._remember(row)
 
-    def find(self, kernel: str, device: str) -> Measurement | None:
+    def find(self, kernel: str, device: str, caches: str = COLD) -> Measurement | None:
         """The measurement of a kernel on a device, None when there is none."""
-        return self._kernels.get((kernel, device))
+        return self._kernels.get((kernel, device, caches))
 
     def find_failure(self, kernel: str, device: str) -> MeasurementFailure | None:
         """Why a kernel could not be measured on a device; None when it never failed."""
@@ -238,7 +243,7 @@ class MeasurementCache:
     def _remember(self, row: MeasurementRow) -> None:
         match row:
             case Measurement():
-                self._kernels[row.kernel, row.device] = row
+                self._kernels[row.kernel, row.device, row.caches] = row
             case MeasurementFailure():
                 self._failures[row.kernel, row.device] = row
             case LinkMeasurement():

@@ -11,6 +11,7 @@ import tvm
 from tvm import rpc
 from tvm.target import Target
 
+from tvm_xengine.cost_models.measure.caches import COLD
 from tvm_xengine.cost_models.measure.machine import Machine
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, remote_machine
 from tvm_xengine.cost_models.measure.timers import passing_libraries
@@ -25,6 +26,9 @@ from tvm_xengine.kernels.store.kernel_store import OnProgress
 
 _SESSION_TIMEOUT_S = 600
 """Seconds that a tracker lends a board for: ten minutes."""
+
+_EVICTED_BYTES = 256 << 10
+"""Half of a second level cache of 512 KiB, as boards often have; a board does not say its own."""
 
 _CONNECT_TIMEOUT_S = 10
 """Seconds to wait for an answer of a server or tracker."""
@@ -91,13 +95,9 @@ class RpcTimer:
         device = self._session.cpu()
         try:
             arguments = example_arguments(call_of(kernel), device)
-            timed = module.time_evaluator(
-                kernel.symbol,
-                device,
-                number=1,
-                repeat=5,
-                min_repeat_ms=max(1, int(effort.batch_us / 1000)),
-            )(*arguments)
+            timed = module.time_evaluator(kernel.symbol, device, number=1, **_repeats(effort))(
+                *arguments
+            )
         except (RuntimeError, ValueError, TypeError) as error:
             if not self._is_alive():
                 self._connect_again(kernel.name)
@@ -137,6 +137,13 @@ class RpcTimer:
                 f"the board at {self._address} was lost while it ran kernel {name}, and takes no new"
                 f" session: {error}; the kernel counts as failed, and the same command goes on behind it"
             ) from error
+
+
+def _repeats(effort: Effort) -> dict[str, int]:
+    """Options of ``time_evaluator``: single calls behind other work, or batches."""
+    if effort.caches == COLD:
+        return {"repeat": 15, "cache_flush_bytes": _EVICTED_BYTES}
+    return {"repeat": 5, "min_repeat_ms": max(1, int(effort.batch_us / 1000))}
 
 
 def _connect(address: str) -> rpc.RPCSession:

@@ -106,3 +106,17 @@ def test_a_cache_that_cannot_be_written_is_said_once_and_forgotten(tmp_path, cap
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         "what is measured is not kept"
     ]
+
+
+def test_hot_and_cold_times_of_a_kernel_are_kept_apart(tmp_path):
+    path = tmp_path / "measurements.jsonl"
+    cache = MeasurementCache(path)
+    rows = {
+        caches: Measurement("k", "d", "name", us, us, us, "thread", ((us,),), caches=caches)
+        for caches, us in (("cold", 5.0), ("hot", 3.0))
+    }
+    for row in rows.values():
+        cache.add(row)
+    read = MeasurementCache(path)
+    assert read.find("k", "d") == rows["cold"]
+    assert read.find("k", "d", "hot") == rows["hot"]

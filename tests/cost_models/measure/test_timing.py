@@ -1,0 +1,59 @@
+"""Calls that are timed: their values, and the state of the caches."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+
+from tests.kernels.kernels import NATIVE, scale_and_shift
+from tvm_xengine.cost_models.measure import timing
+from tvm_xengine.cost_models.measure.timing import Effort, KernelCall, call_of, time_kernel_us
+from tvm_xengine.kernels.device_kernel import TensorSpec, prepare_kernel
+from tvm_xengine.kernels.targets import resolve_target
+
+
+def arguments(*names):
+    specs = tuple(TensorSpec((64,), "float32") for _ in names)
+    call = KernelCall("k", "k", specs, (), 0, (), is_threaded=False, input_names=names)
+    return [tensor.numpy() for tensor in timing.example_arguments(call)]
+
+
+def test_values_go_both_ways_at_branches():
+    (data,) = arguments("data")
+    assert 16 < (data > 0).sum() < 48
+
+
+def test_a_norm_of_example_values_has_both_signs():
+    data, mean, inv_std, gamma, beta = arguments("data", "mean", "inv_std", "gamma", "beta")
+    normed = (data - mean) * inv_std * gamma + beta
+    assert 16 < (normed > 0).sum() < 48
+
+
+@pytest.mark.parametrize("caches", ["cold", "hot"])
+def test_other_memory_is_written_before_each_cold_call_only(caches, monkeypatch):
+    kernel = prepare_kernel(scale_and_shift(8), resolve_target(NATIVE))
+    seen = []
+
+    class Watched:
+        """The memory that is written between calls."""
+
+        def __iadd__(self, _one):
+            seen.append("written")
+            return self
+
+    def function(*given):
+        assert all(isinstance(each, tvm.runtime.Tensor) for each in given)
+        seen.append("called")
+
+    monkeypatch.setattr(timing, "_other_memory", Watched)
+    effort = Effort(rounds=1, batch_us=10.0, round_us=1e6, caches=caches)
+    times_us = time_kernel_us(call_of(kernel), function, effort)
+    if caches == "cold":
+        assert seen == ["called", *["written", "called"] * len(times_us)]
+    else:
+        assert "written" not in seen
+
+
+def test_other_states_of_the_caches_are_refused():
+    with pytest.raises(ValueError, match="cold"):
+        Effort(caches="warm")
