@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.corpus.random_network import random_network
 from tvm_xengine.cost_models.dataset.dataset import RANDOM
-from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.errors import InvalidDatasetError, UnsupportedModelError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.training.optimizers import SGD, Adam, Optimizer
@@ -46,6 +47,29 @@ class Variant:
 
     def __str__(self) -> str:
         return f"{self.network} (batch {self.batch_size}, size {self.size or 'usual'})"
+
+    @property
+    def text(self) -> str:
+        """All fields, for `of_text`."""
+        optimizer = _OPTIMIZERS.index(self.optimizer)
+        fields = (self.network, self.batch_size, self.size, self.num_classes, optimizer, self.seed)
+        return json.dumps(fields)
+
+    @staticmethod
+    def of_text(text: str) -> Variant:
+        """The variant whose `text` this is.
+
+        Raises
+        ------
+        InvalidDatasetError
+            When it is none.
+        """
+        try:
+            network, batch_size, size, num_classes, optimizer, seed = json.loads(text)
+            chosen = _OPTIMIZERS[optimizer]
+            return Variant(network, batch_size, size, num_classes, chosen, seed)
+        except (ValueError, TypeError, IndexError) as error:
+            raise InvalidDatasetError(f"expected a network of the corpus, found {text}") from error
 
     @property
     def family(self) -> str:

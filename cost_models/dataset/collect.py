@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +15,7 @@ from tvm.target import Target
 from tvm_xengine.cost_models.corpus.variants import Variant
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel
+from tvm_xengine.cost_models.measure.caches import COLD, HOT
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries
@@ -96,13 +97,18 @@ def collect(
         for kernel in kernels:
             device = device_fingerprint(kernel.target)
             sources.add(kernel, device)
-            record = add_kernel(folder, kernel, device, (variant.family,))
-            is_known = folder.measurements.find(record.kernel, device) is not None
+            families = (variant.family,)
+            record = add_kernel(folder, kernel, device, families, network=variant.text)
+            is_known = all(
+                folder.measurements.find(record.kernel, device, caches) for caches in (COLD, HOT)
+            )
             if record.flops <= options.most_flops and not is_known and len(wanted) < missing:
                 wanted.append(kernel)
         with TemporaryDirectory() as scratch:
-            timer = IsolatedTimer(passing_libraries(Path(scratch)))
-            measure_kernels(wanted, folder.measurements, effort=options.effort, timer=timer)
+            for caches in (COLD, HOT):
+                timer = IsolatedTimer(passing_libraries(Path(scratch)))
+                effort = replace(options.effort, caches=caches)
+                measure_kernels(wanted, folder.measurements, effort=effort, timer=timer)
         measured = len(folder.measured())
         if on_progress is not None:
             on_progress(measured, options.kernels, str(variant))

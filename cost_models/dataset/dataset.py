@@ -62,6 +62,8 @@ class KernelRecord:
         Shapes and element types of inputs and outputs, for people.
     source
         `TIR`, or the library that computes it.
+    network
+        `Variant.text` of the network that it was first met in; empty where that is unknown.
     """
 
     kernel: str
@@ -79,6 +81,7 @@ class KernelRecord:
     source: str = TIR
     function: str = ""
     machine: str = ""
+    network: str = ""
     schema: int = SCHEMA
 
     @property
@@ -111,6 +114,8 @@ class Dataset:
         Typical time of each round of each row.
     energy_uj
         Of one call; 0 where it was not measured.
+    machines
+        Processor of each row, as LLVM calls it; empty where it is unknown.
     """
 
     table: FeatureTable
@@ -125,6 +130,7 @@ class Dataset:
     rounds_us: tuple[tuple[float, ...], ...]
     workspace_bytes: NDArray[np.float64]
     energy_uj: NDArray[np.float64]
+    machines: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.time_us)
@@ -145,6 +151,7 @@ class Dataset:
             rounds_us=tuple(self.rounds_us[i] for i in at),
             workspace_bytes=self.workspace_bytes[at],
             energy_uj=self.energy_uj[at],
+            machines=tuple(self.machines[i] for i in at) if self.machines else (),
         )
 
     def all_families(self) -> tuple[str, ...]:
@@ -195,7 +202,7 @@ class DatasetFolder:
             families = tuple(sorted({*known.families, *record.families}))
             if families == known.families and record.feature_set == known.feature_set:
                 return
-            record = replace(record, families=families)
+            record = replace(record, families=families, network=known.network or record.network)
         if (features := FeatureNames(feature_names, record.feature_set)) != self._features:
             self._append(features)
         self._append(record)

@@ -113,7 +113,7 @@ def refresh_features(
         if kernel is None or machine is None:
             missing += 1
         else:
-            add_kernel(folder, kernel, record.device, record.families, machine)
+            add_kernel(folder, kernel, record.device, record.families, machine, record.network)
         if on_progress is not None:
             on_progress(done, len(old), record.name)
     return len(old) - missing, missing
@@ -125,6 +125,7 @@ def add_kernel(
     device: str,
     families: Sequence[str],
     machine: Machine | None = None,
+    network: str = "",
 ) -> KernelRecord:
     """Remember in a dataset what a kernel is on a machine (this one), and the families it was met in."""
     machine = machine or machine_of(kernel.target)
@@ -146,6 +147,7 @@ def add_kernel(
         source=kernel.source,
         function=kernel.function,
         machine=machine.key,
+        network=network,
     )
     folder.add(record, features.names)
     return record

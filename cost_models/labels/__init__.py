@@ -1,0 +1,1 @@
+"""Measured times that ship with the package, without the kernels, which are made anew."""

@@ -1,0 +1,185 @@
+"""Files of labels: a table of times (CSV), and beside it what they are times of (JSON).
+
+A label names its kernel by a hash, and the network of the generator that it first occurs in; so the
+kernel is made anew from the network's seed (`rebuild`), and its features are never out of date.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tvm_xengine.checks.documents import typed
+from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
+from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.files.atomic_write import write_bytes_atomically
+
+SCHEMA = 1
+"""Version of the files."""
+
+_COLUMNS = ("code", "network", "target", "source", "clock", "cold_us", "hot_us", "stages")
+_HEADER = ".json"
+_TABLE = ".csv"
+
+
+@dataclass(frozen=True)
+class Label:
+    """The times of a kernel.
+
+    Attributes
+    ----------
+    code
+        Hash of the lowered kernel (`rebuild.code_of`).
+    network, target
+        Positions in the header's lists.
+    source
+        Where the kernel comes from, such as ``tir``.
+    clock
+        As of `Measurement`.
+    cold_us, hot_us
+        Typical time of each calm round, as a step leaves the caches and as the kernel does.
+    stages
+        What a library ran for the call on this machine, as `rebuild` writes it.
+    """
+
+    code: str
+    network: int
+    target: int
+    source: str
+    clock: str
+    cold_us: tuple[float, ...]
+    hot_us: tuple[float, ...]
+    stages: str = ""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """What makes the kernels: the same versions make the same ones."""
+
+    commit: str
+    version: str
+    tvm: str
+    libraries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """The labels of one machine.
+
+    Attributes
+    ----------
+    targets
+        TVM targets, as JSON.
+    networks
+        `Variant.text` of each, in the order in which they were met.
+    collected
+        Days of the first and the last change, ``2026-11-24``.
+    """
+
+    machine: Machine
+    generator: Generator
+    targets: tuple[str, ...]
+    networks: tuple[str, ...]
+    collected: tuple[str, ...]
+    labels: tuple[Label, ...]
+
+
+def write_labels(file: LabelFile, folder: Path) -> Path:
+    """Write the two files of a machine; returns the path of the table."""
+    name = f"{file.machine.llvm_cpu or file.machine.architecture}-{file.machine.key[:8]}"
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for label in file.labels:
+        times = (" ".join(f"{us:.4g}" for us in each) for each in (label.cold_us, label.hot_us))
+        writer.writerow(
+            (
+                label.code,
+                label.network,
+                label.target,
+                label.source,
+                label.clock,
+                *times,
+                label.stages,
+            )
+        )
+    header = {
+        "schema": SCHEMA,
+        "machine": asdict(file.machine),
+        "generator": asdict(file.generator),
+        "targets": file.targets,
+        "networks": file.networks,
+        "collected": file.collected,
+        "kernels": len(file.labels),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bytes_atomically(folder / (name + _TABLE), rows.getvalue().encode())
+    text = json.dumps(header, indent=1) + "\n"
+    write_bytes_atomically(folder / (name + _HEADER), text.encode())
+    return folder / (name + _TABLE)
+
+
+def read_labels(folder: Path) -> tuple[LabelFile, ...]:
+    """The labels of every machine in a folder, in the order of the files' names.
+
+    Raises
+    ------
+    InvalidDatasetError
+        When there are none, or a file cannot be read.
+    """
+    tables = sorted(folder.glob(f"*{_TABLE}"))
+    if not tables:
+        raise InvalidDatasetError(
+            f"{folder}: expected files of labels, found none; write them with tvm-xengine costs pack"
+        )
+    return tuple(map(_read, tables))
+
+
+def _read(table: Path) -> LabelFile:
+    try:
+        header = json.loads(table.with_suffix(_HEADER).read_text())
+        if header["schema"] != SCHEMA:
+            raise ValueError(f"expected schema {SCHEMA}, found {header['schema']}")
+        with table.open(newline="") as lines:
+            rows = list(csv.DictReader(lines))
+        if len(rows) != header["kernels"]:
+            raise ValueError(f"expected {header['kernels']} kernels, found {len(rows)}")
+        generator = dict(header["generator"])
+        generator["libraries"] = tuple(generator["libraries"])
+        return LabelFile(
+            machine=machine_from_json(header["machine"]),
+            generator=typed(Generator, generator),
+            targets=tuple(header["targets"]),
+            networks=tuple(header["networks"]),
+            collected=tuple(header["collected"]),
+            labels=tuple(_label(row, header) for row in rows),
+        )
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise InvalidDatasetError(
+            f"{table}: expected labels written by tvm-xengine costs pack: {error!r}"
+        ) from error
+
+
+def _label(row: dict[str, str], header: dict[str, Any]) -> Label:
+    network, target = int(row["network"]), int(row["target"])
+    if not (0 <= network < len(header["networks"]) and 0 <= target < len(header["targets"])):
+        raise ValueError(f"{row['code']} is of a network or a target that the header lacks")
+    cold_us, hot_us = _times(row["cold_us"]), _times(row["hot_us"])
+    if not (cold_us or hot_us):
+        raise ValueError(f"{row['code']} has no times")
+    return Label(
+        *(row["code"], network, target, row["source"], row["clock"]),
+        *(cold_us, hot_us, row["stages"]),
+    )
+
+
+def _times(text: str) -> tuple[float, ...]:
+    times: Sequence[float] = [float(word) for word in text.split()]
+    if not all(0 < us < 1e12 for us in times):  # false for what is no number, too
+        raise ValueError(f"expected times > 0, found {text}")
+    return tuple(times)
