@@ -149,11 +149,9 @@ def _read(table: Path) -> LabelFile:
             rows = list(csv.DictReader(lines))
         if len(rows) != header["kernels"]:
             raise ValueError(f"expected {header['kernels']} kernels, found {len(rows)}")
-        generator = dict(header["generator"])
-        generator["libraries"] = tuple(generator["libraries"])
         return LabelFile(
             machine=machine_from_json(header["machine"]),
-            generator=typed(Generator, generator),
+            generator=typed(Generator, header["generator"]),
             targets=tuple(header["targets"]),
             networks=tuple(header["networks"]),
             collected=tuple(header["collected"]),
