@@ -105,8 +105,8 @@ def collect(
             if record.flops <= options.most_flops and not is_known and len(wanted) < missing:
                 wanted.append(kernel)
         with TemporaryDirectory() as scratch:
+            timer = IsolatedTimer(passing_libraries(Path(scratch)))
             for caches in (COLD, HOT):
-                timer = IsolatedTimer(passing_libraries(Path(scratch)))
                 effort = replace(options.effort, caches=caches)
                 measure_kernels(wanted, folder.measurements, effort=effort, timer=timer)
         measured = len(folder.measured())

@@ -115,7 +115,7 @@ class Dataset:
     energy_uj
         Of one call; 0 where it was not measured.
     machines
-        Processor of each row, as LLVM calls it; empty where it is unknown.
+        `KernelRecord.machine` of each row; empty where all are of one.
     """
 
     table: FeatureTable
@@ -302,6 +302,7 @@ def make_dataset(
         ),
         workspace_bytes=np.array([record.workspace_bytes for record, _ in rows], dtype=np.float64),
         energy_uj=np.array([m.energy_uj for _, m in rows]),
+        machines=tuple(record.machine for record, _ in rows),
     )
 
 

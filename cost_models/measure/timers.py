@@ -185,8 +185,9 @@ class IsolatedTimer(_OnThisMachine):
         self._executor: ProcessPoolExecutor | None = None
 
     def prepare(self, kernels: Sequence[DeviceKernel], on_compiled: OnProgress | None) -> None:
-        """Compile into libraries."""
-        self._paths = dict(self._libraries(kernels, on_compiled))
+        """Compile into libraries, once each."""
+        missing = [kernel for kernel in kernels if kernel.symbol not in self._paths]
+        self._paths |= self._libraries(missing, on_compiled) if missing else {}
 
     def time_us(self, kernel: DeviceKernel, effort: Effort) -> tuple[float, ...]:
         """Call the kernel in the other process."""

@@ -31,6 +31,9 @@ costs = App(
 )
 
 Dataset = Annotated[Folder, Parameter(help="Dataset folder.")]
+AnyDataset = Annotated[
+    Folder | None, Parameter(help="Dataset folder; by default that of the shipped labels.")
+]
 Written = Annotated[File, Parameter(name=("--output", "-o"), help="File to write.", group=OUTPUT)]
 Targets = Annotated[Texts, Parameter(help="TVM targets to compile for.")]
 Rounds = Annotated[Count, Parameter(help="Measurement rounds at separate times.")]
@@ -111,6 +114,77 @@ def import_(
 
 
 @costs.command
+def pack(
+    *,
+    dataset: Dataset,
+    labels: Annotated[Folder, Parameter(help="Folder of the files of labels.")],
+    out: OutputOptions = _OUT,
+) -> None:
+    """Write the times of a dataset as files of labels, one for each machine.
+
+    The files say how to make the kernels anew, and do not hold them.
+    """
+    from tvm_xengine.commands.costs.labels import pack_labels
+
+    terminal = Terminal(out)
+    terminal.write(pack_labels(dataset, labels, terminal))
+
+
+@costs.command
+def unpack(
+    *,
+    dataset: Dataset,
+    labels: Annotated[
+        Folder | None, Parameter(help="Folder of the files of labels; by default the shipped.")
+    ] = None,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Make the kernels of labels anew, and their features, into a dataset; nothing is measured."""
+    from tvm_xengine.commands.costs.labels import unpack_labels
+
+    terminal = Terminal(out)
+    terminal.write(unpack_labels(labels, dataset, terminal))
+
+
+@costs.command
+def leaderboard(
+    *,
+    output: Written,
+    dataset: AnyDataset = None,
+    models: Annotated[Texts, Parameter(help="Models; by default all.")] = (),
+    sketch: Annotated[
+        Flag, Parameter(help="Train half the trees, in a quarter of the time.")
+    ] = False,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Compare all cost models on all splits, and write the page (Markdown)."""
+    from tvm_xengine.commands.costs.labels import write_leaderboard
+
+    terminal = Terminal(out)
+    terminal.write(write_leaderboard(dataset, output, models, terminal, is_sketch=sketch))
+
+
+@costs.command
+def judge(
+    *,
+    why: Annotated[str, Parameter(help="What is to be shown or decided; goes into the ledger.")],
+    dataset: AnyDataset = None,
+    cost_model: Annotated[
+        File | None, Parameter(help="Cost model to judge instead of the shipped one.")
+    ] = None,
+    ledger: Annotated[
+        File | None, Parameter(help="Ledger to write to; by default that of the shipped labels.")
+    ] = None,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Judge a cost model on the locked families; a line of the ledger says so."""
+    from tvm_xengine.commands.costs.labels import judge_model
+
+    terminal = Terminal(out)
+    terminal.write(judge_model(dataset, cost_model, ledger, why, terminal))
+
+
+@costs.command
 def measure(
     model: Model,
     /,
@@ -135,7 +209,7 @@ def measure(
 @costs.command
 def train(
     *,
-    dataset: Dataset,
+    dataset: AnyDataset = None,
     output: Written,
     seed: Annotated[Natural, Parameter(help="Seed of the model.")] = 0,
     out: OutputOptions = _OUT,
@@ -150,7 +224,7 @@ def train(
 @costs.command(name="eval")
 def evaluate(
     *,
-    dataset: Dataset,
+    dataset: AnyDataset = None,
     split: Annotated[tuple[str, ...], choices(SPLIT_NAMES), Parameter(help="What is held out.")] = (
         "family",
     ),

@@ -35,5 +35,5 @@ OPTIMIZER_NAMES = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "a
 ENTRY_NAMES = ("train_step", "accumulate", "apply", "eval", "infer")
 STORAGE_NAMES = ("none", "activations", "all")
 PRECISION_NAMES = ("float16", "bfloat16")
-SPLIT_NAMES = ("random", "family", "size", "unusual")
+SPLIT_NAMES = ("random", "family", "size", "unusual", "source", "processor")
 QUANTITY_NAMES = ("time", "energy", "memory")

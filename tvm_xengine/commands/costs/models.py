@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_xengine.commands.costs.datasets import inspect_dataset
+from tvm_xengine.commands.costs.given import learnable
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.dataset.quantities import QUANTITIES
@@ -40,9 +41,9 @@ class Evaluation:
     is_sketch: bool
 
 
-def train_model(dataset: Path, path: Path, seed: int, terminal: Terminal) -> dict[str, Any]:
+def train_model(dataset: Path | None, path: Path, seed: int, terminal: Terminal) -> dict[str, Any]:
     """Train the model on all kernels of a dataset, and write it with its card."""
-    data = DatasetFolder(dataset).load()
+    data = learnable(dataset, terminal)
     architectures = tuple(sorted({architecture_of(target) for target in set(data.targets)}))
     model = BoostedTrees(seed=seed)
     with terminal.console.status("training, and holding out one family after the other"):
@@ -54,9 +55,9 @@ def train_model(dataset: Path, path: Path, seed: int, terminal: Terminal) -> dic
     return card
 
 
-def evaluate_models(dataset: Path, wanted: Evaluation, terminal: Terminal) -> dict[str, Any]:
+def evaluate_models(dataset: Path | None, wanted: Evaluation, terminal: Terminal) -> dict[str, Any]:
     """Hold out parts of a dataset, and show how well the rest predicts them."""
-    data = QUANTITIES[wanted.quantity](DatasetFolder(dataset).load())
+    data = QUANTITIES[wanted.quantity](learnable(dataset, terminal))
     trees = BoostedTrees()
     models: list[CostModel] = [trees.sketched() if wanted.is_sketch else trees]
     if wanted.with_baselines:

@@ -1,0 +1,130 @@
+"""Labels travel without kernels, which are made anew exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from tvm_xengine.cost_models.corpus.variants import Variant, variants
+from tvm_xengine.cost_models.dataset.collect import training_kernels
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel
+from tvm_xengine.cost_models.labels.label_file import (
+    Generator,
+    Label,
+    LabelFile,
+    read_labels,
+    write_labels,
+)
+from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, code_of, pack, unpack
+from tvm_xengine.cost_models.measure.measurements import Measurement
+from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, this_machine
+from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.kernels.targets import resolve_target
+
+TARGET = resolve_target("llvm -mcpu=x86-64")
+
+
+def file_of(*labels: Label) -> LabelFile:
+    generator = Generator("abc", "1.0", "0.27", ("numpy 2",))
+    return LabelFile(
+        this_machine(), generator, (str(TARGET),), ('["mlp"]',), ("2026-01-01",), labels
+    )
+
+
+def measured_dataset(path, variant):
+    """A dataset of a network with made-up times."""
+    folder = DatasetFolder(path)
+    for number, kernel in enumerate(training_kernels(variant, [(TARGET, ("tir",))])):
+        device = device_fingerprint(TARGET)
+        KernelSources(path).add(kernel, device)
+        record = add_kernel(folder, kernel, device, (variant.family,), network=variant.text)
+        for caches in ("cold", "hot"):
+            us = (1.0 + number) * (2.0 if caches == "cold" else 1.0)
+            rounds = ((us,), (1.5 * us,), (9.0 * us,))
+            folder.measurements.add(
+                Measurement(
+                    *(record.kernel, device, record.name, us, us, 9 * us, "thread", rounds),
+                    sentinels_us=(100.0, 101.0, 200.0),
+                    machine=record.machine,
+                    caches=caches,
+                )
+            )
+    return folder
+
+
+def test_kernels_are_made_anew_with_equal_features_and_times(tmp_path):
+    (variant,) = islice(variants(("mlp",)), 1)
+    before = measured_dataset(tmp_path / "before", variant)
+    for file in pack(before):
+        write_labels(file, tmp_path / "labels")
+    after = DatasetFolder(tmp_path / "after")
+    found, missing = unpack(read_labels(tmp_path / "labels"), after)
+    assert (found, missing) == (len(before), 0)
+    old, new = before.load(), after.load()
+    order = [new.kernels.index(kernel) for kernel in old.kernels]
+    np.testing.assert_array_equal(new.table.values[order], old.table.values)
+    # Only the two calm rounds travel; the label is their median.
+    np.testing.assert_allclose(new.time_us[order], 1.25 * old.time_us, rtol=1e-3)
+    hot = [after.measurements.find(r.kernel, r.device, "hot") for r in after.records()]
+    assert all(len(each.rounds_us) == 2 for each in hot)
+
+
+def test_a_label_of_another_generator_is_missing_and_not_another_kernels(tmp_path):
+    (variant,) = islice(variants(("mlp",)), 1)
+    file = replace(
+        file_of(Label("0" * 16, 0, 0, "tir", "thread", (1.0,), ())), networks=(variant.text,)
+    )
+    folder = DatasetFolder(tmp_path)
+    assert unpack([file], folder) == (0, 1)
+    assert not folder.measured()
+
+
+def test_the_hash_of_a_kernel_covers_its_target():
+    (variant,) = islice(variants(("mlp",)), 1)
+    other = resolve_target("llvm -mcpu=haswell")
+    one, two = (
+        {code_of(kernel) for kernel in training_kernels(variant, [(target, ("tir",))])}
+        for target in (TARGET, other)
+    )
+    assert one and not one & two
+
+
+@pytest.mark.parametrize("variant", [*islice(variants(seed=3), 4)], ids=str)
+def test_a_variant_is_known_by_its_text(variant):
+    assert Variant.of_text(variant.text) == variant
+
+
+def test_files_say_what_was_written(tmp_path):
+    label = Label("a" * 16, 0, 0, "onednn", "thread", (1.25, 2.0), (1.0,), "brg:avx512;0;64")
+    file = file_of(label)
+    write_labels(file, tmp_path)
+    assert read_labels(tmp_path) == (file,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1.25", "-1.25"),
+        ("1.25", "nan"),
+        (",0,0,", ",7,0,"),
+        ("aaaa", 'b,0,0,tir,thread,1,1,\n"aaaa'),
+        ("code,", "name,"),
+    ],
+)
+def test_damaged_labels_are_refused_with_the_name_of_the_file(old, new, tmp_path):
+    path = write_labels(file_of(Label("aaaa", 0, 0, "tir", "thread", (1.25,), (1.0,))), tmp_path)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(InvalidDatasetError, match=path.name):
+        read_labels(tmp_path)
+
+
+def test_the_shipped_labels_are_whole_and_small():
+    sizes = [path.stat().st_size for path in SHIPPED_LABELS.iterdir()]
+    assert sum(sizes) < 1 << 20
+    for file in read_labels(SHIPPED_LABELS):
+        assert len({(label.code) for label in file.labels}) == len(file.labels) > 0
+        assert [Variant.of_text(text) for text in file.networks]

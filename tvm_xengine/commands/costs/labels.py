@@ -1,0 +1,85 @@
+"""Labels that ship, and what is judged with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tvm_xengine.commands.costs.given import learnable, loaded, note_missing
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.commands.usage import UsageError
+from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+from tvm_xengine.cost_models.labels.held_out import LEDGER, judge
+from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels
+from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, pack, unpack
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
+from tvm_xengine.cost_models.models.catalogue import cost_models
+from tvm_xengine.cost_models.models.leaderboard import leaderboard, page
+from tvm_xengine.cost_models.models.model import CostModel
+from tvm_xengine.cost_models.models.model_file import read_model
+from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL
+from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.report.costs import print_metrics
+
+
+def pack_labels(dataset: Path, labels: Path, terminal: Terminal) -> dict[str, Any]:
+    """Write the labels of a dataset."""
+    files = pack(DatasetFolder(dataset))
+    paths = [write_labels(file, labels) for file in files]
+    for file, path in zip(files, paths, strict=True):
+        terminal.note(f"{len(file.labels)} labels in {path}")
+    return {"files": [str(path) for path in paths], "kernels": sum(len(f.labels) for f in files)}
+
+
+def unpack_labels(labels: Path | None, dataset: Path, terminal: Terminal) -> dict[str, Any]:
+    """Make the kernels of labels anew."""
+    files = read_labels(labels or SHIPPED_LABELS)
+    with terminal.reporting() as reporter:
+        found, missing = unpack(
+            files, DatasetFolder(dataset), reporter.stage("making kernels anew")
+        )
+    note_missing(found, missing, terminal)
+    return {"kernels": found, "missing": missing}
+
+
+def write_leaderboard(
+    dataset: Path | None, path: Path, names: Sequence[str], terminal: Terminal, *, is_sketch: bool
+) -> dict[str, Any]:
+    """Compare models on all splits."""
+    known = cost_models()
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"expected models among {', '.join(known)}, got {unknown[0]!r}")
+    models: list[CostModel] = [known[name]() for name in names or known]
+    if is_sketch:
+        models = [m.sketched() if isinstance(m, BoostedTrees) else m for m in models]
+    data = learnable(dataset, terminal)
+    with terminal.reporting() as reporter:
+        board = leaderboard(models, data, reporter.stage("holding out"))
+    machines = len(set(data.machines)) or 1
+    described = (
+        f"{len(data)} kernels on {machines} machine{'s' if machines > 1 else ''}, in the caches that a"
+        f" step leaves; written by `tvm-xengine costs leaderboard{' --sketch' if is_sketch else ''}`."
+    )
+    write_bytes_atomically(path, page(board, data, described).encode())
+    terminal.note(f"{len(models)} models on {len(board)} splits in {path}")
+    return {split: [asdict(row) for row in rows] for split, rows in board.items()}
+
+
+def judge_model(
+    dataset: Path | None,
+    cost_model: Path | None,
+    ledger: Path | None,
+    why: str,
+    terminal: Terminal,
+) -> dict[str, Any]:
+    """Judge a model on locked families."""
+    model = read_model(cost_model or SHIPPED_MODEL)
+    data = loaded(dataset, terminal)
+    name = (cost_model or SHIPPED_MODEL).name
+    described = {"model": f"{name} ({model.card.get('kernels', '?')} kernels)", "why": why}
+    held_out = judge(model.predictor, data, ledger or SHIPPED_LABELS / LEDGER, described)
+    rows = {name: held_out.metrics(), **held_out.by_source()}
+    print_metrics(terminal.console, "locked families", rows)
+    return {key: asdict(metrics) for key, metrics in rows.items()}
