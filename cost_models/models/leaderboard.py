@@ -17,6 +17,7 @@ _RESAMPLES = 1000
 """Bootstrap samples (Efron, Annals of Statistics 1979): the ends of an interval vary by a few per cent."""
 
 _CONFIDENCE = (0.025, 0.975)
+"""Ends of an interval of 95 %, as is usual."""
 
 _SAID = {
     "random": "a fifth of the kernels at random, five times",
