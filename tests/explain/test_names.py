@@ -69,3 +69,11 @@ def test_a_name_of_the_model_or_the_step_and_a_pattern_are_found(
 def test_an_unknown_name_is_refused_with_a_similar_one() -> None:
     with pytest.raises(InvalidProblemError, match=r"similar names are .*features\.0\.weight"):
         _NAMES.matching("feature.0.wieght")
+
+
+def test_a_line_is_that_of_the_variable_a_name_begins_with() -> None:
+    names = Names(_GRAPH, {"p0": ("features.0.weight",), "a": ("a", "net.py:7")})
+    assert names.line("a") == "net.py:7"
+    assert names.line("a_grad") == "net.py:7"
+    assert names.line("p0") == ""
+    assert "a" in names.matching("net.py:7")

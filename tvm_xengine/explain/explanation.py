@@ -71,6 +71,8 @@ class TensorFinding:
     ----------
     label
         The model's name for it.
+    line
+        Of the model's source; empty where unknown.
     alternatives
         The best first; None where they were not weighed.
     """
@@ -78,6 +80,7 @@ class TensorFinding:
     name: str
     label: str
     layer: str
+    line: str
     category: str
     size_bytes: int
     fate: TensorFate
@@ -98,6 +101,7 @@ class OpFinding:
 
     name: str
     layer: str
+    line: str
     runs: tuple[tuple[int, str], ...]
     compute_us: Mapping[str, float]
     workspace_bytes: Mapping[str, int]
@@ -259,6 +263,7 @@ def _tensors(
             name,
             memory.names.label(name),
             memory.names.layer[name],
+            memory.names.line(name),
             memory.category[name],
             graph.tensor[name].size_bytes,
             fate,
@@ -292,6 +297,7 @@ def _op(planned: PlannedSteps, names: Names, name: str) -> OpFinding:
     return OpFinding(
         name,
         names.layer[name],
+        names.line(name),
         tuple(
             (position, step.device)
             for position, step in enumerate(plan.schedule.steps)

@@ -15,6 +15,8 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role
 
 _LAST_PART = re.compile(r"[./][^./]*$|_(?:running_mean|running_var|num_batches_tracked|[^_./]*)$")
 """``.weight`` of ``features.0.weight``, ``_weight`` of ``conv1_weight``, a statistic of batch norm."""
+_LINE = re.compile(r"[^/\\]+:\d+")
+"""``net.py:12``."""
 _LAYERED = (Role.PARAMETER, Role.STATISTIC)
 _MOST_NAMED = 5
 """So many similar names stand in a message."""
@@ -92,8 +94,25 @@ class Names:
     def names_of(self, key: str) -> tuple[str, ...]:
         """Every name of a tensor or an op."""
         label = self.label(key) if key in self.graph.tensor else key
-        every = (key, label, *self.of_model.get(key, ()), self.layer.get(key, ""))
+        every = (key, label, *self.of_model.get(key, ()), self.layer.get(key, ""), self.line(key))
         return tuple(filter(None, every))
+
+    def line(self, key: str) -> str:
+        """The line of the model's source that computes a tensor or an op; empty where unknown.
+
+        What is made for the backward pass, such as ``conv1_weight_grad``, has the line of the variable
+        that it is named after; a fused op has that of the layer whose parameters it reads.
+        """
+        op = self.graph.producer.get(key, key)
+        reads = self.graph.reads.get(op, ())
+        for own in (key, *(name for name in reads if self._is_layered(name))):
+            name = own
+            while name:
+                for one in self.of_model.get(name, ()):
+                    if _LINE.fullmatch(one):
+                        return one
+                name = name.rpartition("_")[0]
+        return ""
 
     @cached_property
     def _all(self) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ def treated_in_words(treated: Sequence[TensorFinding]) -> str:
 def tensor_in_words(tensor: TensorFinding, unit: str) -> str:
     """What happens to a tensor and what keeping it would cost."""
     layer = f" of {tensor.layer}" if tensor.layer else ""
+    layer += f" ({tensor.line})" if tensor.line else ""
     why = reason_in_words(tensor.alternatives or (), unit)
     size = format_bytes(tensor.size_bytes)
     return f"{tensor.label}{layer} ({size}) is {fate_in_words(tensor.fate)}. {why[:1].upper()}{why[1:]}."

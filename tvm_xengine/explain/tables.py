@@ -103,8 +103,8 @@ def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableTyp
 
 def _op(op: OpFinding, unit: str) -> Iterator[RenderableType]:
     where = ", ".join(f"step {position} on {device}" for position, device in op.runs)
-    layer = f" (layer {op.layer})" if op.layer else ""
-    yield Text(f"\nop {op.name}{layer}", "bold")
+    where_from = ", ".join(filter(None, (f"layer {op.layer}" if op.layer else "", op.line)))
+    yield Text(f"\nop {op.name}{f' ({where_from})' if where_from else ''}", "bold")
     yield Text(f"Runs: {where or 'never'}.")
     costs = ", ".join(
         f"{format_us(us)} and {format_bytes(op.workspace_bytes[device])} of workspace on {device}"
@@ -116,6 +116,7 @@ def _op(op: OpFinding, unit: str) -> Iterator[RenderableType]:
 
 def _tensor(tensor: TensorFinding, unit: str) -> Iterator[RenderableType]:
     layer = f", layer {tensor.layer}" if tensor.layer else ""
+    layer += f", {tensor.line}" if tensor.line else ""
     same = "" if tensor.label == tensor.name else f" ({tensor.name})"
     yield Text(
         f"\n{tensor.label}{same}: {format_bytes(tensor.size_bytes)} of {tensor.category}{layer},"
@@ -154,6 +155,7 @@ def _tensors(tensors: Sequence[TensorFinding], unit: str) -> Iterator[Renderable
         table.add_column("why", overflow="fold", ratio=3)
         for one in telling[:_MOST_TOLD]:
             layer = f" of {one.layer}" if one.layer else ""
+            layer += f" ({one.line})" if one.line else ""
             what = f"{one.label}\n{format_bytes(one.size_bytes)}{layer}, {fate_in_words(one.fate)}"
             why = "" if one.alternatives is None else reason_in_words(one.alternatives, unit)
             table.add_row(what, why)

@@ -37,6 +37,8 @@ class ForwardModel:
         are not listed are called as in ``main``, and parameters among them are trained.
     notes
         Sentences about the model that its user must know.
+    lines
+        Lines of the model's source, ``net.py:12``, by the variables of ``main`` that they compute.
     """
 
     name: str
@@ -47,6 +49,7 @@ class ForwardModel:
     constants: Mapping[str, Array] = field(default_factory=dict)
     origins: tuple[TensorRole, ...] = ()
     notes: tuple[str, ...] = ()
+    lines: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         declared = [param.name for param in self.main.params]

@@ -29,11 +29,20 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
     """Binds every call, nested ones too, to a variable named after the current layer.
 
     The first op of a layer is called like the layer, a later one after layer and operator.
+
+    Attributes
+    ----------
+    layer, line
+        Layer and line of the model's source that are being imported.
+    lines
+        For each variable its line, where that is known.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = "op"
+        self.line = ""
+        self.lines: dict[str, str] = {}
         self._names = UniqueNames()
         self._nested: dict[relax.Expr, relax.Var] = {}
 
@@ -42,7 +51,10 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
         name = name_hint or self.layer
         if name in self._names and isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
             name = f"{name}_{expr.op.name.split('.')[-1]}"
-        return super().emit(bound, self._names.fresh(name))
+        fresh = self._names.fresh(name)
+        if self.line:
+            self.lines[fresh] = self.line
+        return super().emit(bound, fresh)
 
     def normalize(self, expr: relax.Expr) -> relax.Expr:
         return super().normalize(self._without_nested_calls(expr))

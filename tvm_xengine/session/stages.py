@@ -268,8 +268,14 @@ class StepPlan:
 
     @property
     def names(self) -> Mapping[str, tuple[str, ...]]:
-        """Names that the model gives the tensors of the step, by their names in the step."""
-        return {role.variable: role.names for role in self.lowered.training.roles}
+        """Names that the model gives the tensors of the step, by their names in the step.
+
+        What is computed keeps its name, and has the line of the model's source as a second one.
+        """
+        training = self.lowered.training
+        lines = training.source.training.lines
+        of_state = {role.variable: role.names for role in training.roles}
+        return {**{name: (name, line) for name, line in lines.items()}, **of_state}
 
     @checked
     def write_report(

@@ -30,6 +30,7 @@ from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import converters
 from tvm_xengine.frontends.torch.decompositions import DECOMPOSITIONS
 from tvm_xengine.frontends.torch.promotion import convert_operands
+from tvm_xengine.frontends.torch.source_line import source_line
 from tvm_xengine.relax_ir.types import Array, static_shape
 
 
@@ -92,7 +93,7 @@ def import_exported_program(
     trainable = {one for one in parameters if "float" in str(values[one].dtype)}
     model = assemble(name, mod, values, trainable, origins=importer.origins())
     _check_mutation(model, program, prefix)
-    return model
+    return replace(model, lines=importer.block_builder.lines)
 
 
 def _check_parameters(name: str, program: ExportedProgram, prefix: str) -> None:
@@ -332,6 +333,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     ) -> Callable[[fx.Node], relax.Expr]:
         def converted(node: fx.Node) -> relax.Expr:
             self.block_builder.layer = _layer(node)
+            self.block_builder.line = source_line(node.meta.get("stack_trace") or "")
             self.place = f"{_op_name(node)} (in {_layer(node)})"
             if (value := self._folded(node)) is not None:
                 return value

@@ -245,7 +245,8 @@ def _tensors(found: Explanation) -> Iterator[str]:
     yield "<th>why</th></tr></thead><tbody>"
     for one in sorted(found.tensors, key=lambda tensor: -tensor.size_bytes):
         why = "" if one.alternatives is None else reason_in_words(one.alternatives, found.unit)
-        layer = f"<small>{escape(one.layer)}</small>" if one.layer else ""
+        places = " ".join(filter(None, (one.layer, one.line)))
+        layer = f"<small>{escape(places)}</small>" if places else ""
         yield (
             f'<tr data-name="{escape(one.label)}"><td><i class="{class_of(one.category)}"></i>'
             f"{escape(one.label)} {layer}<small>{escape(one.category)}</small></td>"
