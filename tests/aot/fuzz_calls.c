@@ -14,6 +14,13 @@
 #define ROWS 2
 #define INPUTS (ROWS * 16)
 #define OUTPUTS (ROWS * 4)
+#ifdef ENTRIES /* the package has accumulate, apply and infer, too */
+#define KINDS 12
+#define LAST_CODE M(_EEMPTY)
+#else
+#define KINDS 8
+#define LAST_CODE M(_ERANGE)
+#endif
 #define AROUND 4096 /* bytes on both sides of the region, which belong to nobody */
 
 static uint64_t state;
@@ -78,7 +85,7 @@ static void *pointer(void *good, size_t align, int result) {
     case 0: is_bad |= !result; return NULL;
     case 1: if (align > 1) { is_bad = 1; return (uint8_t *)good + 1 + any((uint32_t)align - 1); } return good;
     case 2: is_bad = 1; return region + any(bytes / 16) * 16; /* inside */
-    case 3: is_bad = 1; return region - (result ? 1 + any(3) : 8); /* over its beginning */
+    case 3: is_bad = 1; return region - (result ? 1 + any(3) : 4); /* over its beginning */
     case 4: is_bad = 1; return region + bytes - (result ? 1 : 4 + (bytes & 3u)); /* over its end */
     case 5: if (result) { is_bad = 1; return contexts + sizeof(F(_ctx)) - 1 - (any(2) ? 0 : any(sizeof(F(_ctx)) + 3)); } return good;
     default: return good;
@@ -109,12 +116,12 @@ static int give(void *user, size_t offset, void *data, size_t bytes) {
 
 int main(void) {
   F(_ctx) *ctx = (void *)contexts;
-  int has_memory = 0, has_state = 0;
+  int has_memory = 0, has_state = 0, samples = 0;
   state = SEED;
   for (size_t k = 0; k < sizeof all.memory; k++) ((uint8_t *)&all.memory)[k] = (uint8_t)k;
   memset(ctx, 0, sizeof *ctx);
   for (long call = 0; call < CALLS; call++) {
-    uint32_t kind = any(8);
+    uint32_t kind = any(KINDS);
     int32_t code = 0;
     int may_void = 0, is_label_bad = 0, is_number_bad = 0;
     F(_ctx) *given = ctx;
@@ -149,13 +156,14 @@ int main(void) {
           default: break;
         }
         code = INIT(given, memory, bytes, hash);
-        if (!is_given_bad) has_memory = !is_bad, has_state = 0;
+        if (!is_given_bad) has_memory = !is_bad, has_state = 0, samples = 0;
         break;
       }
       case 1:
         is_bad |= !has_memory;
         code = F(_state_reset)(given);
         has_state |= !is_bad;
+        if (!is_bad) samples = 0;
         break;
       case 2: {
         static const float rates[] = {0.0f, 0.01f, -0.0f, 1e-30f};
@@ -172,6 +180,12 @@ int main(void) {
           is_label_bad = 1;
         }
         is_bad |= !has_state;
+        if (samples) {
+          code = F(_train_step)(given, x, labels, NULL, NULL);
+          MUST(is_bad ? code == M(_EINVAL) || code == M(_EALIGN) : code == LAST_CODE + 1); /* EBUSY */
+          is_bad = 1;
+          break;
+        }
         {
           void *a = pointer(x, sizeof *x, 0), *b = pointer(labels, sizeof *labels, 0);
           void *c = pointer(results + any(4), 1, 1), *d = pointer(results + 64 + any(4), 1, 1);
@@ -207,18 +221,51 @@ int main(void) {
           is_bad |= fails;
         }
         break;
+#ifdef ENTRIES
+      case 8: case 9: { /* accumulate: the second sample, whose label counts */
+        if (!any(8)) { x[16 + edge(16)] = not_finite(); is_number_bad = 1; }
+        if (!any(8)) { labels[1] = any(2) ? 4 : -1; is_label_bad = 1; }
+        is_bad |= !has_state;
+        {
+          void *a = pointer(x + 16, sizeof *x, 0), *b = pointer(labels + 1, sizeof *labels, 0);
+          void *c = pointer(results + any(4), 1, 1), *d = pointer(results + 64 + any(4), 1, 1);
+          code = F(_accumulate)(given, a, b, c, d);
+        }
+        MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        if (!is_bad && is_number_bad) MUST(code == M(_ENAN));
+        if (!is_bad && !is_number_bad && is_label_bad) MUST(code == M(_ERANGE));
+        is_bad |= is_number_bad | is_label_bad;
+        samples += !is_bad;
+        break;
+      }
+      case 10: /* apply, or discard */
+        if (!any(3)) { code = F(_discard)(given); if (!is_bad) samples = 0; break; }
+        is_bad |= !has_state;
+        code = F(_apply)(given);
+        MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        if (!is_bad && !samples) { MUST(code == M(_EEMPTY)); is_bad = 1; }
+        if (!is_bad) samples = 0;
+        break;
+      case 11: { /* infer */
+        is_bad |= !has_state;
+        void *a = pointer(x + 16, sizeof *x, 0), *b = pointer(results + any(4), 1, 1);
+        code = F(_infer)(given, a, b);
+        MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        break;
+      }
+#endif
       default:
         is_bad |= !has_memory;
         fails_at = any(3) ? -1 : (long)any(40);
         if (!any(10)) { is_bad = 1; code = F(_checkpoint_load)(given, NULL, NULL); break; }
         may_void = !is_bad;
         code = F(_checkpoint_load)(given, give, any(2) ? contexts : NULL);
-        if (!is_bad && !code) has_state = 1;
-        if (!is_bad && code && ctx->ready == 0) has_state = 0;
+        if (!is_bad && !code) has_state = 1, samples = 0;
+        if (!is_bad && code && ctx->ready == 0) has_state = 0, samples = 0;
         if (!is_bad && code) is_bad = 1; /* what a file holds decides */
         break;
     }
-    MUST(code <= 0 && code >= M(_ERANGE));
+    MUST(code <= 0 && code >= LAST_CODE);
     MUST(is_bad == (code != 0));
     /* Nobody writes around the region; a refused call leaves the state, or says that it is void. */
     for (size_t k = 0; k < REGIONS; k++) {
@@ -227,7 +274,10 @@ int main(void) {
       MUST(!memcmp(end, as_before(end), 64 + AROUND));
       if (code && !(may_void && !ctx->ready)) MUST(!memcmp(at, as_before(at), regions[k].kept));
     }
-    if (code && kind <= 5) MUST(!memcmp(&all.memory, before, sizeof all.memory)); /* nothing was computed */
+    if (code && (kind <= 5 || kind > 7)) MUST(!memcmp(&all.memory, before, sizeof all.memory)); /* nothing was computed */
+#ifdef ENTRIES
+    MUST(has_memory == 0 || samples == (int)ctx->samples);
+#endif
     if (has_state != (ctx->ready != 0)) { fprintf(stderr, "call %ld, kind %u: ready %u\n", call, kind, ctx->ready); return 1; }
   }
   return 0;

@@ -9,6 +9,7 @@ import pytest
 from tests.aot.examples import export, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program
+from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport
 
 CALLS = 20_000
@@ -62,6 +63,25 @@ def test_no_sequence_of_a_million_calls_touches_other_memory(
     if shutil.which(compiler) is None:
         pytest.skip(f"needs the Debian package {compiler}")
     assert run_calls(report, tmp_path, compiler, 100, 50 * CALLS) == ""
+
+
+@pytest.fixture(scope="module")
+def all_entries(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    need_tools("host")
+    folder = tmp_path_factory.mktemp("all") / "tiny"
+    entries = [entry.value for entry in Entry]
+    return export(tiny_mlp(), folder, optimizer="momentum", entries=entries)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "calls"), [(0, CALLS), (1, CALLS), (100, 50 * CALLS)])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_sequence_of_calls_of_any_entry_point_touches_other_memory(
+    compiler: str, seed: int, calls: int, all_entries: ExportReport, tmp_path: Path
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs the Debian package {compiler}")
+    assert run_calls(all_entries, tmp_path, compiler, seed, calls, "-DENTRIES") == ""
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def accumulate(session: Session, x: np.ndarray, labels: np.ndarray) -> list[int]
     ]
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.slow)])
 def test_the_self_test_of_all_entry_points_passes(
     compiler: str, report: ExportReport, tmp_path: Path
 ) -> None:
@@ -200,6 +200,7 @@ int main(void) {
 """
 
 
+@pytest.mark.slow
 def test_a_package_may_only_infer(tmp_path: Path) -> None:
     need_tools("host")
     report = export(tiny_mlp(), tmp_path / "infer", entries=("infer",))
@@ -228,6 +229,7 @@ def frozen_resnet8(batch: int) -> ForwardModel:
     return in_evaluation_mode(zoo.build("resnet8", batch_size=batch))
 
 
+@pytest.mark.slow
 def test_statistics_of_frozen_norms_take_no_memory(tmp_path: Path) -> None:
     need_tools("host")
     model = in_evaluation_mode(normed(2))
@@ -284,7 +286,10 @@ def test_entry_points_that_make_no_package_are_refused(names: Sequence[str]) -> 
         chosen_entries(tuple(names))
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet8", "ds_cnn", "gpt_nano"])
+_SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet8", "ds_cnn", "unet")]
+
+
+@pytest.mark.parametrize("name", ["lenet", "gpt_nano", *_SLOW])
 def test_a_model_is_written_for_another_batch_as_it_would_be_built(name: str) -> None:
     for old, new in ((2, 1), (4, 3), (1, 2)):
         made = with_batch_size(zoo.build(name, batch_size=old), new)
@@ -296,3 +301,12 @@ def results_of(model: ForwardModel) -> list[tuple[str, list[tuple[int, ...]]]]:
     """Each op, with the shapes of what it makes."""
     ops = read_forward_ops(model.main).ops
     return [(op.op, [static_shape(result.ty) for result in op.results]) for op in ops]
+
+
+@pytest.mark.slow
+def test_the_same_plan_gives_the_same_bytes(report: ExportReport, tmp_path: Path) -> None:
+    again = export(tiny_mlp(), tmp_path / "again", optimizer="momentum", entries=ALL)
+    files = sorted(path.name for path in report.directory.iterdir())
+    assert files == sorted(path.name for path in again.directory.iterdir())
+    for name in files:
+        assert (report.directory / name).read_bytes() == (again.directory / name).read_bytes(), name

@@ -170,14 +170,16 @@ def _functions(package: Package) -> str:
         f"   refused. */\nint32_t {name}_set_{hyper}({name}_ctx *ctx, float {hyper});"
         for hyper in package.hyper
     ]
+    forgets = "; forgets accumulated gradients" if package.accumulates else ""
     parts.append(
         f"""\
 /* Bytes of a checkpoint. */
 size_t {name}_checkpoint_bytes(void);
 /* Writes the state in order. Returns EINVAL, EALIGN, EIO. */
 int32_t {name}_checkpoint_save(const {name}_ctx *ctx, {name}_write_fn write, void *user);
-/* Reads and checks everything, and then once more into the state. Returns EINVAL, EALIGN, EFORMAT, EPLAN,
-   ESIZE, ECRC, EIO. Only if the second reading differs from the first, there is no state any more. */
+/* Reads and checks everything, and then once more into the state{forgets}. Returns EINVAL, EALIGN,
+   EFORMAT, EPLAN, ESIZE, ECRC, EIO. If the second reading differs from the first, there is no
+   state any more. */
 int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user);"""
     )
     return "\n".join(parts)

@@ -137,6 +137,7 @@ def checkpoint_functions(package: Package) -> str:
         settings=max(settings, 1),
         settings_bytes=4 * settings,
         store=store or "  values[0] = 0.0f;",
+        forget="\n  ctx->samples = 0;" if package.accumulates else "",
         restore=restore or "  (void)values;",
         header=HEADER_BYTES,
         leading=_LEADING.size,
@@ -237,7 +238,7 @@ int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user)
     left -= part;
   }}
   if (crc != expected) return {MACRO}_ECRC;
-  ctx->ready = 0;
+  ctx->ready = 0;{forget}
   at = {header};
   crc = crc32_of(0, header, {leading});
   for (int i = 0; i < {count}; i++) {{
