@@ -19,7 +19,7 @@ from tvm_xengine.cost_models.labels.label_file import (
     read_labels,
     write_labels,
 )
-from tvm_xengine.cost_models.labels.rebuild import code_of, pack, unpack
+from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, code_of, pack, unpack
 from tvm_xengine.cost_models.measure.measurements import Measurement
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, this_machine
 from tvm_xengine.errors import InvalidDatasetError
@@ -120,3 +120,11 @@ def test_damaged_labels_are_refused_with_the_name_of_the_file(old, new, tmp_path
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(InvalidDatasetError, match=path.name):
         read_labels(tmp_path)
+
+
+def test_the_shipped_labels_are_whole_and_small():
+    sizes = [path.stat().st_size for path in SHIPPED_LABELS.iterdir()]
+    assert sum(sizes) < 1 << 20
+    for file in read_labels(SHIPPED_LABELS):
+        assert len({(label.code) for label in file.labels}) == len(file.labels) > 0
+        assert [Variant.of_text(text) for text in file.networks]
