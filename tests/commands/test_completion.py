@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,8 +23,13 @@ ROOT = Path(__file__).parents[2]
 LONGEST_S = 60.0
 """A sign that has not come by then will not: completion answers within a second on an idle machine."""
 
-needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-SHELLS = ["bash", pytest.param("zsh", marks=needs_zsh)]
+
+
+def needs(shell: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
+
+
+SHELLS = ["bash", pytest.param("zsh", marks=needs("zsh"))]
 
 
 class Session:
@@ -44,18 +50,26 @@ class Session:
             shown += os.read(self._terminal, 65536).decode(errors="replace")
 
 
+def program(home: Path) -> None:
+    """The command, in the folder ``bin`` of a home."""
+    command = home / "bin" / "tvm-xengine"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tvm_xengine "$@"\n')
+    command.chmod(0o755)
+
+
+def environment(home: Path) -> dict[str, str]:
+    path = f"{home / 'bin'}:{os.environ['PATH']}"
+    return {"HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
+
+
 @contextmanager
 def session(shell: str, home: Path, folder: Path) -> Iterator[Session]:
-    program = home / "bin" / "tvm-xengine"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tvm_xengine "$@"\n')
-    program.chmod(0o755)
+    program(home)
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
-        path = f"{program.parent}:{os.environ['PATH']}"
-        environment = {"HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
-        os.execvpe(shell, [shell, "-i"], environment)
+        os.execvpe(shell, [shell, "-i"], environment(home))
     try:
         yield Session(terminal)
     finally:
@@ -100,6 +114,24 @@ def test_an_installed_completion_works_in_a_new_shell(
             opened.wait_for(rest)
             opened.type("\x15\r")  # Ctrl-U and Enter: an empty line
             opened.wait_for("ready> ")
+
+
+@needs("fish")
+def test_files_complete_in_fish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    program(tmp_path)
+    assert run_command("completion", "fish", "--install").returncode == 0
+    (tmp_path / "my model.onnx").touch()
+    for line in ("train my", "train lenet --data my", "eval my"):
+        found = subprocess.run(
+            ["fish", "-c", f"complete -C 'tvm-xengine {line}'"],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "my model.onnx" in found.stdout, line
 
 
 def test_installing_twice_adds_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

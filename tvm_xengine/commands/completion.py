@@ -21,7 +21,10 @@ _EDITS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
             ("2>/dev/null)", '2>/dev/null; compgen -f -- "${cur}")'),
         ),
         "zsh": (("-a _cyc_vals\n", "-a _cyc_vals\n    _files\n"),),
-        "fish": (),
+        "fish": (
+            ("-f -a '(__fish_tvm-xengine_complete)'", "-F -a '(__fish_tvm-xengine_complete)'"),
+            ("-x -a '(__fish_tvm-xengine_complete)'", "-r -F -a '(__fish_tvm-xengine_complete)'"),
+        ),
     }
 )
 """What is replaced in the script of a shell: where the program knows names, files are meant as well."""
