@@ -20,6 +20,8 @@ def is_module(model: object) -> bool:
 
 def check_options(model: object, example_inputs: object, options: Mapping[str, object]) -> None:
     """Refuse options that a kind of model does not take."""
+    if isinstance(model, type):
+        raise TypeError(f"expected a model, got the class {model.__name__}; give an instance of it")
     if example_inputs is not None and not is_module(model):
         raise TypeError(
             "example_inputs are for a PyTorch module; other models bring their shapes, and"

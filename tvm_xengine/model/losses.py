@@ -265,9 +265,10 @@ def _shape_of_output(model: ForwardModel) -> tuple[int, ...]:
     outputs = returned_fields(model.main)
     if len(outputs) != 1:
         raise UnsupportedModelError(
-            f"{model.name} returns {len(outputs)} tensors, and a loss by name is made of one; give the"
-            " loss of a PyTorch module as a function of them, and choose one of another model with"
-            " output=0 or --output-index 0"
+            f"{model.name} returns {len(outputs)} tensors, and a loss by name is made of one; for a"
+            " PyTorch module give a function, such as loss=lambda outputs, labels:"
+            " F.cross_entropy(outputs[0], labels), with example_targets; of another model choose one"
+            " output with output=0 or --output-index 0"
         )
     return static_shape(outputs[0].ty)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, StopReason
@@ -42,5 +42,8 @@ def _working_budgets(problem: Problem, diagnosis: BudgetDiagnosis) -> dict[str, 
     if diagnosis.working_budget_bytes is None or diagnosis.working_schedule is None:
         return None
     working = dict(diagnosis.working_budget_bytes)
-    arenas = plan_arenas(problem.with_budgets(working), diagnosis.working_schedule)
+    # With all effort it may be a little less, for seconds in which the user waits for a refusal.
+    arenas = plan_arenas(
+        problem.with_budgets(working), diagnosis.working_schedule, effort=QUICK_EFFORT
+    )
     return {name: max(size, arenas.arena_bytes[name]) for name, size in working.items()}

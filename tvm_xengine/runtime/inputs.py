@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tvm_xengine.errors import InvalidInputError
 from tvm_xengine.program.step_program import StepInterface
+from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.value_range import ValueRange
 
 _MOST_NAMED = 8
@@ -74,7 +75,10 @@ def _checked(interface: StepInterface, name: str, array: ArrayLike) -> NDArray[n
         found = type(array).__name__ if values.ndim == 0 else _type_of(values)
         raise InvalidInputError(f"{name} must have type {view.dtype}, got {found}")
     if values.shape != view.shape:
-        raise InvalidInputError(f"{name} must have shape {view.shape}, got {values.shape}")
+        raise InvalidInputError(
+            f"{name} must have shape {view.shape}, got {values.shape}"
+            f"{_advice(view.shape, values.shape) if interface.roles[name] is Role.BATCH else ''}"
+        )
     wanted = np.dtype(view.dtype)
     if not _is_taken(values, wanted):
         raise InvalidInputError(f"{name} must have type {view.dtype}, got {_type_of(values)}")
@@ -139,3 +143,12 @@ def _some(names: Iterable[str]) -> str:
     every = list(names)
     more = f", and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
     return f"{every[:_MOST_NAMED]}{more}"
+
+
+def _advice(wanted: tuple[int, ...], found: tuple[int, ...]) -> str:
+    """What to do about a batch of another size, such as the rest at the end of an epoch."""
+    if not wanted or len(found) != len(wanted) or found[1:] != wanted[1:]:
+        return ""
+    return (
+        f"; every batch has {wanted[0]} entries, so leave out a rest (drop_last=True of a loader)"
+    )
