@@ -39,9 +39,7 @@ def test_a_step_of_ones_own_is_scheduled_and_computes_the_same() -> None:
             seen.append(info.name)
 
     mod = xe.with_step_signature(OwnStep, "train", batch=["x"])
-    pipeline = relax.get_pipeline(
-        "tvm_xengine", budget="64KiB", costs="roofline", time_limit_s=2.0, func_name="train"
-    )
+    pipeline = relax.get_pipeline("tvm_xengine", budget="64KiB", costs="roofline", time_limit_s=2.0)
     with tvm.transform.PassContext(opt_level=3, instruments=[Names()]):
         scheduled = pipeline(mod)
     assert {"ScheduleTrainingStep", "ApplySchedule"} <= set(seen)
@@ -62,3 +60,22 @@ def test_a_training_step_of_ours_goes_through_the_registry_too() -> None:
 def test_a_parameter_that_is_not_there_is_refused() -> None:
     with pytest.raises(xe.XEngineError, match=r"no parameters \['v'\]"):
         xe.with_step_signature(OwnStep, "train", batch=["v"])
+
+
+def test_a_module_without_a_marked_step_is_refused() -> None:
+    with pytest.raises(xe.XEngineError, match="mark one with with_step_signature"):
+        relax.get_pipeline("tvm_xengine")(OwnStep)
+
+
+def test_a_tuple_among_the_results_is_refused() -> None:
+    @I.ir_module
+    class Nested:
+        @R.function
+        def train(x: R.Tensor((), "float32"), w: R.Tensor((), "float32")):
+            with R.dataflow():
+                result = (R.multiply(x, w), (R.add(x, w), R.subtract(x, w)))
+                R.output(result)
+            return result
+
+    with pytest.raises(xe.XEngineError, match="result 1 of train is a tuple itself"):
+        xe.with_step_signature(Nested, "train", batch=["x"], updates={"w": 1})

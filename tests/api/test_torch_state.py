@@ -1,5 +1,6 @@
 """Training that goes from PyTorch to a compiled step and back is training in PyTorch."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -183,3 +184,49 @@ def test_each_call_of_a_norm_counts(compile_step: Compile, parts: int) -> None:
     assert found["last.num_batches_tracked"] == 4 * parts
     for name, value in module.state_dict().items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_an_optimizer_that_holds_parameters_in_another_order_gets_its_own_state(
+    compile_step: Compile,
+) -> None:
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+
+    def optimizer(module: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(list(module.parameters())[::-1], 0.01)
+
+    torch.manual_seed(0)
+    module, reference = network(), network()
+    reference.load_state_dict(module.state_dict())
+    batches = [(torch.randn(6, 6), torch.randint(0, 6, (6,))) for _ in range(15)]
+    expected = train(reference, optimizer(reference), batches)
+    mine = optimizer(module)
+    losses = train(module, mine, batches[:5])
+    step = compile_step(module, batches[0][0], loss="cross_entropy", optimizer=mine)
+    step.load_from(module, mine)
+    losses += [float(step(x, labels)) for x, labels in batches[5:10]]
+    step.load_into(module, mine)
+    losses += train(module, mine, batches[10:])
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+    torch.optim.lr_scheduler.OneCycleLR(mine, max_lr=0.1, total_steps=9, cycle_momentum=False)
+    kept = {name: mine.param_groups[0][name] for name in ("initial_lr", "max_lr")}
+    step.load_into(module, mine)
+    assert kept.items() <= mine.param_groups[0].items()
+
+
+def test_an_optimizer_of_other_parameters_is_refused(compile_step: Compile) -> None:
+    module = nn.Linear(6, 3)
+    step = compile_step(module, torch.randn(6, 6), loss="cross_entropy", optimizer="sgd")
+    for wrong, words in (
+        (torch.optim.SGD(nn.Linear(6, 3).parameters(), 0.1), "no parameter of the module"),
+        (torch.optim.SGD([module.weight], 0.1), "does not hold bias"),
+    ):
+        with pytest.raises(xe.XEngineError, match=words):
+            step.load_into(module, wrong)
+
+
+def test_a_step_is_not_copied(compile_step: Compile) -> None:
+    step = compile_step(nn.Linear(6, 3), torch.randn(6, 6), loss="cross_entropy")
+    with pytest.raises(TypeError, match="state_dict"):
+        copy.deepcopy(step)

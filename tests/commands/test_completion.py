@@ -24,7 +24,6 @@ LONGEST_S = 60.0
 """A sign that has not come by then will not: completion answers within a second on an idle machine."""
 
 
-
 def needs(shell: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
 

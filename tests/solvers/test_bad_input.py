@@ -44,7 +44,10 @@ def test_where_every_op_fits_alone_the_reason_says_so(solver: str) -> None:
     problem = Problem(graph, Platform((Device("cpu", "llvm", 100),)), costs)
     result = solve(problem, solver, limits=Limits(5.0))
     assert result.diagnosis is not None
-    assert "every op fits alone, the closest is: op" in result.diagnosis.binding
+    assert (
+        "beside the tensors that later ops still need; the closest alone: op"
+        in result.diagnosis.binding
+    )
     is_narrow = result.status is not Status.INFEASIBLE
     assert is_narrow == (solver != "auto") == ("another order, may fit" in result.message)
 

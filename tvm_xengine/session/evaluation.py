@@ -17,8 +17,8 @@ from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.fit import leading
+from tvm_xengine.session.prediction import result_names
 from tvm_xengine.session.stages import Training
-from tvm_xengine.session.step import result_names
 from tvm_xengine.training.evaluation import evaluation_module
 
 

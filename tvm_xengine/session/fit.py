@@ -18,8 +18,9 @@ from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.processes.held_signals import interrupts_held
+from tvm_xengine.session.batch_names import step_name
 from tvm_xengine.session.replan import Replanning
-from tvm_xengine.session.step import Step, step_name
+from tvm_xengine.session.step import Step
 from tvm_xengine.state.checkpoint import Position, load_step, save_step
 
 Batches = Data | Iterable[Any] | Callable[[int], Iterable[Any]]

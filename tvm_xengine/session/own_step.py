@@ -150,6 +150,11 @@ def _result(func: relax.Function, func_name: str, state: str, result: str | int)
         )
     old = next(param.ty for param in func.params if param.name == state)
     new = fields[position].ty
+    if isinstance(new, relax.TupleType):
+        raise UnsupportedModuleError(
+            f"result {position} of {func_name} is a tuple itself; return its tensors side by side"
+            " with the others"
+        )
     if not (is_static(old) and is_static(new)):
         raise UnsupportedModuleError(
             f"{state} and its new value need shapes of numbers: {old}, {new}"

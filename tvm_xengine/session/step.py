@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from tvm_xengine.checks.arguments import checked
-from tvm_xengine.compiler.build import build_step
-from tvm_xengine.compiler.forward import build_forward
-from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.errors import InvalidStateError, UnsupportedModelError
-from tvm_xengine.frontends.assemble import OF_MODEL
-from tvm_xengine.frontends.torch.arrays import as_tensor, shared_tensor
-from tvm_xengine.model.arguments import learning_rate
-from tvm_xengine.model.lr_schedules import Schedule, ScheduleLike, as_schedule
-from tvm_xengine.model.source import as_array, leaves
+from tvm_xengine.model.learning_rates import as_inputs, current_rates
+from tvm_xengine.model.lr_schedules import ScheduleLike, as_schedule
 from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
-from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
+from tvm_xengine.runtime.comparison import Comparison
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.file_memory import storage_folder
 from tvm_xengine.runtime.marks import Marks
-from tvm_xengine.runtime.storage import shared_array
-from tvm_xengine.runtime.transactions import Transactions
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.session.batch_names import array_called, by_name
+from tvm_xengine.session.prediction import Prediction
+from tvm_xengine.session.running import Running
 from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
-from tvm_xengine.state.model_state import ModelState, check_fits_module
-from tvm_xengine.state.torch_optimizer_state import (
-    as_torch_optimizer,
-    check_is_counterpart,
-    read_torch_optimizer,
-    slots_by_name,
-)
-from tvm_xengine.training.assembly import STEP, learning_rate_name
-from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.state.handed_over import handed_over, shared
+from tvm_xengine.state.model_state import check_fits_module
+from tvm_xengine.state.step_state import StepState
+from tvm_xengine.state.torch_optimizer_state import groups_of_optimizer, load_torch_optimizer
 
 if TYPE_CHECKING:
     import torch
-    import tvm
 
     from tvm_xengine.cluster.ranks import Ranks
 
@@ -56,43 +45,30 @@ class Step:
     lr_schedule
         The learning rate by the number of steps taken; None keeps the optimizer's. A scheduler of
         PyTorch, which must be new, is followed as if it were stepped after every training step (not
-        after every epoch). Groups of parameters keep the ratio of their rates. A step with an
-        optimizer of its own reads it as ``lr``.
+        after every epoch). Groups of parameters keep the ratio of their rates; of an optimizer of
+        PyTorch it is the rate of the first group. A step with an optimizer of its own reads it as
+        ``lr``.
 
     Attributes
     ----------
     steps_taken
         Training steps so far.
-    last_step_us
-        Wall clock of the last one, without copying the batch in.
     """
 
     def __init__(self, plan: StepPlan, *, lr_schedule: ScheduleLike | None = None) -> None:
         self._install(plan)
-        self._forward: StepExecutable | None = None
-        self._forward_is_current = False
+        self._prediction: Prediction | None = None
         self._is_training = True
-        self._transactions: Transactions | None = None
-        self._reference: ReferenceRun | None = None
         self.lr_schedule = as_schedule(lr_schedule)
         recipe = plan.lowered.training.recipe
         self.lr = 0.0 if recipe is None else recipe.optimizer.lr
         self.steps_taken = 0
-        self.last_step_us = 0.0
-        self._results: Mapping[str, Array] | None = {}
 
     def _install(self, plan: StepPlan) -> None:
         """Compile a plan, and write the initial state into its arenas."""
-        lowered = plan.lowered
         self.plan = plan
-        self._executable = build_step(
-            plan.planned.lowered,
-            plan.plan,
-            store=lowered.stores.kernels,
-            on_compiled=lowered.reporter.stage("compiling kernels"),
-        )
-        self._executable.write(lowered.training.step.initial_state)
-        self._state = ModelState(lowered.training.source, self._executable)
+        self._running = Running(plan)
+        self._state = StepState(plan.lowered.training, self._running.executable)
 
     @checked
     def adopt(self, plan: StepPlan) -> Step:
@@ -112,10 +88,10 @@ class Step:
         for device in plan.plan.problem.platform.devices:
             if device.folder is not None:
                 storage_folder(device.folder)
-        saved, before, transactions = self.saved_state(), self.plan, self._transactions
+        saved, before, running = self.saved_state(), self.plan, self._running
+        is_guarded, reference = running.is_guarded, running.reference
         with interrupts_held():
-            del self._executable, self._state
-            self._transactions, self._results = None, {}
+            del self._running, self._state, running
             try:
                 self._install(plan)
             except BaseException:
@@ -123,9 +99,8 @@ class Step:
                 raise
             finally:
                 self.restore(saved, self.steps_taken)
-                self.guard(transactions is not None)
-                if self._reference is not None:
-                    self._reference.follow(self._executable)
+                self._running.guard(is_guarded)
+                self._running.follow(reference)
         return self
 
     @property
@@ -150,24 +125,27 @@ class Step:
     @property
     def executable(self) -> StepExecutable:
         """The program and its arenas."""
-        return self._executable
+        return self._running.executable
+
+    @property
+    def last_step_us(self) -> float:
+        """Wall clock of the last step, without copying the batch in."""
+        return self._running.last_step_us
 
     @property
     def batch_names(self) -> tuple[str, ...]:
         """Names of what a call takes, in order: inputs, targets, and settings of its own step."""
         rates = self._learning_rates()
-        settings = self._executable.names(Role.HYPER)
+        settings = self.executable.names(Role.HYPER)
         return (
-            *self._executable.names(Role.BATCH),
+            *self.executable.names(Role.BATCH),
             *(name for name in settings if name not in rates),
         )
 
     @property
     def results(self) -> Mapping[str, Array]:
         """A copy of what the last step returned, by name; made when it is asked for."""
-        if self._results is None:
-            self._results = self._executable.read_results()
-        return self._results
+        return self._running.results
 
     @property
     def result_views(self) -> Mapping[str, Array | torch.Tensor]:
@@ -176,8 +154,8 @@ class Step:
         The views are PyTorch's tensors where the model was a module, else read-only arrays. They
         keep the memory alive, also when the step is gone.
         """
-        has_run = self._results is None or self._results
-        return self._shared(self._executable.result_views if has_run else {})
+        views = self.executable.result_views if self._running.has_run else {}
+        return shared(self.training.source, views)
 
     def __call__(self, *batch: object, **named: Any) -> Any:
         """Train on a batch and return its loss; in evaluation mode, return predictions.
@@ -197,9 +175,13 @@ class Step:
         An interrupt arrives when the step has been taken. After any other failure the state is that
         before the step if it is guarded; else it is lost, and must be loaded before it is used again.
         """
-        arrays = _by_name(self.batch_names, batch, named)
+        arrays = by_name(self.batch_names, batch, named)
         with interrupts_held():
-            return np.float32(self._run({**arrays, **self._learning_rates()}))
+            inputs = {**arrays, **self._learning_rates()}
+            self._running.take(inputs)
+            self.steps_taken += 1
+            self._forget_prediction()
+            return np.float32(self._running.loss_of(inputs))
 
     @checked
     def guard(self, on: bool = True) -> Step:
@@ -209,7 +191,7 @@ class Step:
         that is a file, in another file of its folder), which is made before each step, and a pass
         over the state after it.
         """
-        self._transactions = Transactions(self._executable) if on else None
+        self._running.guard(on)
         return self
 
     @contextmanager
@@ -229,29 +211,19 @@ class Step:
 
     def timed(self) -> AbstractContextManager[Marks]:
         """Note when each call of the last step inside begins and ends, for `StepPlan.write_report`."""
-        return self._executable.marked()
+        return self.executable.marked()
 
     def compare_with_keep_all(self) -> bool:
         """Compare every later step with a keep-all step.
 
         False where the home device cannot run the whole step. See `ReferenceRun` for the cost.
         """
-        problem = self.plan.plan.problem
-        home, lowered = problem.platform.home, self.lowered
-        if any(home not in problem.costs[op.name] for op in problem.graph.ops):
-            return False
-        kept = build_step(
-            self.plan.planned.lowered,
-            plan_keep_all(problem, home),
-            store=lowered.stores.kernels,
-        )
-        self._reference = ReferenceRun(self._executable, kept)
-        return True
+        return self._running.compare_with_keep_all()
 
     @property
     def comparison(self) -> Comparison | None:
         """The differences that `compare_with_keep_all` has measured; None without it."""
-        return None if self._reference is None else self._reference.result
+        return self._running.comparison
 
     @checked
     def predict(self, *inputs: object, copy: bool = True, **named: object) -> Any:
@@ -275,16 +247,11 @@ class Step:
                 f"{self.training.step.name} is a training step without a function that predicts;"
                 " compile the forward function, and give it the state of this step"
             )
-        forward = self._current_forward()
-        forward.write(forward.check(_by_name(source.inputs, inputs, named)))
-        forward.run()
-        names = result_names(source.outputs)
-        made = (
-            self._handed_over(forward.read_results(names))
-            if copy
-            else self._shared(forward.result_views)
-        )
-        return source.restore([made[name] for name in names])
+        arrays = by_name(source.inputs, inputs, named)
+        if self._prediction is None:
+            self._prediction = Prediction(self.lowered)
+        self._prediction.read(self._state.model)
+        return self._prediction(arrays, copy=copy)
 
     @checked
     def train(self, mode: bool = True) -> Step:
@@ -315,9 +282,10 @@ class Step:
             `load_state_dict`. Tensors that the step does not read, such as counters of batches,
             are copies.
         """
+        source = self.training.source
         if copy:
-            return self._handed_over(self._state.read(self._batches_seen))
-        return self._shared(self._state.views(self._batches_seen))
+            return handed_over(source, self._state.tensors(self.steps_taken))
+        return shared(source, self._state.views(self.steps_taken))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Load the tensors of a state dict.
@@ -331,27 +299,21 @@ class Step:
             raise InvalidStateError(
                 f"expected a mapping from names to tensors, got {type(state).__name__}"
             )
-        self._state.write({name: _array_called(name, value) for name, value in state.items()})
+        arrays = {name: array_called(name, value) for name, value in state.items()}
+        self._state.model.write(arrays)
         self._was_written()
 
     def optimizer_state_dict(self) -> dict[str, Any]:
-        """The state of the optimizer as ``torch.optim`` keeps it, for all parameters in order."""
-        return as_torch_optimizer(
-            self.training,
-            self._executable.read_state(),
-            self._parameter_order(),
-            self.steps_taken,
-            self._current_rates(),
-        )
+        """The state of the optimizer as ``torch.optim`` keeps it.
+
+        It holds all parameters in the order of the module, by the groups of the step. For an
+        optimizer that holds them in another order use `load_into`.
+        """
+        return self._state.as_torch_optimizer(self.steps_taken, self._current_rates())
 
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load the state of the same optimizer in PyTorch."""
-        arrays, steps = read_torch_optimizer(self.training, state, self._parameter_order())
-        if STEP in self._executable.names(Role.OPTIMIZER_STATE):
-            arrays[STEP] = np.array(steps, "int32")
-        self._executable.write(arrays)
-        self.steps_taken = steps
-        self._state.start_counting_at(self._batches_seen)
+        """Load the state of the same optimizer in PyTorch, which holds the module's parameters in order."""
+        self.steps_taken = self._state.write_torch_optimizer(state)
         self._was_written()
 
     def load_into(
@@ -367,8 +329,9 @@ class Step:
         state = self.state_dict()
         check_fits_module(state, module)
         if optimizer is not None:
-            check_is_counterpart(optimizer, self.training)
-            optimizer.load_state_dict(self.optimizer_state_dict())
+            groups = groups_of_optimizer(optimizer, module, self.training)
+            made = self._state.as_torch_optimizer(self.steps_taken, self._current_rates(), groups)
+            load_torch_optimizer(optimizer, made)
         module.load_state_dict(state)
 
     def load_from(
@@ -381,11 +344,13 @@ class Step:
         InvalidStateError
             If the module or optimizer is another one.
         """
+        groups = None
         if optimizer is not None:
-            check_is_counterpart(optimizer, self.training)
+            groups = groups_of_optimizer(optimizer, module, self.training)
         self.load_state_dict(module.state_dict())
         if optimizer is not None:
-            self.load_optimizer_state_dict(optimizer.state_dict())
+            self.steps_taken = self._state.write_torch_optimizer(optimizer.state_dict(), groups)
+            self._was_written()
 
     @checked
     def save(self, path: str | Path) -> None:
@@ -403,164 +368,31 @@ class Step:
 
     def saved_state(self) -> dict[str, Array]:
         """Everything that outlives a step: by names that do not depend on the plan."""
-        state = self._executable.read_state()
-        names = slots_by_name(self.training)
-        others = {name: f"step/{name}" for name in ("seed", STEP) if name in state}
-        tensors = {
-            f"model/{name}": np.asarray(value)
-            for name, value in self._state.read(self._batches_seen).items()
-        }
-        keys = {**names, **others}
-        return {**tensors, **{key: np.asarray(state[variable]) for variable, key in keys.items()}}
+        return self._state.saved(self.steps_taken)
 
     def restore(self, tensors: Mapping[str, Array], steps_taken: int) -> None:
         """Load what `saved_state` returned."""
-        names = {**slots_by_name(self.training), "seed": "step/seed", STEP: f"step/{STEP}"}
-        state = self._executable.names(Role.OPTIMIZER_STATE)
-        self._state.write(
-            {
-                name.removeprefix("model/"): value
-                for name, value in tensors.items()
-                if name.startswith("model/")
-            }
-        )
-        self._executable.write({name: tensors[names[name]] for name in state})
+        self._state.restore(tensors, steps_taken)
         self.steps_taken = steps_taken
-        self._state.start_counting_at(self._batches_seen)
         self._was_written()
 
-    def _run(self, batch: Mapping[str, Array]) -> Array:
-        """Take one step, and count it; the loss. What it returns is finite if it is guarded."""
-        executable, reference = self._executable, self._reference
-        if reference is not None:
-            reference.begin()
-        self._results = {}
-        if self._transactions is None:
-            executable.write(executable.check(batch))
-            self.last_step_us, self._results = timed_run(executable), None
-        else:
-            self._results, self.last_step_us = self._transactions.take(batch)
-        self.steps_taken += 1
-        self._forward_is_current = False
-        loss = executable.read_results(("loss",))["loss"]
-        if reference is not None:
-            reference.end(batch)
-        return loss
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Step holds memory and compiled code, which cannot be copied; take its state with"
+            " state_dict() or save(path), and build another step from its plan"
+        )
 
     def _was_written(self) -> None:
         """Forget what is known of the state."""
-        self._forward_is_current = False
-        if self._transactions is not None:
-            self.guard()
+        self._forget_prediction()
+        self._running.was_written()
 
-    @property
-    def _batches_seen(self) -> int:
-        recipe = self.training.recipe
-        return self.steps_taken * (1 if recipe is None else recipe.micro_batches)
+    def _forget_prediction(self) -> None:
+        if self._prediction is not None:
+            self._prediction.is_current = False
 
     def _current_rates(self) -> list[float]:
-        """The learning rate of every group of parameters for the next step."""
-        recipe = self.training.recipe
-        if recipe is None:
-            return [] if self.lr_schedule is None else [self._scheduled(self.lr_schedule)]
-        base = self._scheduled(self.lr_schedule or (lambda _steps: self.lr))
-        own = recipe.optimizer.lr
-        factor = base / own if own else 1.0
-        return [base, *(group.optimizer.lr * factor for group in recipe.groups)]
-
-    def _scheduled(self, schedule: Schedule) -> float:
-        return learning_rate(schedule(self.steps_taken), self.steps_taken)
+        return current_rates(self.training.recipe, self.lr_schedule, self.lr, self.steps_taken)
 
     def _learning_rates(self) -> dict[str, Array]:
-        rates = self._current_rates()
-        given = {learning_rate_name(k): np.asarray(rate, "float32") for k, rate in enumerate(rates)}
-        return {name: given[name] for name in self._executable.names(Role.HYPER) if name in given}
-
-    def _parameter_order(self) -> list[str]:
-        """Names of all parameters in the order of the module."""
-        source = self.training.source
-        first = {role.name: role for role in self.training.roles if role.is_parameter}
-        order = source.order or tuple(first)
-        return [name for name in order if name in first]
-
-    def _handed_over(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
-        """Arrays that nobody else holds, as tensors of PyTorch where the model was a module."""
-        if not self.training.source.is_torch:
-            return dict(arrays)
-        return {name: as_tensor(value) for name, value in arrays.items()}
-
-    def _shared(self, views: Mapping[str, tvm.runtime.Tensor]) -> dict[str, Any]:
-        """The same memory as tensors of PyTorch where the model was a module, else as arrays."""
-        share = shared_tensor if self.training.source.is_torch else shared_array
-        return {name: share(view) for name, view in views.items()}
-
-    def _current_forward(self) -> StepExecutable:
-        source = self.training.source
-        if self._forward is None:
-            self._forward = build_forward(
-                evaluation_module(source.evaluation),
-                len(source.inputs),
-                self.lowered.platform,
-                results=result_names(source.outputs),
-                store=self.lowered.stores.kernels,
-                rank=0 if self._ranks is None else self._ranks.rank,
-            )
-        if not self._forward_is_current:
-            self._forward.write(
-                self._state.for_model(source.evaluation, self._forward.names(Role.PARAMETER))
-            )
-            self._forward_is_current = True
-        return self._forward
-
-
-def result_names(count: int) -> tuple[str, ...]:
-    """Names of the results of a forward function with `count` outputs."""
-    return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))
-
-
-def step_name(name: str, names: Sequence[str]) -> str:
-    """What a step calls an input of the model: one such as ``labels``, which a step may have itself,
-    is called ``model_labels``.
-    """
-    other = f"{OF_MODEL}{name}"
-    return other if name not in names and other in names else name
-
-
-def _by_name(
-    names: Sequence[str], given: Sequence[object], named: Mapping[str, object]
-) -> dict[str, Array]:
-    """The tensors of a call by the names of the step's inputs.
-
-    Raises
-    ------
-    InvalidDataError
-        If too many or too few are given; what is missing or unknown is named.
-    """
-    from tvm_xengine.errors import InvalidDataError
-
-    if len(given) == 1 and isinstance(given[0], Mapping) and not named:
-        return _by_name(names, (), given[0])
-    named = {step_name(name, names): value for name, value in named.items()}
-    flat = [leaf for value in given for leaf in leaves(value)]
-    if len(flat) > len(names):
-        raise InvalidDataError(
-            f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}"
-        )
-    values = dict(zip(names, flat, strict=False))
-    if unknown := [name for name in named if name not in names]:
-        raise InvalidDataError(f"expected the inputs {', '.join(names)}, got {unknown}")
-    if double := [name for name in named if name in values]:
-        raise InvalidDataError(f"{double} are given by position and by name")
-    values = {**values, **named}
-    if missing := [name for name in names if name not in values]:
-        raise InvalidDataError(f"expected the inputs {', '.join(names)}; {missing} are missing")
-    return {name: _array_called(name, value) for name, value in values.items()}
-
-
-def _array_called(name: str, value: object) -> Array:
-    from tvm_xengine.errors import InvalidInputError
-
-    try:
-        return as_array(value)
-    except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise InvalidInputError(f"{name}: {str(error).partition(chr(10))[0]}") from error
+        return as_inputs(self._current_rates(), self.executable.names(Role.HYPER))

@@ -67,7 +67,12 @@ class WorkingSets:
                 )
             )
         largest, sentence = max(excess)
-        return sentence if largest > 0 else f"every op fits alone, the closest is: {sentence}"
+        if largest > 0:
+            return sentence
+        return (
+            "every op fits alone, but not beside the tensors that later ops still need; the closest"
+            f" alone: {sentence}"
+        )
 
     def is_infeasible(self) -> bool:
         """Whether the budgets are proven too small."""

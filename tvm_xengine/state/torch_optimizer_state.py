@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.frontends.torch.arrays import as_tensor, to_array
 from tvm_xengine.model.torch_optimizer import COUNTERPARTS, torch_kind
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     import torch
 
     from tvm_xengine.session.stages import Training
+
+Groups = Sequence[Sequence[str]]
+"""Names of the parameters of each group of an optimizer of PyTorch, in its order."""
 
 _SLOTS: dict[type, dict[str, str]] = {
     SGD: {"velocity": "momentum_buffer"},
@@ -54,63 +58,114 @@ def slots_by_name(training: Training) -> dict[str, str]:
     }
 
 
+def groups_of_module(training: Training) -> Groups:
+    """Names of all parameters in the order of the module, by the groups of the recipe."""
+    recipe, variable_of = training.known_recipe, _variables(training)
+    order = _parameter_order(training)
+    groups = [
+        tuple(name for name in order if recipe.group_of(variable_of[name]) == position)
+        for position in range(len(recipe.optimizers))
+    ]
+    return tuple(names for names in groups if names)
+
+
+def groups_of_optimizer(
+    optimizer: torch.optim.Optimizer, module: torch.nn.Module, training: Training
+) -> Groups:
+    """Names of the parameters of each group of an optimizer, in its order.
+
+    Raises
+    ------
+    InvalidStateError
+        If it does something else than the step's, holds a tensor that is no parameter of the
+        module, lacks one that is trained, or has parameters of different options in a group.
+    """
+    _check_is_counterpart(optimizer, training)
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    variable_of, recipe = _variables(training), training.known_recipe
+    groups = []
+    for group in optimizer.param_groups:
+        if any(id(parameter) not in names for parameter in group["params"]):
+            raise InvalidStateError(
+                "the optimizer holds a tensor that is no parameter of the module; make it from"
+                " the module's parameters"
+            )
+        groups.append(tuple(names[id(parameter)] for parameter in group["params"]))
+    held = {variable_of.get(name) for names_ in groups for name in names_}
+    if missing := [r.name for r in training.roles if r.variable in set(training.step.slots) - held]:
+        raise InvalidStateError(
+            f"the optimizer does not hold {some(missing)}, which the step trains"
+        )
+    for names_ in groups:
+        if len({recipe.group_of(variable_of[name]) for name in names_ if name in variable_of}) > 1:
+            raise InvalidStateError(
+                f"the step trains the parameters {some(list(names_))} with different options, and"
+                " the optimizer holds them in one group; give it the groups of the step"
+            )
+    return tuple(groups)
+
+
 def as_torch_optimizer(
     training: Training,
     state: Mapping[str, Array],
-    order: Sequence[str],
+    groups: Groups,
     steps_taken: int,
     rates: Sequence[float],
 ) -> dict[str, Any]:
-    """``state_dict()`` of the optimizer in PyTorch, its parameters grouped as in the recipe.
+    """``state_dict()`` of the optimizer in PyTorch.
 
     Parameters
     ----------
     state
         The optimizer's tensors by our names; the result keeps their memory.
-    order
-        Names of all parameters, in the order of the module.
+    groups
+        Names of the parameters of each group.
     rates
-        Learning rate of each group.
+        Learning rate of each optimizer of the recipe.
     """
-    import torch
-
     recipe, variable_of = training.known_recipe, _variables(training)
-    groups: list[list[str]] = [[] for _ in recipe.optimizers]
-    for name in order:
-        groups[recipe.group_of(variable_of[name])].append(name)
     made: dict[int, dict[str, Any]] = {}
     written: list[dict[str, Any]] = []
-    for optimizer, names, rate in zip(recipe.optimizers, groups, rates, strict=True):
-        first = sum(len(group["params"]) for group in written)
-        for position, name in enumerate(names, start=first):
-            slots = training.step.slots.get(variable_of[name])
-            if slots is None or not steps_taken:
-                continue
-            called = _slots_of(optimizer)
-            entry: dict[str, Any] = {
-                called[slot]: as_tensor(state[tensor]) for slot, tensor in slots.items()
-            }
-            if isinstance(optimizer, _COUNTING):
-                entry["step"] = torch.tensor(float(steps_taken))
-            if isinstance(optimizer, SGD) and not slots:
-                entry["momentum_buffer"] = None
-            made[position] = entry
-        if names or optimizer is recipe.optimizer:
-            options = {**_torch_defaults(optimizer), "lr": rate}
-            written.append({**options, "params": [*range(first, first + len(names))]})
-    return {"state": made, "param_groups": [group for group in written if group["params"]]}
+    place = 0
+    for names in groups:
+        known = [variable_of[name] for name in names if name in variable_of]
+        position = recipe.group_of(known[0]) if known else 0
+        optimizer = recipe.optimizers[position]
+        for index, name in enumerate(names, start=place):
+            slots = training.step.slots.get(variable_of.get(name, ""))
+            if slots is not None and steps_taken:
+                made[index] = _entry(optimizer, slots, state, steps_taken)
+        options = {**_torch_defaults(optimizer), "lr": rates[position]}
+        written.append({**options, "params": [*range(place, place + len(names))]})
+        place += len(names)
+    return {"state": made, "param_groups": written}
+
+
+def _entry(
+    optimizer: Optimizer, slots: Mapping[str, str], state: Mapping[str, Array], steps_taken: int
+) -> dict[str, Any]:
+    """What PyTorch's optimizer keeps of a parameter."""
+    import torch
+
+    called = _slots_of(optimizer)
+    entry: dict[str, Any] = {called[slot]: as_tensor(state[name]) for slot, name in slots.items()}
+    if isinstance(optimizer, _COUNTING):
+        entry["step"] = torch.tensor(float(steps_taken))
+    if isinstance(optimizer, SGD) and not slots:
+        entry["momentum_buffer"] = None
+    return entry
 
 
 def read_torch_optimizer(
-    training: Training, state: Mapping[str, Any], order: Sequence[str]
+    training: Training, state: Mapping[str, Any], groups: Groups | None = None
 ) -> tuple[dict[str, Array], int]:
     """The optimizer's tensors by our names, and the number of steps, of PyTorch's state dict.
 
     Parameters
     ----------
-    order
-        As in `as_torch_optimizer`. PyTorch's optimizer holds these parameters, or those of them
-        that are trained.
+    groups
+        As in `as_torch_optimizer`; None takes all parameters, or those that are trained, in the
+        order of the module and the groups of the recipe.
 
     Raises
     ------
@@ -123,21 +178,17 @@ def read_torch_optimizer(
             "expected the state_dict of an optimizer of PyTorch, with `state` and `param_groups`"
         )
     given = [index for group in state["param_groups"] for index in group["params"]]
-    trained = [name for name in order if variable_of[name] in training.step.slots]
-    if len(given) not in (len(order), len(trained)):
+    every = [name for names in groups or groups_of_module(training) for name in names]
+    trained = [name for name in every if variable_of.get(name) in training.step.slots]
+    if len(given) not in (len(every), len(trained)):
         raise InvalidStateError(
-            f"the optimizer's state is of {len(given)} parameters; the model has {len(order)}, of"
+            f"the optimizer's state is of {len(given)} parameters; the model has {len(every)}, of"
             f" which {len(trained)} are trained"
         )
-    kept = order if len(given) == len(order) else trained
-    groups = [
-        [n for n in kept if recipe.group_of(variable_of[n]) == k] for k, _ in _numbered(recipe)
-    ]
-    flat = [name for names in groups for name in names]
     arrays: dict[str, Array] = {}
     steps: set[int] = set()
-    for name, index in zip(flat, given, strict=True):
-        slots = training.step.slots.get(variable_of[name])
+    for name, index in zip(every if len(given) == len(every) else trained, given, strict=True):
+        slots = training.step.slots.get(variable_of.get(name, ""))
         entry = state["state"].get(index)
         if not slots or entry is None:
             continue
@@ -153,7 +204,19 @@ def read_torch_optimizer(
     return arrays, max(steps, default=0)
 
 
-def check_is_counterpart(optimizer: torch.optim.Optimizer, training: Training) -> None:
+def load_torch_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Write a state dict into an optimizer; options that ours do not have stay as they are.
+
+    Schedulers keep the rates that they begin from among the options of groups.
+    """
+    groups = [
+        {**{key: value for key, value in old.items() if key != "params"}, **new}
+        for old, new in zip(optimizer.param_groups, state["param_groups"], strict=True)
+    ]
+    optimizer.load_state_dict({**state, "param_groups": groups})
+
+
+def _check_is_counterpart(optimizer: torch.optim.Optimizer, training: Training) -> None:
     """Refuse an optimizer of PyTorch that does something else than the step's.
 
     Raises
@@ -169,8 +232,10 @@ def check_is_counterpart(optimizer: torch.optim.Optimizer, training: Training) -
         )
 
 
-def _numbered(recipe: Any) -> list[tuple[int, Optimizer]]:
-    return list(enumerate(recipe.optimizers))
+def _parameter_order(training: Training) -> list[str]:
+    """Names of all parameters in the order of the module, each tensor once."""
+    first = {role.name: role for role in training.roles if role.is_parameter}
+    return [name for name in training.source.order or tuple(first) if name in first]
 
 
 def _variables(training: Training) -> dict[str, str]:

@@ -1,0 +1,55 @@
+"""The tensors of a call by the names of the inputs of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tvm_xengine.errors import InvalidDataError, InvalidInputError
+from tvm_xengine.frontends.assemble import OF_MODEL
+from tvm_xengine.model.source import as_array, leaves
+from tvm_xengine.relax_ir.types import Array
+
+
+def step_name(name: str, names: Sequence[str]) -> str:
+    """What a step calls an input of the model: one such as ``labels``, which a step may have itself,
+    is called ``model_labels``.
+    """
+    other = f"{OF_MODEL}{name}"
+    return other if name not in names and other in names else name
+
+
+def by_name(
+    names: Sequence[str], given: Sequence[object], named: Mapping[str, object]
+) -> dict[str, Array]:
+    """The tensors of a call by the names of the step's inputs.
+
+    Raises
+    ------
+    InvalidDataError
+        If too many or too few are given; what is missing or unknown is named.
+    """
+    if len(given) == 1 and isinstance(given[0], Mapping) and not named:
+        return by_name(names, (), given[0])
+    named = {step_name(name, names): value for name, value in named.items()}
+    flat = [leaf for value in given for leaf in leaves(value)]
+    if len(flat) > len(names):
+        raise InvalidDataError(
+            f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}"
+        )
+    values = dict(zip(names, flat, strict=False))
+    if unknown := [name for name in named if name not in names]:
+        raise InvalidDataError(f"expected the inputs {', '.join(names)}, got {unknown}")
+    if double := [name for name in named if name in values]:
+        raise InvalidDataError(f"{double} are given by position and by name")
+    values = {**values, **named}
+    if missing := [name for name in names if name not in values]:
+        raise InvalidDataError(f"expected the inputs {', '.join(names)}; {missing} are missing")
+    return {name: array_called(name, value) for name, value in values.items()}
+
+
+def array_called(name: str, value: object) -> Array:
+    """A tensor of any library as an array; a refusal names it."""
+    try:
+        return as_array(value)
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise InvalidInputError(f"{name}: {str(error).partition(chr(10))[0]}") from error

@@ -1,0 +1,55 @@
+"""The model of a step in evaluation mode, with the parameters that the step has trained so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm_xengine.compiler.forward import build_forward
+from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.session.stages import Lowered
+from tvm_xengine.state.handed_over import handed_over, shared
+from tvm_xengine.state.model_state import ModelState
+from tvm_xengine.training.evaluation import evaluation_module
+
+
+class Prediction:
+    """The compiled forward function of a step's model, with an arena and parameters of its own."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._source = lowered.training.source
+        self._names = result_names(self._source.outputs)
+        self._executable = build_forward(
+            evaluation_module(self._source.evaluation),
+            len(self._source.inputs),
+            lowered.platform,
+            results=self._names,
+            store=lowered.stores.kernels,
+            rank=0 if lowered.step.ranks is None else lowered.step.ranks.rank,
+        )
+        self.is_current = False
+
+    def read(self, state: ModelState) -> None:
+        """Take over the parameters of the step, unless these are they."""
+        if not self.is_current:
+            wanted = self._executable.names(Role.PARAMETER)
+            self._executable.write(state.for_model(self._source.evaluation, wanted))
+            self.is_current = True
+
+    def __call__(self, inputs: Mapping[str, Array], *, copy: bool) -> Any:
+        """What the model returns, in its own structure; as views of the arena without `copy`."""
+        forward, source = self._executable, self._source
+        forward.write(forward.check(inputs))
+        forward.run()
+        made = (
+            handed_over(source, forward.read_results(self._names))
+            if copy
+            else shared(source, forward.result_views)
+        )
+        return source.restore([made[name] for name in self._names])
+
+
+def result_names(count: int) -> tuple[str, ...]:
+    """Names of the results of a forward function with `count` outputs."""
+    return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))
