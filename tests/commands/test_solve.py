@@ -85,7 +85,7 @@ def test_what_cannot_be_solved_is_a_sentence(
     ("text", "said"),
     [
         ("{}", "expected a problem of schema 1"),
-        ("nothing", "not valid JSON"),
+        ("nothing", "problem.json: the problem is not valid JSON"),
         (None, "cannot read"),
     ],
 )

@@ -39,12 +39,12 @@ def read_document(path: Path, what: str, refusal: type[Exception], parse: Callab
     what
         Kind of the file, for messages.
     refusal
-        Raised with the path where the file cannot be read, or `parse` raises a `ValueError`.
+        Raised with the path where the file cannot be read, or `parse` refuses it.
     """
     try:
         return parse(read_text(path))
-    except refusal:
-        raise  # of `parse`, which has said what is wrong
+    except refusal as error:  # of `parse`, which has said what is wrong, but not where
+        raise type(error)(f"{path}: {error}") from error
     except OSError as error:
         raise refusal(f"cannot read {what} file {path}: {error.strerror}") from error
     except ValueError as error:
