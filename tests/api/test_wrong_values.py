@@ -199,3 +199,16 @@ def test_a_learning_rate_that_cannot_be_meant_is_refused_before_the_step(
         step.lr_schedule = None
     assert unchanged(step)
     assert step.steps_taken == taken
+
+
+class DynamicCache:
+    """What models of Hugging Face return for generation has this name."""
+
+
+def test_a_cache_among_the_outputs_says_how_to_leave_it_out() -> None:
+    class Cached(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, DynamicCache]:  # type: ignore[override]
+            return super().forward(x), DynamicCache()
+
+    with pytest.raises(xe.XEngineError, match="use_cache = False"):
+        xe.training_step(Cached(3, 2), torch.zeros(4, 3), loss="cross_entropy")

@@ -211,7 +211,7 @@ def _traced(
         except Exception as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise UnsupportedModelError(
-                f"{title}: torch.export refuses the module: {lines[0]}"
+                f"{title}: torch.export refuses the module: {_with_advice(lines[0])}"
             ) from error
         _unwrap(program)
         model = import_exported_program(title, program, prefix=_PREFIX)
@@ -280,3 +280,14 @@ def _as_torch(value: object) -> Any:
         lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else torch.from_dlpack(leaf),
         value,
     )
+
+
+def _with_advice(refusal: str) -> str:
+    """The sentence of torch.export, and what to do where a whole class of models meets it."""
+    if "Cache'> in output" in refusal:
+        found = refusal.partition(",")[0]
+        return (
+            f"{found}; a model of Hugging Face returns a cache for generation unless its"
+            " configuration says use_cache=False: set model.config.use_cache = False"
+        )
+    return refusal
