@@ -75,6 +75,7 @@ def test_that_plan_is_found_where_every_solve_comes_too_late(
     assert step.plan.plan.result.solver == "greedy"
 
 
+@pytest.mark.slow
 def test_a_plan_below_the_smallest_known_one_is_looked_for(cache: Path) -> None:
     """Between what one op needs alone and what the first search needs, another one finds plans."""
     found = xe.estimate("mlp", batch_size=80, optimizer=xe.SGD(0.01, momentum=0.9), cache=cache)

@@ -46,6 +46,8 @@ class LoweredStep:
         What every schedule of the step must respect.
     ranks
         The processes that hold the devices; None where this one holds all.
+    slices
+        In so many slices of the batch the step runs.
     """
 
     mod: tvm.IRModule
@@ -55,6 +57,7 @@ class LoweredStep:
     kernels: Mapping[tuple[str, str], DeviceKernel]
     constraints: Constraints = field(default_factory=Constraints)
     ranks: Ranks | None = None
+    slices: int = 1
 
     @cached_property
     def distinct(self) -> Sequence[DeviceKernel]:

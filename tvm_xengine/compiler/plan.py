@@ -10,18 +10,14 @@ from functools import partial
 from tvm_xengine.compiler.costed import CostedStep, cost_step
 from tvm_xengine.compiler.costs import known_kernels, measured_costs
 from tvm_xengine.compiler.energy import check_energy
-from tvm_xengine.compiler.lean_kernels import (
-    with_kernels_that_fit,
-    with_lean_kernels,
-    with_room_used,
-)
+from tvm_xengine.compiler.forms import Form, cheapest_form
+from tvm_xengine.compiler.lean_kernels import with_kernels_that_fit, with_room_used
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock, grace_s
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
@@ -88,51 +84,40 @@ def plan_costed(
     """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured.
 
     Kernels of a library that cannot run within a budget give way to generated ones that need less
-    workspace; and where no schedule is found, all of them that do. That begins from a plan of any
-    cost, which does not depend on how busy the machine is.
+    workspace. Where no schedule is found, the step is planned in the cheapest form for which a plan of
+    any cost is found, which does not depend on how busy the machine is (:func:`cheapest_form`).
     """
     check_energy(costed.problem.platform, options.objective)
-    may_choose = any(kernel.library is not None for kernel in costed.offered.distinct)
-    fitting, limits = costed, options.limits
-    if may_choose:
-        fitting = with_kernels_that_fit(costed, stores, reporter)
-        limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
+    fitting, limits = with_kernels_that_fit(costed, stores, reporter), options.limits
+    limits = replace(limits, give_up_share=_SHARE_WITHOUT_SCHEDULE)
     clock = Clock.shared(limits.time_limit_s)
     options = replace(options, over_at_s=clock.over_at_s)
     try:
         planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
     except NoScheduleError:
         limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
-        lean = with_lean_kernels(fitting, stores, reporter) if may_choose else fitting
-        known = any_plan(lean.problem, options.objective)
+        form = cheapest_form(fitting, options.objective, stores, reporter)
         is_over = limit_s < LEAST_SOLVE_S
-        if known is None and (lean is fitting or is_over):
+        if form.plan is None and (form.lean is fitting or is_over):
             raise
-        if known is not None and is_over:
-            return _saying_what_changed(_planned(lean, known), costed.lowered)
+        if form.plan is not None and is_over:
+            return _saying_what_changed(_planned(form.lean, form.plan), costed.lowered)
         # To make kernels is no part of the time limit.
         over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
         options = replace(options.within(limit_s), over_at_s=over_at_s)
-        start = None if known is None else known.schedule
-        planned = _plan_lean(lean, costed, options, stores, reporter, start)
+        planned = _plan_lean(form, options, stores, reporter)
     return _saying_what_changed(planned, costed.lowered)
 
 
-def _plan_lean(
-    lean: CostedStep,
-    fast: CostedStep,
-    options: PlanOptions,
-    stores: Stores,
-    reporter: Reporter,
-    start: Schedule | None,
-) -> PlannedStep:
+def _plan_lean(form: Form, options: PlanOptions, stores: Stores, reporter: Reporter) -> PlannedStep:
     """Plan with lean kernels, then with the fast ones back for which that plan leaves room."""
     began_s = time.perf_counter()
     half = options.within(options.limits.time_limit_s / 2)
-    first = plan_kernels(lean, half, stores, reporter, start)
+    start = None if form.plan is None else form.plan.schedule
+    first = plan_kernels(form.lean, half, stores, reporter, start)
     left_s = options.limits.time_limit_s - (time.perf_counter() - began_s)
-    mixed = with_room_used(lean, fast, first.plan.schedule, stores, reporter)
-    if left_s < LEAST_SOLVE_S or mixed is lean:
+    mixed = with_room_used(form.lean, form.fast, first.plan.schedule, stores, reporter)
+    if left_s < LEAST_SOLVE_S or mixed is form.lean:
         return first
     try:
         second = plan_kernels(mixed, options.within(left_s), stores, reporter, first.plan.schedule)
@@ -143,15 +128,20 @@ def _plan_lean(
 
 def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep) -> PlannedStep:
     """The plan with a sentence on the kernels that its budgets have no room for."""
-    kernels, plan = planned.lowered.kernels, planned.plan
-    changed = sum(kernel is not kernels[key] for key, kernel in wanted.kernels.items())
-    if not changed:
-        return planned
-    said = (
-        f"{changed} faster {'kernel needs' if changed == 1 else 'kernels need'} more workspace than"
-        " the budgets leave, so others run, and the bound is for these"
-    )
-    message = "; ".join(text for text in (plan.result.message, said) if text)
+    kernels, plan, slices = planned.lowered.kernels, planned.plan, planned.lowered.slices
+    changed = sum(kernel is not kernels.get(key, kernel) for key, kernel in wanted.kernels.items())
+    said = [plan.result.message]
+    if slices > 1:
+        said.append(
+            f"the budgets have no room for the whole batch, so the step runs in {slices} slices of it,"
+            " whose sums are added, and the bound is for these"
+        )
+    if changed:
+        said.append(
+            f"{changed} faster {'kernel needs' if changed == 1 else 'kernels need'} more workspace"
+            " than the budgets leave, so others run, and the bound is for these"
+        )
+    message = "; ".join(text for text in said if text)
     return replace(planned, plan=replace(plan, result=replace(plan.result, message=message)))
 
 

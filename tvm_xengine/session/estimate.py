@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tvm_xengine.checks.arguments import checked
-from tvm_xengine.compiler.costed import cost_step
-from tvm_xengine.compiler.lean_kernels import with_lean_kernels
+from tvm_xengine.compiler.costed import CostedStep, cost_step
+from tvm_xengine.compiler.forms import forms
 from tvm_xengine.compiler.options import CostChoice
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
 from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
@@ -40,6 +43,12 @@ _LIMITS = Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO)
 _MORE = (1.0, 1.02, 1.05, 1.1, 1.2)
 """Budgets, times the bytes that a schedule needs, in which its address layout may fit."""
 
+_FORMS_ASKED = 2
+"""So many forms are searched for that budget: those with the smallest known schedules."""
+
+_LESS_RATIO = 0.98
+"""Slices that save less than a fiftieth are no reason to look at more of them."""
+
 _MOST_TRIES = 16
 """Batch sizes that are looked at; steps of an eighth and halves of them need fewer."""
 
@@ -62,8 +71,8 @@ class Estimate:
     peak_bytes
         Live bytes by category at the peak of keep-all. Layout adds to their sum.
     least_bytes
-        Below it no schedule exists, with any kernels that are offered: one op alone needs so much,
-        or the state does.
+        Below it no schedule exists, with any kernels that are offered and in any number of slices that
+        is tried: one op alone needs so much, or the state does.
     """
 
     device: str
@@ -137,31 +146,80 @@ def estimate_lowered(
     device = home if home in names else names[0]
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
-    lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
-    alone = _of_one_computing_device(lean.problem, device)
-    least_bytes = working_sets(alone).least_bytes()[device]
-    known_bytes = _smallest_budget(alone, device) or keep_all
+    known = _in_all_forms(costed, device, lowered.stores, lowered.reporter)
+    least_bytes = _least_of_all_forms([one.problem for one in known], device)
+    smallest = min(known, key=lambda one: one.smallest_bytes)
 
     def has_plan(budget_bytes: int) -> bool:
-        if budget_bytes < least_bytes:
-            return False
-        limits = replace(_LIMITS, time_limit_s=_ASKED_S)
-        try:
-            plan_schedule(alone.with_budgets({device: budget_bytes}), PlanOptions(limits=limits))
-        except NoScheduleError:
-            return False
-        return True
+        able = [one for one in known if one.least_bytes <= budget_bytes]
+        for one in sorted(able, key=lambda one: one.smallest_bytes)[:_FORMS_ASKED]:
+            tight = one.problem.with_budgets({device: budget_bytes})
+            limits = replace(_LIMITS, time_limit_s=_ASKED_S)
+            try:
+                plan_schedule(tight, PlanOptions(limits=limits))
+            except NoScheduleError:
+                continue
+            return True
+        return False
 
     return Estimate(
         device,
         lowered.training.source.training.batch_size,
         keep_all,
-        min(keep_all, known_bytes),
+        int(min(keep_all, smallest.smallest_bytes)),
         _peak_by_category(problem, schedule),
         of_batch,
         has_plan,
         least_bytes,
     )
+
+
+@dataclass(frozen=True)
+class _KnownForm:
+    """A form of the step on one device.
+
+    Attributes
+    ----------
+    least_bytes
+        One op alone needs so much, or the state does.
+    smallest_bytes
+        The smallest budget with a plan, infinite where none was looked for or found.
+    """
+
+    problem: Problem
+    least_bytes: int
+    smallest_bytes: float
+
+
+def _in_all_forms(
+    costed: CostedStep, device: str, stores: Stores, reporter: Reporter
+) -> list[_KnownForm]:
+    """The step with lean kernels, and in slices of the batch.
+
+    There are no further forms once more slices do not need less.
+    """
+    known: list[_KnownForm] = []
+    best_bytes = math.inf
+    for form in forms(costed, stores, reporter, only_lean=True):
+        alone = _of_one_computing_device(form.lean.problem, device)
+        least_bytes = working_sets(alone).least_bytes()[device]
+        found_bytes = smallest_budget(alone, device) or math.inf
+        known.append(_KnownForm(alone, least_bytes, found_bytes))
+        if len(known) > 1 and found_bytes > _LESS_RATIO * best_bytes:
+            break
+        best_bytes = min(best_bytes, found_bytes)
+    return known
+
+
+def _least_of_all_forms(problems: Sequence[Problem], device: str) -> int:
+    """What no number of slices can do with less: an op that stays whole needs it, or the state."""
+    whole, *in_slices = problems
+    sets = working_sets(whole)
+    if not in_slices:
+        return sets.least_bytes()[device]
+    kept = in_slices[0].graph.op
+    needed = (size[device] for op, size in sets.op_bytes.items() if op in kept)
+    return max(sets.home_bytes[device], *needed)
 
 
 def _of_one_computing_device(problem: Problem, device: str) -> Problem:
@@ -173,7 +231,7 @@ def _of_one_computing_device(problem: Problem, device: str) -> Problem:
     return problem
 
 
-def _smallest_budget(problem: Problem, device: str) -> int | None:
+def smallest_budget(problem: Problem, device: str) -> int | None:
     """The smallest budget in which every run finds a plan."""
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})

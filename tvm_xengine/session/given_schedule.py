@@ -9,11 +9,12 @@ from tvm_xengine.compiler.costed import CostedStep
 from tvm_xengine.compiler.lean_kernels import with_lean_kernels, with_room_used
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.compiler.sliced_step import costed_in_slices, slicings
 from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.schedule import Schedule, read_schedule
-from tvm_xengine.session.stages import StepPlan, StepProblem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, read_schedule
+from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
 
 
 @checked
@@ -47,7 +48,8 @@ def _with_kernels_that_fit(
     problem: StepProblem, schedule: Schedule, where: str
 ) -> tuple[CostedStep, Plan]:
     """The plan with the fastest kernels for which the schedule leaves room."""
-    costed, lowered = problem.costed, problem.lowered
+    lowered = problem.lowered
+    costed = _in_slices_of(schedule, problem.costed, lowered)
     try:
         return costed, plan_given_schedule(costed.problem, schedule, where)
     except BudgetExceededError:
@@ -60,3 +62,15 @@ def _with_kernels_that_fit(
         return mixed, plan_given_schedule(mixed.problem, schedule, where)
     except BudgetExceededError:  # the layout of the larger workspaces has gaps
         return lean, plan
+
+
+def _in_slices_of(schedule: Schedule, costed: CostedStep, lowered: Lowered) -> CostedStep:
+    """The step in the number of slices whose ops a schedule runs; whole where there is none."""
+    ops = {step.op for step in schedule.steps if isinstance(step, Compute)}
+    if ops <= costed.problem.graph.op.keys():
+        return costed
+    for parts in slicings(costed.offered):
+        sliced = costed_in_slices(costed, parts, lowered.stores, lowered.reporter)
+        if sliced is not None and ops <= sliced.problem.graph.op.keys():
+            return sliced
+    return costed

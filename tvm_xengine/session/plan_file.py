@@ -21,11 +21,11 @@ from tvm_xengine.scheduling.schedule import read_schedule, schedule_from_json, s
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 
-SCHEMA = "tvm_xengine.plan/3"
+SCHEMA = "tvm_xengine.plan/4"
 """Version of the file, raised when a field is added or changes its meaning."""
 _KEYS = (
     *("schema", "fingerprint", "problem", "schedule", "arenas", "kernels", "measured_kernels"),
-    *("names", "result"),
+    *("names", "result", "slices"),
 )
 _ROUNDING_RATIO = 1e-9
 """A bound may exceed the value that is computed again by this share, from rounding in sums."""
@@ -71,6 +71,8 @@ class SavedPlan:
         How many kernels were measured for the plan.
     names
         Names that the model gives the tensors of the step, by their names in the step.
+    slices
+        In so many slices of the batch the step runs.
     """
 
     fingerprint: str
@@ -78,6 +80,11 @@ class SavedPlan:
     sources: Mapping[str, str]
     measured_kernels: int
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    slices: int = 1
+
+    def __post_init__(self) -> None:
+        if self.slices < 1:
+            raise ValueError(f"expected slices to be at least 1, found {self.slices}")
 
 
 def write_plan(saved: SavedPlan, path: Path) -> None:
@@ -92,6 +99,7 @@ def write_plan(saved: SavedPlan, path: Path) -> None:
         "kernels": saved.sources,
         "measured_kernels": saved.measured_kernels,
         "names": {name: list(names) for name, names in saved.names.items()},
+        "slices": saved.slices,
         "result": {
             one.name: getattr(value := getattr(plan.result, one.name), "value", value)
             for one in fields(SavedResult)
@@ -119,6 +127,7 @@ def read_plan(path: Path) -> SavedPlan:
             typed_value(Mapping[str, str], document["kernels"]),
             typed_value(int, document["measured_kernels"]),
             typed_value(Mapping[str, tuple[str, ...]], document["names"]),
+            typed_value(int, document["slices"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidScheduleError(f"{path} is damaged: {error}") from error

@@ -17,7 +17,9 @@ from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.sliced_step import in_slices
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
@@ -146,6 +148,13 @@ class Lowered:
     def fingerprint(self) -> str:
         """A hash of the graph, its kernels and the devices; equal steps have equal fingerprints."""
         return self.fingerprint_of(self.step.extraction.graph, self.platform)
+
+    def in_slices(self, slices: int) -> Lowered | None:
+        """The same step in slices of its batch; None where it cannot be divided so."""
+        if slices == 1:
+            return self
+        step = in_slices(self.step, slices, PreparedKernels(self.platform, self.stores.tuned))
+        return None if step is None else replace(self, step=step)
 
     def fingerprint_of(self, graph: OpGraph, platform: Platform) -> str:
         """The hash with another graph and other devices for the same kernels."""
@@ -346,7 +355,8 @@ class StepPlan:
         }
         measured = self.planned.measured_kernels
         fingerprint = self.lowered.fingerprint
-        saved = SavedPlan(fingerprint, self.plan, sources, measured, self.names)
+        slices = self.planned.lowered.slices
+        saved = SavedPlan(fingerprint, self.plan, sources, measured, self.names, slices)
         write_plan(saved, Path(path))
 
     @classmethod
@@ -365,13 +375,15 @@ class StepPlan:
                 f"{path} is the plan of another step: its model, batch size, loss, optimizer or"
                 " platform differ from those given; plan again"
             )
-        problem = saved.plan.problem
-        if lowered.fingerprint_of(problem.graph, problem.platform) != wanted:
+        problem, offered = saved.plan.problem, lowered.in_slices(saved.slices)
+        if offered is None or offered.fingerprint != offered.fingerprint_of(
+            problem.graph, problem.platform
+        ):
             raise InvalidScheduleError(
                 f"{path} is damaged: its ops, tensors or devices are not those of its step"
             )
         step = with_fastest_kernels(
-            lowered.step, _preferring(lowered.step, saved.sources), lowered.stores.tuned
+            offered.step, _preferring(offered.step, saved.sources), lowered.stores.tuned
         )
         return cls(lowered, PlannedStep(step, saved.plan, saved.measured_kernels))
 

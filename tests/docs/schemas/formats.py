@@ -104,6 +104,11 @@ def plan() -> Schema:
             "arenas": record(arenas),
             "kernels": {**by_name(TEXT), "description": "Kernel source, by kernel@device."},
             "measured_kernels": WHOLE,
+            "slices": {
+                **WHOLE,
+                "minimum": 1,
+                "description": "Of the batch, in which the step runs.",
+            },
             "names": {**by_name(rows(TEXT)), "description": "The model's names of a tensor."},
             "result": schema_of(SavedResult),
         }

@@ -1,0 +1,146 @@
+"""The smallest budget of ten networks on one device: with the fastest kernels, with lean ones, in slices.
+
+    python -m benchmarks.smallest_budgets [NETWORK ...]
+
+Each network is added to `benchmarks/results/smallest_budgets.jsonl` when it is done, and is not done
+again; the table is written anew each time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import tvm_xengine as xe
+from tvm_xengine.compiler.costed import cost_step
+from tvm_xengine.compiler.forms import forms
+from tvm_xengine.compiler.options import CostChoice
+from tvm_xengine.planning.any_plan import any_plan
+from tvm_xengine.planning.keep_all import keep_all_on
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.session.estimate import smallest_budget
+
+NETWORKS: dict[str, dict[str, int]] = {
+    "mlp": {"batch_size": 64},
+    "lenet": {"batch_size": 16},
+    "resnet8": {"batch_size": 16},
+    "ds_cnn": {"batch_size": 16},
+    "gpt_nano": {"batch_size": 8},
+    "unet": {"batch_size": 8},
+    "mobilenetv2": {"batch_size": 8, "size": 32},
+    "resnet18": {"batch_size": 16, "size": 32},
+    "resnet50": {"batch_size": 8, "size": 32},
+    "vgg16": {"batch_size": 8, "size": 32},
+}
+_LOSSES = {"unet": "cross_entropy"}
+_ROOT = Path(__file__).parent
+RESULTS = _ROOT / "results" / "smallest_budgets.jsonl"
+PAGE = _ROOT.parent / "docs" / "results" / "smallest_budgets.md"
+
+_HEAD = """# Smallest budgets
+
+The smallest budget in which a plan is found for a training step on one device (momentum, roofline costs):
+before, of the whole batch with the kernels of least workspace; after, in slices of the batch, too. The
+state (parameters, momentum, batch) is in both. Times are predicted, of a plan of any cost in that
+budget, as multiples of keep-all with the fastest kernels.
+
+| network | batch | state | keep-all | before | after | slices | ratio | beside state | time before | after |
+|---|---|---|---|---|---|---|---|---|---|---|
+"""
+
+Row = dict[str, str | int | float]
+
+
+def measure(name: str) -> Row:
+    """Smallest budgets of a network, and the predicted time of a plan of any cost in each."""
+    source = xe.load_model(name, **NETWORKS[name])
+    lowered = xe.lower(xe.training_step(source, loss=_LOSSES.get(name)), xe.processor())
+    costed = cost_step(lowered.step, CostChoice.ROOFLINE, lowered.stores, lowered.reporter)
+    device = lowered.platform.home
+    problem, schedule = keep_all_on(costed.problem, device)
+    keep_all_bytes = plan_arenas(problem, schedule).arena_bytes[device]
+    best: tuple[int, int, float] | None = None
+    before: tuple[int, float] | None = None
+    for form in forms(costed, lowered.stores, lowered.reporter, only_lean=True):
+        found = smallest_budget(form.lean.problem, device)
+        slices = form.lean.lowered.slices
+        print(f"{name}: {slices} slices, {found} bytes", flush=True)
+        if slices == 1:
+            before = _at(form.lean.problem, device, found or keep_all_bytes)
+        if found is None or (best is not None and found >= best[0]):
+            if best is not None:
+                break
+            continue
+        best = (found, slices, _at(form.lean.problem, device, found)[1])
+    assert before is not None
+    after = best or (before[0], 1, before[1])
+    return {
+        "network": name,
+        "batch": NETWORKS[name]["batch_size"],
+        "state_bytes": costed.problem.home_bytes[device],
+        "keep_all_bytes": keep_all_bytes,
+        "keep_all_us": sum(costs[device].compute_us for costs in costed.problem.costs.values()),
+        "before_bytes": before[0],
+        "before_us": before[1],
+        "after_bytes": after[0],
+        "slices": after[1],
+        "after_us": after[2],
+    }
+
+
+def _at(problem: Problem, device: str, size_bytes: int) -> tuple[int, float]:
+    plan = any_plan(problem.with_budgets({device: size_bytes}))
+    return size_bytes, float("nan") if plan is None else plan.simulation.cost_us
+
+
+def rows() -> list[Row]:
+    """What is measured so far."""
+    if not RESULTS.exists():
+        return []
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()]
+
+
+def write_page(found: list[Row]) -> None:
+    """The table."""
+    lines = _HEAD.splitlines()
+    ratios, beside = [], []
+    for row in found:
+        state, before, after = (
+            float(row[key]) for key in ("state_bytes", "before_bytes", "after_bytes")
+        )
+        ratios.append(after / before)
+        beside.append((after - state) / (before - state))
+        mib = [f"{float(row[key]) / 2**20:.2f} MiB" for key in ("state_bytes", "keep_all_bytes")]
+        times = [
+            f"{float(row[key]) / float(row['keep_all_us']):.2f}"
+            for key in ("before_us", "after_us")
+        ]
+        lines.append(
+            f"| {row['network']} | {row['batch']} | {mib[0]} | {mib[1]} | {before / 2**20:.2f} MiB |"
+            f" {after / 2**20:.2f} MiB | {row['slices']} | {ratios[-1]:.2f} | {beside[-1]:.2f} |"
+            f" {times[0]} | {times[1]} |"
+        )
+    lines += [
+        "",
+        f"Mean ratio over {len(found)} networks: {sum(ratios) / len(ratios):.2f},"
+        f" beside the state {sum(beside) / len(beside):.2f}.",
+        "",
+        "Made by `python -m benchmarks.smallest_budgets`.",
+    ]
+    PAGE.write_text("\n".join(lines) + "\n")
+
+
+def main(names: list[str]) -> None:
+    """Measure what is missing, and write the table."""
+    done = {row["network"] for row in rows()}
+    for name in names or list(NETWORKS):
+        if name not in done:
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(measure(name)) + "\n")
+        write_page(rows())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,94 @@
+"""Where a budget has no room for the whole batch, the step runs in slices of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tvm_xengine as xe
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.scheduling.schedule import write_schedule
+from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
+
+BATCH = 8
+RATIO = 0.35
+"""Of what keep-all needs beside the state; no kernel for the whole batch fits."""
+
+
+@pytest.fixture(scope="module")
+def lowered() -> Lowered:
+    return xe.lower(xe.training_step("lenet", batch_size=BATCH), xe.processor())
+
+
+@pytest.fixture(scope="module")
+def tight(lowered: Lowered) -> StepProblem:
+    return xe.make_problem(lowered, costs="roofline").with_budget_ratio(RATIO)
+
+
+@pytest.fixture(scope="module")
+def plan(tight: StepProblem) -> StepPlan:
+    return xe.plan(tight, time_limit_s=5.0)
+
+
+def test_a_budget_without_room_for_the_batch_is_met_in_slices(plan: StepPlan) -> None:
+    (device,) = plan.plan.problem.platform.computing
+    assert plan.planned.lowered.slices > 1
+    assert plan.plan.arenas.arena_bytes[device.name] <= device.budget_bytes
+    assert f"in {plan.planned.lowered.slices} slices" in plan.summary.message
+
+
+def test_a_plan_and_a_schedule_from_a_file_run_in_as_many_slices(
+    lowered: Lowered, tight: StepProblem, plan: StepPlan, tmp_path: Path
+) -> None:
+    plan.save(tmp_path / "plan.json")
+    again = StepPlan.load(tmp_path / "plan.json", lowered)
+    write_schedule(plan.plan.schedule, tmp_path / "schedule.json")
+    given = xe.plan_of_schedule(tight, tmp_path / "schedule.json")
+    assert {again.planned.lowered.slices, given.planned.lowered.slices} == {
+        plan.planned.lowered.slices
+    }
+    assert again.plan.arenas == plan.plan.arenas
+
+
+def test_a_plan_file_of_another_number_of_slices_is_refused(
+    lowered: Lowered, plan: StepPlan, tmp_path: Path
+) -> None:
+    plan.save(path := tmp_path / "plan.json")
+    slices = plan.planned.lowered.slices
+    for wrong in (1, 3, 2 * slices):
+        path.write_text(path.read_text().replace(f'"slices": {slices}', f'"slices": {wrong}'))
+        with pytest.raises(InvalidScheduleError, match="damaged"):
+            StepPlan.load(path, lowered)
+        plan.save(path)
+
+
+@pytest.mark.slow
+def test_a_step_in_slices_trains_as_pytorch_does_in_the_bytes_that_were_planned() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
+        nn.Linear(8 * 8 * 8, 5),
+    )  # fmt: skip
+    x, y = torch.randn(BATCH, 3, 16, 16), torch.randint(0, 5, (BATCH,))
+    step = xe.compile(
+        module, x, loss="cross_entropy", optimizer=xe.SGD(0.05), budget=0.4, costs="roofline",
+        platform=xe.processor(), time_limit_s=5.0,
+    )  # fmt: skip
+    assert step.plan.planned.lowered.slices > 1
+    optimizer = torch.optim.SGD(module.parameters(), 0.05)
+    module.train()
+    for _ in range(3):
+        loss = nn.functional.cross_entropy(module(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert float(step(x, y)) == pytest.approx(loss.item(), rel=1e-5)
+    trained = step.state_dict()
+    for name, value in module.state_dict().items():
+        np.testing.assert_allclose(trained[name], value.numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
+    assert step.executable.measured_peak_bytes == dict(step.plan.plan.arenas.arena_bytes)

@@ -1,0 +1,1 @@
+"""Kernels that compute a slice of their results: a part of the batch, one after the other."""
