@@ -44,7 +44,7 @@ def test_no_optimum_lies_below_the_line_of_the_bound(plan: Plan) -> None:
 def test_a_front_falls_and_lies_above_its_bounds(plan: Plan) -> None:
     (device,) = plan.problem.platform.index
     (price,) = bound_prices(plan, 20.0).values()
-    points = front(plan, device, smallest_budget(plan, device, 5.0), price, 6.0)
+    points = front(plan, device, smallest_budget(plan, device, 5.0), None, price, 6.0)
     assert price.budget_bytes in {one.budget_bytes for one in points}
     values = [one.value for one in points if one.value is not None]
     assert values == sorted(values, reverse=True)

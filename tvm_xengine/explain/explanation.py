@@ -233,6 +233,7 @@ def _device(
     memory: Memory, name: str, options: ExplainOptions, bound_price: BoundPrice | None
 ) -> DeviceFinding:
     plan = memory.plan
+    price = memory_price(plan, name, options.price_s, bound_price) if options.price_s else None
     smallest = smallest_budget(plan, name, _SMALLEST_S / len(plan.problem.platform.devices))
     return DeviceFinding(
         name,
@@ -241,9 +242,9 @@ def _device(
         plan.simulation.peak_bytes[name],
         memory.time_points(name),
         smallest,
-        memory_price(plan, name, options.price_s, bound_price) if options.price_s else None,
+        price,
         bound_price,
-        front(plan, name, smallest, bound_price, options.front_s) if options.front_s else (),
+        front(plan, name, smallest, price, bound_price, options.front_s) if options.front_s else (),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_xengine.explain.bound_price import BoundPrice
+from tvm_xengine.explain.memory_price import MemoryPrice
 from tvm_xengine.explain.smallest_budget import SmallestBudget
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.pareto import pareto
@@ -43,6 +44,7 @@ def front(
     plan: Plan,
     device: str,
     smallest: SmallestBudget,
+    measured: MemoryPrice | None,
     price: BoundPrice | None,
     time_limit_s: float,
 ) -> tuple[FrontPoint, ...]:
@@ -50,6 +52,8 @@ def front(
 
     Parameters
     ----------
+    smallest, measured, price
+        What is known of other budgets already.
     time_limit_s
         For all solves together.
     """
@@ -77,8 +81,11 @@ def front(
         if size == budget and plan.result.scope is Scope.EVERY_SCHEDULE:
             proven = max(proven, plan.result.bound)
         bound = max(bound, proven, price.at(size) if price else 0.0)
-        known = [v for v in (result.value, own if size >= budget else None) if v is not None]
-        best = min(known, default=None)
+        known = [result.value, own if size >= budget else None]
+        known.append(smallest.value if size >= smallest.known_bytes else None)
+        if measured is not None and size >= budget + measured.more_bytes:
+            known.append(own - measured.saved)
+        best = min((v for v in known if v is not None), default=None)
         points.append(FrontPoint(size, best, bound if best is None else min(bound, best)))
     return tuple(reversed(points))
 

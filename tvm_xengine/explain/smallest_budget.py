@@ -8,6 +8,8 @@ from tvm_xengine.planning.clock import Clock
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.working_set import WorkingSets, working_sets
 
@@ -27,12 +29,15 @@ class SmallestBudget:
         Proven: below it no schedule exists.
     because
         Why less than `least_bytes` does not work.
+    value
+        Of the objective, by the schedule that was found for `known_bytes`.
     """
 
     device: str
     known_bytes: int
     least_bytes: int
     because: str
+    value: float
 
 
 def smallest_budget(plan: Plan, device: str, time_limit_s: float) -> SmallestBudget:
@@ -41,21 +46,24 @@ def smallest_budget(plan: Plan, device: str, time_limit_s: float) -> SmallestBud
     sets = working_sets(problem)
     least = sets.least_bytes()[device]
     known = plan.arenas.arena_bytes[device]
-    low, high = least, known
+    low, high, value = least, known, plan.result.objective.of(plan.simulation)
     for _ in range(_STEPS):
         if clock.left_s <= 0 or high - low <= problem.platform.alignment_bytes:
             break
         middle = (low + high) // 2
-        needed = _arena_bytes(problem.with_budgets({device: middle}), device)
-        if needed is None:
+        found = _greedy(problem.with_budgets({device: middle}), device)
+        if found is None:
             low = middle
             continue
-        known, high = min(known, needed), middle
-    return SmallestBudget(device, known, least, _reason(sets, device))
+        schedule, needed = found
+        if needed < known:
+            known, value = needed, plan.result.objective.of(simulate(problem, schedule))
+        high = middle
+    return SmallestBudget(device, known, least, _reason(sets, device), value)
 
 
-def _arena_bytes(problem: Problem, device: str) -> int | None:
-    """The arena of a greedy schedule on a device; None where it does not fit the other devices."""
+def _greedy(problem: Problem, device: str) -> tuple[Schedule, int] | None:
+    """A greedy schedule and its arena on a device; None where it does not fit the other devices."""
     schedule = greedy_schedule(problem)
     if schedule is None:
         return None
@@ -63,7 +71,7 @@ def _arena_bytes(problem: Problem, device: str) -> int | None:
     others = [one for one in problem.platform.devices if one.name != device]
     if any(arenas[one.name] > one.budget_bytes for one in others):
         return None
-    return arenas[device]
+    return schedule, arenas[device]
 
 
 def _reason(sets: WorkingSets, device: str) -> str:

@@ -21,7 +21,7 @@ def front_picture(points: Sequence[FrontPoint], device: str, budget_bytes: int, 
     sizes = [one.budget_bytes for one in points]
     values = [one.value for one in points if one.value is not None]
     low = _LOWEST_SHARE * min([one.bound for one in points if one.bound > 0] or values)
-    high = max(values)
+    high = max([*values, *(one.bound for one in points)])
     span, room = max(1, max(sizes) - min(sizes)), max(high - low, 1e-12)
 
     def at(size: float, value: float) -> tuple[float, float]:
