@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.scheduling.schedule import Compute, describe
 
-_PLANNED, _MEASURED, _MEMORY = "planned timeline", "measured timeline", "planned memory"
-_GROUPS = (_PLANNED, _MEASURED, _MEMORY)
+_PLANNED, _MEASURED = "planned timeline", "measured timeline"
+_MEMORY = {_PLANNED: "planned memory", _MEASURED: "planned memory at measured times"}
+_GROUPS = (_PLANNED, _MEASURED, *_MEMORY.values())
 """Of tracks."""
 
 
@@ -22,14 +23,21 @@ def trace(story: Story, measured_us: Intervals | None = None) -> str:
         Of a step that was run, shown beside the plan; empty where none was.
     """
     planned_us = dict(zip(story.positions, story.intervals_us, strict=True))
-    events = [*_names(story, _PLANNED), *_runs(story, _PLANNED, planned_us), *_memory(story)]
-    if measured_us:
-        events += [*_names(story, _MEASURED), *_runs(story, _MEASURED, measured_us)]
+    shown = {_PLANNED: planned_us, **({_MEASURED: measured_us} if measured_us else {})}
+    events = [
+        event
+        for group, intervals_us in shown.items()
+        for event in (
+            *_names(story, group),
+            *_runs(story, group, intervals_us),
+            *_memory(story, group, intervals_us),
+        )
+    ]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
 def _names(story: Story, group: str) -> Iterator[dict[str, object]]:
-    for name in (group, _MEMORY):
+    for name in (group, _MEMORY[group]):
         number = _GROUPS.index(name)
         yield {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}}
     for track, lane in enumerate(dict.fromkeys(story.lanes)):
@@ -56,11 +64,13 @@ def _runs(story: Story, group: str, intervals_us: Intervals) -> Iterator[dict[st
         }
 
 
-def _memory(story: Story) -> Iterator[dict[str, object]]:
-    number = _GROUPS.index(_MEMORY)
+def _memory(story: Story, group: str, intervals_us: Intervals) -> Iterator[dict[str, object]]:
+    """The live bytes of the schedule when each of its steps begins."""
+    number = _GROUPS.index(_MEMORY[group])
     for device in story.plan.problem.platform.devices:
         series = story.live_bytes(device.name)
-        for k, (begin_us, _) in enumerate(story.intervals_us):
+        for k, position in enumerate(story.positions):
+            begin_us, _ = intervals_us[position]
             live = {category: values[k] for category, values in series.items()}
             if live:
                 name = f"{device.name} live bytes"
