@@ -45,7 +45,11 @@ class Transactions:
         self._kept = _room_for(self._state)
         self.steps = 0
         if (name := executable.agreed(_first_not_finite(self._state))) is not None:
-            raise NotFiniteError(f"{name} is not finite before the first step", name)
+            raise NotFiniteError(
+                f"{name} is not finite before the first step; repair the weights or the state that"
+                " was loaded",
+                name,
+            )
 
     @property
     def memory_bytes(self) -> int:

@@ -8,6 +8,7 @@ from math import pi
 
 from tvm import relax
 
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
@@ -179,6 +180,13 @@ def loss_of_distance(
     return builder.emit(reduced(losses))
 
 
+def refuse_log_ndtr(*arguments: object) -> Expr:
+    """PyTorch takes it apart into forms whose gradients are NaN where the other form holds."""
+    raise UnsupportedModelError(
+        "its gradient is not finite where PyTorch's is; use torch.log(torch.special.ndtr(x))"
+    )
+
+
 _RELAX = {
     **{name: getattr(relax.op, name) for name in ("abs", "acos", "acosh", "asin", "asinh", "atan")},
     **{name: getattr(relax.op, name) for name in ("atanh", "cos", "cosh", "erf", "exp", "log")},
@@ -242,5 +250,6 @@ CONVERTERS: dict[str, Converter] = {
     "selu.default": selu,
     "sgn.default": partial(unary, relax.op.sign),
     "signbit.default": signbit,
+    "special_log_ndtr.default": refuse_log_ndtr,
     "smooth_l1_loss.default": partial(loss_of_distance, "smooth_l1"),
 }
