@@ -187,6 +187,7 @@ def _package(plan: PreparedExport) -> Package:
         constants=constants,
         kernels=kernels,
         codes=_codes(name, kernels, options.backend),
+        budget_bytes={region: machine.platform.device(region).budget_bytes for region in used},
         summed_bytes={region: layout.end_bytes[region] for region in used},
         sums=layout.sums,
     )

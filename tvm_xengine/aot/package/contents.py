@@ -82,6 +82,8 @@ class Package:
         For each region, the leading bytes that hold state between calls.
     functions
         The programs of its entry points.
+    budget_bytes
+        What each region has for the package.
     summed_bytes
         For each region, the leading bytes that hold state and sums of gradients.
     sums
@@ -111,6 +113,7 @@ class Package:
     kernels: Mapping[str, DeviceKernel]
     codes: Mapping[str, KernelCode]
     storage_error: float | None = None
+    budget_bytes: Mapping[str, int] = field(default_factory=dict)
     summed_bytes: Mapping[str, int] = field(default_factory=dict)
     sums: Mapping[str, ArenaView] = field(default_factory=dict)
 

@@ -44,7 +44,7 @@ def plan_document(
             name: {
                 "bytes": size,
                 "kept_bytes": package.kept_bytes[name],
-                "budget_bytes": plan.problem.platform.device(name).budget_bytes,
+                "budget_bytes": package.budget_bytes[name],
                 "peak_bytes": plan.simulation.peak_bytes[name],
                 "summed_bytes": package.summed_bytes[name],
             }

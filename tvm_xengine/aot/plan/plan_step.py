@@ -298,7 +298,14 @@ def plan_shared(
     shared = {name: place for name, place in layout.places.items() if name in used}
     fixed: dict[str, Operand] = {**outside, **shared}
     problem = region_problem(lowered, machine, fixed)
-    plan = _plan_in_rest(problem, layout.end_bytes, taken_bytes, machine.first, options)
+    try:
+        plan = _plan_in_rest(problem, layout.end_bytes, taken_bytes, machine.first, options)
+    except NoScheduleError as error:
+        kept = format_budgets({name: size for name, size in layout.end_bytes.items() if size})
+        raise NoScheduleError(
+            f"{function.prefix.rstrip('_')} does not fit behind {kept} of state, which come on top of"
+            f" these sizes: {error}"
+        ) from error
     program = make_step_program(lowered, plan, fixed=fixed, arena_start_bytes=layout.end_bytes)
     return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, function.values))
 

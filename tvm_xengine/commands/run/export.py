@@ -178,7 +178,7 @@ def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
             name: {
                 "bytes": size,
                 "state_bytes": package.kept_bytes[name],
-                "budget_bytes": plan.problem.platform.device(name).budget_bytes,
+                "budget_bytes": package.budget_bytes[name],
             }
             for name, size in package.regions.items()
         },
@@ -229,7 +229,7 @@ def _print(report: ExportReport, terminal: Terminal) -> None:
     table.add_column("region", overflow="fold")
     add_number_columns(table, "bytes", "of these state", "budget")
     for name, size in package.regions.items():
-        budget = plan.problem.platform.device(name).budget_bytes
+        budget = package.budget_bytes[name]
         table.add_row(name, f"{size}", f"{package.kept_bytes[name]}", f"{budget}")
     terminal.show(table)
     schedule = plan.schedule
