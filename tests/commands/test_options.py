@@ -94,7 +94,7 @@ def test_every_command_writes_json_and_can_be_quiet(command: str) -> None:
         (("export-state", "x.pt"), "--output requires an argument"),
         (("tune", "mlp"), "--database requires an argument"),
         (("solve",), "PROBLEM requires an argument"),
-        (("costs", "train", "-o", "x"), "--dataset requires an argument"),
+        (("costs", "collect"), "--dataset requires an argument"),
     ],
 )
 def test_a_slip_is_one_sentence_with_a_suggestion(arguments: tuple[str, ...], said: str) -> None:
