@@ -150,7 +150,7 @@ class _Run:
         raise AssertionError(self.process.communicate()[1])
 
     def end(self) -> tuple[int, str]:
-        said = self.process.communicate(timeout=120)[1]
+        said = self.process.communicate(timeout=900)[1]
         return self.process.returncode, said
 
 
