@@ -113,29 +113,14 @@ class _Run:
     def __init__(self, folder: Path, *further: str, restarts: int = 0) -> None:
         self.report = folder / "report.json"
         self.checkpoint = folder / "run.ckpt"
-        command = [
-            *(
-                "-m",
-                "tvm_xengine",
-                "launch",
-                "--rank-timeout",
-                "10",
-                "train",
-                "mlp",
-                "--no-compare",
-            ),
-            *(
-                "--platform",
-                str(_platform(folder, (0, 1))),
-                "--costs",
-                "roofline",
-                "--pin",
-                "fc2*=d1",
-            ),
-            *("--steps", "60", "--checkpoint", str(self.checkpoint), "--checkpoint-every", "3"),
-            *("--cache", str(folder / "cache" / "measurements.jsonl")),
-            *("--json", str(self.report), *further),
-        ]
+        text = (
+            f"-m tvm_xengine launch --rank-timeout 10 --restarts {restarts}"
+            f" train mlp --no-compare --platform {_platform(folder, (0, 1))} --costs roofline"
+            f" --pin fc2*=d1 --time-limit 2 --steps 60 --checkpoint {self.checkpoint}"
+            f" --checkpoint-every 3 --cache {folder / 'cache' / 'measurements.jsonl'}"
+            f" --json {self.report}"
+        )
+        command = [*text.split(), *further]
         self.process = subprocess.Popen(
             [sys.executable, *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
