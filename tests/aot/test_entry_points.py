@@ -200,6 +200,34 @@ int main(void) {
 """
 
 
+def test_indices_of_tables_are_checked_in_every_entry_point(tmp_path: Path) -> None:
+    need_tools("host")
+
+    def body(layers: Layers) -> relax.Expr:
+        tokens = layers.input("tokens", (2, 5), "int64")
+        rows = layers.flatten("flatten", layers.embedding("table", tokens, 7, 4))
+        return layers.linear("fc", rows, 3)
+
+    model = build_network("indexed", 0, body)
+    report = export(model, tmp_path / "out", entries=("train_step", "eval", "infer"))
+    session = Session(report, tmp_path)
+    assert session.init() == 0
+    assert session.call("state_reset") == 0
+    tokens, labels, out = np.zeros((2, 5), np.int64), np.zeros(2, np.int64), np.zeros(6, np.float32)
+    calls = (
+        ("train_step", tokens, labels, None, None),
+        ("eval", tokens, out),
+        ("infer", tokens, out),
+    )
+    for call in calls:
+        tokens[:] = 6
+        assert session.call(*call) == 0
+        tokens[0, 4] = 7
+        assert session.call(*call) < 0
+        tokens[0, 4] = -1
+        assert session.call(*call) < 0
+
+
 @pytest.mark.slow
 def test_a_package_may_only_infer(tmp_path: Path) -> None:
     need_tools("host")

@@ -75,6 +75,20 @@ def test_a_batch_is_refused_before_anything_is_overwritten(
     assert unchanged(step)
 
 
+def test_an_index_beyond_a_table_is_refused_in_training_and_in_evaluation(
+    compile_step: Compile,
+) -> None:
+    network = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 3))
+    rows = torch.zeros(2, 2, dtype=torch.int64)
+    made = compile_step(network, rows, loss="cross_entropy")
+    for index in (-1, 7, 10**6):
+        rows[1, 0] = index
+        for call in (made.step, made.predict):
+            given = (rows, LABELS) if call == made.step else (rows,)
+            with pytest.raises(InvalidInputError, match=rf"in 0\.\.6, got {index} at \(1, 0\)"):
+                call(*given)
+
+
 LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
     "big-endian": lambda a: a.astype(a.dtype.newbyteorder(">")),
     "in Fortran's order": np.asfortranarray,

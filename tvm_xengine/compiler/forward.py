@@ -12,7 +12,7 @@ from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.kernels.store.kernel_store import KernelStore
-from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.relax_ir.signature import StepSignature, is_step
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
@@ -37,7 +37,9 @@ def build_forward(
     main = mod["main"]
     parameters = (Role.PARAMETER,) * (len(main.params) - num_inputs)
     mod = mod.clone()
-    signature = StepSignature((Role.BATCH,) * num_inputs + parameters, len(results), tuple(results))
+    roles = (Role.BATCH,) * num_inputs + parameters
+    ranges = StepSignature.read(main).ranges if is_step(main) else {}
+    signature = StepSignature(roles, len(results), tuple(results), ranges=ranges)
     mod["main"] = signature.write(main)
     here = [device for device in platform.computing if device.rank == rank]
     names = [device.name for device in here or platform.computing]

@@ -85,7 +85,8 @@ def short_evaluation(
     count = len(model.input_names)
     main = mod["main"]
     constants = (Role.CONSTANT,) * (len(main.params) - count)
-    mod["main"] = StepSignature((Role.BATCH,) * count + constants, 1, ("output",)).write(main)
+    roles = (Role.BATCH,) * count + constants
+    mod["main"] = replace(StepSignature.read(main), roles=roles, results=("output",)).write(main)
     if storage is None:
         return mod, {}
     read = {param.name for param in main.params}

@@ -12,9 +12,12 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.batch_norms import BATCH_NORMS
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, read_forward_ops
 from tvm_xengine.relax_ir.hints import HINTS
+from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.gradients.normalisation import emit_frozen_batch_norm
 from tvm_xengine.training.gradients.rules import gradient_rules
+from tvm_xengine.training.input_ranges import index_ranges
 from tvm_xengine.training.rule import Rule, Site
 from tvm_xengine.training.simplify import simplified
 
@@ -23,7 +26,8 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
     """A module whose ``main`` is the forward function in inference mode.
 
     Batch norms use their running statistics and dropout passes everything through. The parameters
-    of ``main`` are those of the model, in the same order.
+    of ``main`` are those of the model, in the same order; its signature says which values integer
+    inputs may have.
     """
     source = simplified(read_forward_ops(model.main).live())
     rules = gradient_rules()
@@ -44,7 +48,12 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
             value = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
             output = builder.emit_output(value, "output")
         builder.emit_func_output(output, params=[made[param] for param in source.params])
-    return relax.transform.DeadCodeElimination(["main"])(builder.get())
+    mod = relax.transform.DeadCodeElimination(["main"])(builder.get())
+    count = len(model.input_names)
+    roles = (Role.BATCH,) * count + (Role.PARAMETER,) * (len(source.params) - count)
+    ranges = index_ranges(source, source.params[:count])
+    mod["main"] = StepSignature(roles, len(outputs), ranges=ranges).write(mod["main"])
+    return mod
 
 
 def _emit(
