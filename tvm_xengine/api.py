@@ -438,21 +438,34 @@ def estimate(
     options
         Options of `training_step`.
     """
-    training = training_step(model, example_inputs, **options)
-    size = training.source.training.batch_size
+    lowered = _lowered_without_budgets(model, example_inputs, platform, cache, options)
+    size = lowered.training.source.training.batch_size
 
     def of_batch(count: int) -> Estimate:
         if is_module(model):
             inputs = with_batch(example_inputs, size, count)
             targets = with_batch(options.get("example_targets"), size, count)
             other = {**options, "example_targets": targets}
-            return estimate(model, inputs, platform=platform, cache=cache, **other)
-        return estimate(model, platform=platform, cache=cache, **{**options, "batch_size": count})
+        else:
+            inputs, other = None, {**options, "batch_size": count}
+        made = _lowered_without_budgets(model, inputs, platform, cache, other)
+        return estimate_lowered(made, in_slices=False)
 
+    return estimate_lowered(lowered, of_batch if _can_change_batch(model) else None)
+
+
+def _lowered_without_budgets(
+    model: ModelLike,
+    example_inputs: object,
+    platform: Platform | str | Path | None,
+    cache: str | Path | None,
+    options: Mapping[str, Any],
+) -> Lowered:
+    """The training step of a model, lowered for a platform whose computing devices have no budgets."""
+    training = training_step(model, example_inputs, **options)
     devices = _platform(platform)
     unlimited = dict.fromkeys((device.name for device in devices.computing), UNLIMITED_BYTES)
-    lowered = lower(training, devices.with_budgets(unlimited), cache=cache)
-    return estimate_lowered(lowered, of_batch if _can_change_batch(model) else None)
+    return lower(training, devices.with_budgets(unlimited), cache=cache)
 
 
 def _can_change_batch(model: object) -> bool:

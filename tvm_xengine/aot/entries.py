@@ -54,7 +54,9 @@ def chosen_entries(names: tuple[str, ...]) -> tuple[Entry, ...]:
     """
     known = {entry.value: entry for entry in Entry}
     if unknown := [name for name in names if name not in known]:
-        raise ExportError(f"unknown entry point {unknown[0]!r}; expected one of {', '.join(known)}")
+        raise ExportError(
+            f"unknown entry point {unknown[0]!r} among the entries; expected one of {', '.join(known)}"
+        )
     chosen = {known[name] for name in names} or set(USUAL)
     pair = {Entry.ACCUMULATE, Entry.APPLY}
     if len(pair & chosen) == 1:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costed import CostedStep, cost_step
 from tvm_xengine.compiler.forms import forms
 from tvm_xengine.compiler.options import CostChoice
-from tvm_xengine.compiler.reporter import Reporter
-from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
 from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
@@ -101,7 +100,8 @@ class Estimate:
     def largest_batch(self, size: str | int) -> int:
         """The largest batch for which a schedule within `size` was found; 0 if not even one sample.
 
-        Other batch sizes are estimated in turn, guided by the line through those that are known.
+        Other batch sizes are estimated in turn, guided by the line through those that are known. All
+        samples run at once: in slices a larger batch may fit, at the cost of time.
 
         Raises
         ------
@@ -111,8 +111,10 @@ class Estimate:
         if self._of_batch is None:
             raise ValueError("the model comes with one batch size; give its PyTorch module instead")
         limit_bytes = parse_bytes(size)
-        known = {self.batch_size: self.smallest_bytes}
-        fitting, beyond = (self.batch_size, None) if self.fits(size) else (0, self.batch_size)
+        own = self._of_batch(self.batch_size)
+        known = {self.batch_size: own.smallest_bytes}
+        fits = own.fits(limit_bytes)
+        fitting, beyond = (self.batch_size, None) if fits else (0, self.batch_size)
         for _ in range(_MOST_TRIES):
             if beyond is not None and beyond - fitting <= 1:
                 break
@@ -137,16 +139,27 @@ class Estimate:
 
 
 def estimate_lowered(
-    lowered: Lowered, of_batch: Callable[[int], Estimate] | None = None
+    lowered: Lowered,
+    of_batch: Callable[[int], Estimate] | None = None,
+    *,
+    in_slices: bool = True,
 ) -> Estimate:
-    """The memory of a lowered step; its kernels are neither compiled nor run."""
+    """The memory of a lowered step; its kernels are neither compiled nor run.
+
+    Parameters
+    ----------
+    of_batch
+        Estimates the step for another batch size.
+    in_slices
+        Whether to look at slices of the batch, too.
+    """
     costed = cost_step(lowered.step, CostChoice.ROOFLINE, lowered.stores, lowered.reporter)
     names = [device.name for device in lowered.platform.computing]
     home = lowered.platform.home
     device = home if home in names else names[0]
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
-    known = _in_all_forms(costed, device, lowered.stores, lowered.reporter)
+    known = _in_all_forms(costed, device, lowered, most=None if in_slices else 1)
     least_bytes = _least_of_all_forms([one.problem for one in known], device)
     smallest = min(known, key=lambda one: one.smallest_bytes)
 
@@ -192,15 +205,16 @@ class _KnownForm:
 
 
 def _in_all_forms(
-    costed: CostedStep, device: str, stores: Stores, reporter: Reporter
+    costed: CostedStep, device: str, lowered: Lowered, most: int | None
 ) -> list[_KnownForm]:
-    """The step with lean kernels, and in slices of the batch.
+    """The step with lean kernels, and in slices of the batch; of these forms the first `most`.
 
     There are no further forms once more slices do not need less.
     """
     known: list[_KnownForm] = []
     best_bytes = math.inf
-    for form in forms(costed, stores, reporter, only_lean=True):
+    every = forms(costed, lowered.stores, lowered.reporter, only_lean=True)
+    for form in islice(every, most):
         alone = _of_one_computing_device(form.lean.problem, device)
         least_bytes = working_sets(alone).least_bytes()[device]
         found_bytes = smallest_budget(alone, device) or math.inf

@@ -11,6 +11,7 @@ from tvm_xengine.aot.plan.regions import Region
 from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.files.write_directory import check_free
+from tvm_xengine.model.arguments import patterns
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
@@ -114,7 +115,7 @@ def export_for_target(
         regions=tuple(Region(name, parse_bytes(size)) for name, size in regions.items()),
         plan=PlanOptions(limits=Limits(time_limit_s=time_limit_s)),
         learning_rate=training.known_recipe.optimizer.lr,
-        entries=chosen_entries(tuple(entries)),
+        entries=chosen_entries(patterns("entries", entries)),
         recipe=training.known_recipe,
     )
     model = training.source.training
