@@ -98,15 +98,17 @@ class Ranks:
             size = int(os.environ.get("WORLD_SIZE", "0"))
             _check_size(platform, size)
             file = os.environ.get(RENDEZVOUS)
-            dist.init_process_group(
-                "gloo",
-                init_method="env://" if file is None else f"file://{file}",
-                rank=int(os.environ["RANK"]),
-                world_size=size,
-                timeout=timedelta(seconds=max(timeout_s, _TIMEOUT_S)),
-            )
+            with naming_rank(None):
+                dist.init_process_group(
+                    "gloo",
+                    init_method="env://" if file is None else f"file://{file}",
+                    rank=int(os.environ["RANK"]),
+                    world_size=size,
+                    timeout=timedelta(seconds=max(timeout_s, _TIMEOUT_S)),
+                )
         _check_size(platform, dist.get_world_size())
-        return cls(timeout_s)
+        with naming_rank(None):
+            return cls(timeout_s)
 
     @property
     def leads(self) -> bool:

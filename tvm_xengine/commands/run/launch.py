@@ -94,6 +94,8 @@ def _tell(failed: Failure) -> None:
     )
     if failed.rank or failed.code < 0:  # else the first process has said it itself
         print(f"tvm-xengine: rank {failed.rank} {how}", file=sys.stderr)  # noqa: T201
+    for rank in failed.lost if failed.code > 0 else ():
+        print(f"tvm-xengine: rank {rank} did not answer, and was ended", file=sys.stderr)  # noqa: T201
     if failed.message:
         print(failed.message, file=sys.stderr)  # noqa: T201
 
