@@ -85,7 +85,6 @@ def train(settings: Settings, cache: Path) -> Seen:
     plan = xe.plan(xe.make_problem(lowered, "roofline"), time_limit_s=4.0, objective="makespan")
     step = xe.build(lowered, plan).guard()
     step.compare_with_keep_all()
-    source = training.source
     random = np.random.default_rng(0)
     losses = []
     for _ in range(settings.steps):
@@ -102,7 +101,7 @@ def train(settings: Settings, cache: Path) -> Seen:
     state = step.state_dict()
     digest = hashlib.sha256(b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)))
     comparison = step.comparison
-    assert source is step.training.source and comparison is not None
+    assert comparison is not None
     return Seen(
         losses,
         digest.hexdigest(),

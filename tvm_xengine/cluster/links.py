@@ -51,15 +51,16 @@ def with_links_of_ranks(
     for link in platform.links:
         if platform.joins_ranks(link) and not link.is_measured:
             _add(found, _measured_between(link, platform, ranks))
-    everywhere = dict(found)
+    everywhere: dict[tuple[str, str], tuple[float, float]] = {}
     for text in ranks.gather_texts(json.dumps([[*pair, *times] for pair, times in found.items()])):
         everywhere.update({(src, dst): (us, gb_s) for src, dst, us, gb_s in json.loads(text)})
-    links = [
-        link if link.is_measured else replace(link, latency_us=times[0], bandwidth_gb_s=times[1])
-        for link in platform.links
-        for times in [everywhere.get((link.src, link.dst), (0.0, 0.0))]
-    ]
-    return replace(platform, links=tuple(links))
+
+    def measured(link: Link) -> Link:
+        latency_us, bandwidth_gb_s = everywhere[link.src, link.dst]
+        return replace(link, latency_us=latency_us, bandwidth_gb_s=bandwidth_gb_s)
+
+    links = tuple(link if link.is_measured else measured(link) for link in platform.links)
+    return replace(platform, links=links)
 
 
 def check_links_are_known(platform: Platform) -> None:
