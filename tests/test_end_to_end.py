@@ -185,7 +185,10 @@ def test_nothing_is_allocated_beside_the_arenas_while_steps_run(
     batch = next(batches(training))  # written before every step: its bytes are used again
     for _ in range(3):
         executable.step(batch)
-    before = used_bytes()
-    for _ in range(50):
-        executable.step(batch)
-    assert used_bytes() - before < 16 * 1024
+    growth_bytes = []
+    for _ in range(5):  # what another thread of the process allocates once is in one of them
+        before = used_bytes()
+        for _ in range(10):
+            executable.step(batch)
+        growth_bytes.append(used_bytes() - before)
+    assert min(growth_bytes) < 4 * 1024
