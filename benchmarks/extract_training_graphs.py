@@ -23,7 +23,7 @@ from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
 from tvm_xengine.kernels.lower.pipeline import lower_to_explicit_memory
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.training.build import build_training_step

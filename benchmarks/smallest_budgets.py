@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import tvm_xengine as xe
-from tvm_xengine.compiler.costed import cost_step
-from tvm_xengine.compiler.forms import forms
+from tvm_xengine.compiler.costing.costed import cost_step
+from tvm_xengine.compiler.lean.forms import forms
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.keep_all import keep_all_on

@@ -22,7 +22,7 @@ from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.passes.apply_schedule import ApplySchedule
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.runtime.vm_function import emit_vm_function

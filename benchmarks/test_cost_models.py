@@ -22,8 +22,8 @@ from rich.table import Table
 from tvm import relax
 
 from benchmarks.schedule_regret import ACTIVE, MEASURED, Case, Regrets, regrets_of
-from tvm_xengine.compiler.costs import measured_costs
-from tvm_xengine.compiler.links import with_measured_links
+from tvm_xengine.compiler.costing.costs import measured_costs
+from tvm_xengine.compiler.costing.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.cost_models.active import ActiveLimits, Costs

@@ -31,7 +31,7 @@ from benchmarks.torch_memory import (  # noqa: E402
     compiled_within,
 )
 from tvm_xengine.compiler.build import build_step  # noqa: E402
-from tvm_xengine.compiler.costs import KernelCosts, measured_costs  # noqa: E402
+from tvm_xengine.compiler.costing.costs import KernelCosts, measured_costs  # noqa: E402
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels  # noqa: E402
 from tvm_xengine.compiler.lower import LoweredStep, lower_step  # noqa: E402
 from tvm_xengine.compiler.plan import plan_keep_all  # noqa: E402

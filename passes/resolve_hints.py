@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
-from tvm_xengine.passes.name_bindings_by_kernel import is_anonymous, unused_name
+from tvm_xengine.passes.lowering.name_bindings_by_kernel import is_anonymous, unused_name
 from tvm_xengine.passes.repeat_for_later_use import RepeatForLaterUse
 from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
 from tvm_xengine.relax_ir.hints import (

@@ -8,7 +8,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.passes.merged_kernel import merged_kernel
+from tvm_xengine.passes.fusion.merged_kernel import merged_kernel
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call

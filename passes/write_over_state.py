@@ -10,7 +10,7 @@ from tvm import ir, relax, te, tirx
 
 from tvm_xengine.kernels.inplace import num_outputs, why_not_inplace
 from tvm_xengine.kernels.te.inplace import writes_over
-from tvm_xengine.passes.name_bindings_by_kernel import unused_name
+from tvm_xengine.passes.lowering.name_bindings_by_kernel import unused_name
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_results
 from tvm_xengine.relax_ir.kernel_attributes import (
     INPLACE_ATTR,

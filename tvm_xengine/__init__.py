@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from tvm_xengine.session.fit import FitResult as FitResult
     from tvm_xengine.session.fit import evaluate as evaluate
     from tvm_xengine.session.fit import fit as fit
-    from tvm_xengine.session.given_schedule import plan_of_schedule as plan_of_schedule
     from tvm_xengine.session.own_step import with_step_signature as with_step_signature
     from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
+    from tvm_xengine.session.plans.given_schedule import plan_of_schedule as plan_of_schedule
     from tvm_xengine.session.stages import Lowered as Lowered
     from tvm_xengine.session.stages import StepPlan as StepPlan
     from tvm_xengine.session.stages import StepProblem as StepProblem
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tvm_xengine.state.state_file import read_state as read_state
     from tvm_xengine.state.state_file import write_onnx_state as write_onnx_state
     from tvm_xengine.state.state_file import write_state as write_state
+    from tvm_xengine.training.forward.precision import MixedPrecision as MixedPrecision
     from tvm_xengine.training.losses import CrossEntropy as CrossEntropy
     from tvm_xengine.training.optimizers import SGD as SGD
     from tvm_xengine.training.optimizers import Adagrad as Adagrad
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from tvm_xengine.training.optimizers import AdamW as AdamW
     from tvm_xengine.training.optimizers import Lion as Lion
     from tvm_xengine.training.optimizers import RMSprop as RMSprop
-    from tvm_xengine.training.precision import MixedPrecision as MixedPrecision
 
 _PLACES = {
     "tvm_xengine.api": (
@@ -82,14 +82,14 @@ _PLACES = {
     "tvm_xengine.session.pipeline": ("scheduling_pipeline",),
     "tvm_xengine.session.stages": ("Lowered", "StepPlan", "StepProblem", "Training"),
     "tvm_xengine.session.evaluation": ("evaluate_state",),
-    "tvm_xengine.session.given_schedule": ("plan_of_schedule",),
+    "tvm_xengine.session.plans.given_schedule": ("plan_of_schedule",),
     "tvm_xengine.state.state_file": ("read_state", "write_onnx_state", "write_state"),
     "tvm_xengine.session.training_data": ("training_data",),
     "tvm_xengine.model.lr_schedules": ("named_schedule",),
     "tvm_xengine.session.step": ("Step",),
     "tvm_xengine.training.losses": ("CrossEntropy",),
     "tvm_xengine.training.optimizers": ("SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"),
-    "tvm_xengine.training.precision": ("MixedPrecision",),
+    "tvm_xengine.training.forward.precision": ("MixedPrecision",),
 }
 """Where each public name is defined; a module is loaded when one of its names is used."""
 

@@ -11,8 +11,8 @@ import tvm
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
-from tvm_xengine.compiler.costed import cost_step
-from tvm_xengine.compiler.links import devices_of_run
+from tvm_xengine.compiler.costing.costed import cost_step
+from tvm_xengine.compiler.costing.links import devices_of_run
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed
@@ -36,7 +36,7 @@ from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.session.estimate import Estimate, estimate_lowered
 from tvm_xengine.session.own_step import is_own_step, own_training
-from tvm_xengine.session.plan_of_ranks import plan_of_ranks
+from tvm_xengine.session.plans.plan_of_ranks import plan_of_ranks
 from tvm_xengine.session.progress import Progress, reporter_of
 from tvm_xengine.session.stages import (
     BudgetLike,
@@ -50,8 +50,8 @@ from tvm_xengine.session.stages import (
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.training.build import build_step_by_recipe
+from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.optimizers import Optimizer
-from tvm_xengine.training.precision import MixedPrecision
 from tvm_xengine.training.recipe import Recipe
 
 

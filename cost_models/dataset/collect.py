@@ -25,7 +25,7 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.sources import available_sources, prepare_from
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.kernel_calls import kernels_called
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.training.build import build_training_step

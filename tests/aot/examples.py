@@ -15,7 +15,7 @@ from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.aot.targets import embedded_target
-from tvm_xengine.compiler.short_storage import ShortStorage
+from tvm_xengine.compiler.lean.short_storage import ShortStorage
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network

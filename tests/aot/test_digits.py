@@ -18,7 +18,7 @@ from tvm_xengine.frontends import zoo
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
-from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.forward.evaluation import evaluation_module
 from tvm_xengine.training.optimizers import SGD
 
 BATCH = 16

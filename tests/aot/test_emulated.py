@@ -12,7 +12,7 @@ from tvm_xengine.aot.check.emulation import (
     selftest_build,
 )
 from tvm_xengine.aot.export import ExportReport
-from tvm_xengine.compiler.short_storage import ShortStorage
+from tvm_xengine.compiler.lean.short_storage import ShortStorage
 
 USER = ("aarch64", "armhf", "riscv64")
 BARE_METAL = ("cortex-m4", "cortex-m7")

@@ -12,7 +12,7 @@ from tvm_xengine.aot.plan.plan_step import PlannedTraining, Wishes, plan_trainin
 from tvm_xengine.aot.plan.region_problem import Machine
 from tvm_xengine.aot.plan.regions import writable_platform
 from tvm_xengine.aot.targets import embedded_target
-from tvm_xengine.compiler.energy import kernel_energy_uj
+from tvm_xengine.compiler.costing.energy import kernel_energy_uj
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.operation_count import count_operations

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm.target import Target
 
-from tests.passes.test_split_groups import Nothing
+from tests.passes.fusion.test_split_groups import Nothing
 from tvm_xengine.aot.plan import kernels
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
 from tvm_xengine.compiler import lower

@@ -14,7 +14,7 @@ from tests.aot.examples import attention, export, need_tools, tiny_mlp
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.export import ExportReport
-from tvm_xengine.compiler.short_storage import ShortStorage
+from tvm_xengine.compiler.lean.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.training.build import build_training_step
 from tvm_xengine.training.optimizers import SGD

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tvm_xengine as xe
-from tvm_xengine.session.plan_file import read_plan
+from tvm_xengine.session.plans.plan_file import read_plan
 
 
 @pytest.fixture(scope="module")

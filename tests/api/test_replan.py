@@ -18,7 +18,7 @@ from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.problem import CostSource, Problem
-from tvm_xengine.session import replan
+from tvm_xengine.session.plans import replan
 from tvm_xengine.session.stages import StepPlan
 
 BATCHES = 24

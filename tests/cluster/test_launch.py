@@ -17,7 +17,7 @@ import pytest
 from tests.cluster.trains import Settings
 from tvm_xengine.cluster.launch import Failure, run_processes
 from tvm_xengine.commands.process import run
-from tvm_xengine.commands.run.launched_options import (
+from tvm_xengine.commands.run.processes.launched_options import (
     option_value,
     with_option,
     without_devices,

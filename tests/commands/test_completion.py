@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.in_process import run_command
-from tvm_xengine.commands.names import NETWORK_NAMES
+from tvm_xengine.commands.arguments.names import NETWORK_NAMES
 from tvm_xengine.frontends.zoo import NETWORKS
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from tests.solvers.networks import chain, single
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import write_problem
 from tvm_xengine.scheduling.schedule import write_schedule
-from tvm_xengine.session.plan_file import SavedPlan, write_plan
+from tvm_xengine.session.plans.plan_file import SavedPlan, write_plan
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ import pytest
 from cyclopts import App
 
 from tests.commands.in_process import run_command
-from tvm_xengine.commands import names
 from tvm_xengine.commands.app import app
-from tvm_xengine.commands.training_options import OptimizerOptions
+from tvm_xengine.commands.arguments import names
+from tvm_xengine.commands.arguments.training_options import OptimizerOptions
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.solvers.backends.table import BACKENDS
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.solve import SOLVERS
+from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.optimizers import OPTIMIZERS
-from tvm_xengine.training.precision import MixedPrecision
 
 COSTS = tuple(f"costs {name}" for name in app["costs"] if not name.startswith("-"))
 COMMANDS = (*(name for name in app if not name.startswith("-")), *COSTS)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.passes.small_step import SmallStep, two_cpus
 from tvm_xengine.compiler import plan as planning
-from tvm_xengine.compiler.costed import cost_step
+from tvm_xengine.compiler.costing.costed import cost_step
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.compiler.options import Budgets, CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed, plan_step

@@ -26,10 +26,10 @@ from tvm_xengine.frontends.assemble import with_output
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.onnx.importer import import_model
 from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, numpy_type
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.relax_ir.types import Array
-from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.forward.evaluation import evaluation_module
 
 FIXED_INPUTS: Mapping[str, Sequence[int]] = {
     "AffineGrid": (1,),

@@ -11,15 +11,15 @@ from tvm import relax
 
 from tests.vm import computed
 from tvm_xengine.frontends.model import Array, ForwardModel
-from tvm_xengine.passes.lift_constants import CONSTANTS_ATTR
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lift_constants import CONSTANTS_ATTR
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.training.assembly import SEED, STEP
 from tvm_xengine.training.build import read_supported_ops
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.gradients.randomness import draws_random_numbers
-from tvm_xengine.training.simplify import simplified
+from tvm_xengine.training.forward.simplify import simplified
+from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 
 _FUNCTION = "forward_and_gradient"
 

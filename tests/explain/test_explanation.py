@@ -8,9 +8,9 @@ import pytest
 
 from tests.explain.plans import chain_plan
 from tvm_xengine.explain.explanation import ExplainOptions, explain_plan
-from tvm_xengine.explain.memory_price import memory_price
-from tvm_xengine.explain.smallest_budget import smallest_budget
-from tvm_xengine.explain.speedups import FASTER_RATIO, speedups
+from tvm_xengine.explain.prices.memory_price import memory_price
+from tvm_xengine.explain.prices.smallest_budget import smallest_budget
+from tvm_xengine.explain.prices.speedups import FASTER_RATIO, speedups
 from tvm_xengine.solvers.result import Limits, Status
 from tvm_xengine.solvers.solve import solve
 

@@ -22,7 +22,7 @@ from tvm_xengine.kernels.schedules.gpu_rules import propose_gpu_schedules
 from tvm_xengine.kernels.store.compile import compile_kernels, device_source
 from tvm_xengine.kernels.store.kernel_store import load_kernels
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.training.build import build_training_step
 
 GPU = resolve_target("cuda -arch=sm_80")

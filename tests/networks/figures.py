@@ -24,7 +24,7 @@ from tests.networks.network import Network
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.platform import Device, Platform

@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import nn
 
-from tests.frontends.torch_networks import DSCNN, LeNet, ResNet8, ResNet18
+from tests.frontends.torch.networks import DSCNN, LeNet, ResNet8, ResNet18
 from tests.networks.from_onnx import light_model
 from tests.networks.from_torch import ModuleOfSize, torch_network
 from tests.networks.from_zoo import zoo_network

@@ -8,7 +8,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from tests.vm import reference_vm
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.resolve_hints import ResolveHints
 from tvm_xengine.relax_ir.dataflow import single_block
 from tvm_xengine.relax_ir.hints import HintedDevice, hint_of, read_places

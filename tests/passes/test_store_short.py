@@ -12,7 +12,7 @@ from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.store_short import StoreShort
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.training.build import build_training_step

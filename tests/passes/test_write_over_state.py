@@ -11,7 +11,7 @@ from tvm.script import tirx as T
 
 from tests.vm import reference_vm
 from tvm_xengine.errors import UnsupportedModuleError
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.write_over_state import WriteOverState
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import StepSignature

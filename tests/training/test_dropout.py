@@ -20,8 +20,8 @@ from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_step_by_recipe, build_training_step
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.evaluation import evaluation_module
-from tvm_xengine.training.gradients.randomness import DROPOUT
+from tvm_xengine.training.forward.evaluation import evaluation_module
+from tvm_xengine.training.gradients.elements.randomness import DROPOUT
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.recipe import Recipe
 

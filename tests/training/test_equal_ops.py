@@ -11,9 +11,9 @@ from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tvm_xengine.relax_ir.forward_ops import read_forward_ops
 from tvm_xengine.training.build import build_training_step
+from tvm_xengine.training.forward.simplify import merge_equal_ops
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
 from tvm_xengine.training.optimizers import SGD
-from tvm_xengine.training.simplify import merge_equal_ops
 
 
 class _Twice(nn.Module):

@@ -16,8 +16,8 @@ from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.build import build_step_by_recipe
+from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.losses import MEAN_SQUARED_ERROR
-from tvm_xengine.training.precision import MixedPrecision
 from tvm_xengine.training.recipe import Recipe
 
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

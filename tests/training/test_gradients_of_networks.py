@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.frontends.torch_networks import LeNet, ResNet18
+from tests.frontends.torch.networks import LeNet, ResNet18
 from tests.training.autograd import exported, worst_gradient_error
 from tests.training.running import ReferenceRun
 from tvm_xengine.frontends import zoo

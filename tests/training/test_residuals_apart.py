@@ -7,7 +7,7 @@ from tvm import relax
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.optimizers import SGD

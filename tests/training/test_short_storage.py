@@ -5,7 +5,7 @@ import pytest
 
 from tests.aot.examples import attention, tiny_mlp
 from tvm_xengine.aot.check.reference import host_step
-from tvm_xengine.compiler.short_storage import (
+from tvm_xengine.compiler.lean.short_storage import (
     ShortStorage,
     short_parameters,
     with_short_storage,

@@ -4,7 +4,7 @@ import pytest
 import tvm
 
 from tests.networks.registry import networks
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.training.build import build_training_step

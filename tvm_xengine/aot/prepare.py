@@ -29,9 +29,9 @@ from tvm_xengine.aot.plan.region_problem import OUTSIDE, Machine
 from tvm_xengine.aot.plan.regions import Region, regions_platform, writable_platform
 from tvm_xengine.aot.plan.state_layout import lay_out_state, with_sums
 from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
-from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.costing.energy import check_energy
+from tvm_xengine.compiler.lean.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.compiler.plan import PlannedStep
-from tvm_xengine.compiler.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.errors import ExportError
 from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel

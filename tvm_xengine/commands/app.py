@@ -7,12 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from tvm_xengine.commands.completion import SHELLS
-from tvm_xengine.commands.costs_app import costs
-from tvm_xengine.commands.explain_app import compare, doctor, explain
-from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
-from tvm_xengine.commands.names import COST_NAMES
-from tvm_xengine.commands.options import (
+from tvm_xengine.commands.arguments.export_options import RegionOptions, TargetOptions
+from tvm_xengine.commands.arguments.names import COST_NAMES
+from tvm_xengine.commands.arguments.options import (
     MACHINE,
     MODEL,
     OUTPUT,
@@ -31,14 +28,14 @@ from tvm_xengine.commands.options import (
     SaveOptions,
     SolverOptions,
 )
-from tvm_xengine.commands.step_options import MachineOptions, StepOptions
-from tvm_xengine.commands.training_options import (
+from tvm_xengine.commands.arguments.step_options import MachineOptions, StepOptions
+from tvm_xengine.commands.arguments.training_options import (
     DataOptions,
     LoopOptions,
     LossOptions,
     StateOptions,
 )
-from tvm_xengine.commands.values import (
+from tvm_xengine.commands.arguments.values import (
     ByteSize,
     Count,
     DeviceBytes,
@@ -52,6 +49,9 @@ from tvm_xengine.commands.values import (
     choice,
     listed,
 )
+from tvm_xengine.commands.completion import SHELLS
+from tvm_xengine.commands.costs_app import costs
+from tvm_xengine.commands.explain_app import compare, doctor, explain
 from tvm_xengine.commands.version import version_text
 
 FLAT = Parameter(name="*")
@@ -175,7 +175,7 @@ def launch(
     restarts: Annotated[Natural, Parameter(help=_RESTARTS)] = 0,
 ) -> None:
     """Train in several processes of this machine, one for each rank of the platform file."""
-    from tvm_xengine.commands.run.launch import run_launch
+    from tvm_xengine.commands.run.processes.launch import run_launch
 
     run_launch(command, rank_timeout, restarts)
 

@@ -6,11 +6,10 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tvm_xengine.commands.names import QUANTITY_NAMES, SPLIT_NAMES
-from tvm_xengine.commands.options import OUTPUT, Model, OutputOptions
-from tvm_xengine.commands.step_options import StepOptions
-from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.values import (
+from tvm_xengine.commands.arguments.names import QUANTITY_NAMES, SPLIT_NAMES
+from tvm_xengine.commands.arguments.options import OUTPUT, Model, OutputOptions
+from tvm_xengine.commands.arguments.step_options import StepOptions
+from tvm_xengine.commands.arguments.values import (
     AtLeastTwo,
     Count,
     Counts,
@@ -22,6 +21,7 @@ from tvm_xengine.commands.values import (
     choice,
     choices,
 )
+from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.commands.version import version_text
 
 DEFAULT_TARGETS = ("llvm -mcpu=native", "llvm -mcpu=x86-64")

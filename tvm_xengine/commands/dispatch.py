@@ -9,7 +9,7 @@ from pathlib import Path
 from cyclopts import CycloptsError, UnusedCliTokensError
 
 from tvm_xengine.commands.app import app
-from tvm_xengine.commands.usage import UsageError
+from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.kernels.threads import sharing_cores
 
 

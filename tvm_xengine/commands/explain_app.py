@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tvm_xengine.commands.options import OUTPUT, PLAN, OutputOptions
-from tvm_xengine.commands.values import File, Folder, NotNegative
+from tvm_xengine.commands.arguments.options import OUTPUT, PLAN, OutputOptions
+from tvm_xengine.commands.arguments.values import File, Folder, NotNegative
 
 PlanFile = Annotated[
     File, Parameter(help="Plan that --save-plan wrote, or a schedule with --problem.")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tvm_xengine.commands.options import OutputOptions
+from tvm_xengine.commands.arguments.options import OutputOptions
 from tvm_xengine.files.atomic_write import check_writable
 
 if TYPE_CHECKING:

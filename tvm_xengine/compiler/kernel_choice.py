@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.sources import AUTO

@@ -17,8 +17,8 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel, distinct_kernels
 from tvm_xengine.kernels.store.kernel_store import OnProgress
 from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.kernels.thread_pool import thread_pool_size
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
-from tvm_xengine.passes.split_groups import KernelNeeds, SplitGroups
+from tvm_xengine.passes.fusion.split_groups import KernelNeeds, SplitGroups
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.passes.write_over_state import WriteOverState
 from tvm_xengine.relax_ir.extract import Extraction, extract_graph
 from tvm_xengine.relax_ir.hints import read_places

@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tvm_xengine.compiler.costed import CostedStep, cost_step
-from tvm_xengine.compiler.costs import known_kernels, measured_costs
-from tvm_xengine.compiler.energy import check_energy
-from tvm_xengine.compiler.forms import Form, cheapest_form
-from tvm_xengine.compiler.lean_kernels import with_kernels_that_fit, with_room_used
+from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
+from tvm_xengine.compiler.costing.costs import known_kernels, measured_costs
+from tvm_xengine.compiler.costing.energy import check_energy
+from tvm_xengine.compiler.lean.forms import Form, cheapest_form
+from tvm_xengine.compiler.lean.kernels import with_kernels_that_fit, with_room_used
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.reporter import Reporter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tvm_xengine.compiler.costs import KernelCosts
-from tvm_xengine.compiler.energy import kernel_energy_uj
+from tvm_xengine.compiler.costing.costs import KernelCosts
+from tvm_xengine.compiler.costing.energy import kernel_energy_uj
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.sizes import round_up

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tvm_xengine.doctor.check import Check, State
 from tvm_xengine.doctor.diagnosis import Diagnosis
-from tvm_xengine.explain.framed import framed
+from tvm_xengine.explain.words.framed import framed
 
 _STYLE = {
     State.WORKS: "green",

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from tvm_xengine.explain.fates import TensorFate, fates
 from tvm_xengine.explain.names import Names
-from tvm_xengine.explain.plain_text import plain_text
-from tvm_xengine.explain.sentences import fate_in_words
+from tvm_xengine.explain.words.plain_text import plain_text
+from tvm_xengine.explain.words.sentences import fate_in_words
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.schedule import Compute
 
@@ -66,7 +66,7 @@ class Comparison:
         return json.dumps(self.document(), indent=2)
 
     def __str__(self) -> str:
-        from tvm_xengine.explain.comparison_tables import shown  # loads rich
+        from tvm_xengine.explain.words.comparison_tables import shown  # loads rich
 
         return plain_text(shown(self))
 

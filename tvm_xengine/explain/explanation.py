@@ -6,24 +6,24 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tvm_xengine.explain.bound_price import (
+from tvm_xengine.explain.fates import Fate, TensorFate, fates
+from tvm_xengine.explain.memory import Memory, TimePoint
+from tvm_xengine.explain.names import Names
+from tvm_xengine.explain.prices.bound_price import (
     BoundPrice,
     bound_prices,
     with_better_bound,
 )
-from tvm_xengine.explain.fates import Fate, TensorFate, fates
-from tvm_xengine.explain.front import FrontPoint, front
-from tvm_xengine.explain.memory import Memory, TimePoint
-from tvm_xengine.explain.memory_price import MemoryPrice, memory_price
-from tvm_xengine.explain.names import Names
-from tvm_xengine.explain.plain_text import plain_text
-from tvm_xengine.explain.proof import UNIT, proof_in_words
-from tvm_xengine.explain.smallest_budget import SmallestBudget, smallest_budget
-from tvm_xengine.explain.speedups import Speedup, speedups
-from tvm_xengine.planning.changed_schedule import Alternative, PlannedSteps
-from tvm_xengine.planning.op_alternatives import op_alternatives
+from tvm_xengine.explain.prices.front import FrontPoint, front
+from tvm_xengine.explain.prices.memory_price import MemoryPrice, memory_price
+from tvm_xengine.explain.prices.smallest_budget import SmallestBudget, smallest_budget
+from tvm_xengine.explain.prices.speedups import Speedup, speedups
+from tvm_xengine.explain.words.plain_text import plain_text
+from tvm_xengine.explain.words.proof import UNIT, proof_in_words
+from tvm_xengine.planning.alternatives.changed_schedule import Alternative, PlannedSteps
+from tvm_xengine.planning.alternatives.ops import op_alternatives
+from tvm_xengine.planning.alternatives.tensors import tensor_alternatives
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.planning.tensor_alternatives import tensor_alternatives
 from tvm_xengine.scheduling.schedule import Compute
 
 _MOST_WEIGHED = 12
@@ -159,7 +159,7 @@ class Explanation:
         return json.dumps(self.document(), indent=2)
 
     def __str__(self) -> str:
-        from tvm_xengine.explain.tables import shown  # loads rich
+        from tvm_xengine.explain.words.tables import shown  # loads rich
 
         return plain_text(shown(self))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any, TypeVar, cast
 
 from tvm_xengine.errors import ExtensionError
@@ -71,9 +71,9 @@ def extended(group: str, own: Mapping[str, T]) -> Extended[T]:
 
 
 def joined(package: str, name: str) -> dict[str, Any]:
-    """The entries of the tables called `name` in the modules of a package."""
-    folder = import_module(package)
-    modules = [import_module(f"{package}.{found.name}") for found in iter_modules(folder.__path__)]
+    """The entries of the tables called `name` in the modules of a package and of those below it."""
+    found = walk_packages(import_module(package).__path__, f"{package}.")
+    modules = [import_module(module.name) for module in found]
     return {key: value for module in modules for key, value in getattr(module, name, {}).items()}
 
 

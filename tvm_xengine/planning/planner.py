@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tvm_xengine.errors import InvalidScheduleError, NoScheduleError
+from tvm_xengine.planning.alternatives.savings import with_savings
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.planning.savings import with_savings
 from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
 from tvm_xengine.scheduling.arena.plan import PACKING_EFFORT, QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem

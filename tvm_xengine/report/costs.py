@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tvm_xengine.cost_models.models.metrics import Metrics
-from tvm_xengine.explain.framed import framed
+from tvm_xengine.explain.words.framed import framed
 from tvm_xengine.scheduling.problem import OpCost
 
 NOISE = "measured again"

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tvm_xengine.errors import MissingPackageError, XEngineError
-from tvm_xengine.explain.framed import add_number_columns, framed
+from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.files.atomic_write import check_writable, write_bytes_atomically
 from tvm_xengine.planning.pareto import ParetoPoint
 from tvm_xengine.scheduling.graph import OpGraph

@@ -7,7 +7,7 @@ from collections import Counter
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.explain.framed import add_number_columns, framed
+from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.report.summary import PlanSummary, RunSummary
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES

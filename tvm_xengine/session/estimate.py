@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tvm_xengine.checks.arguments import checked
-from tvm_xengine.compiler.costed import CostedStep, cost_step
-from tvm_xengine.compiler.forms import forms
+from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
+from tvm_xengine.compiler.lean.forms import forms
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories

@@ -19,7 +19,7 @@ from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.fit import leading
 from tvm_xengine.session.prediction import result_names
 from tvm_xengine.session.stages import Training
-from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.forward.evaluation import evaluation_module
 
 
 @checked

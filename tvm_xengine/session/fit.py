@@ -19,7 +19,7 @@ from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.session.batch_names import step_name
-from tvm_xengine.session.replan import Replanning
+from tvm_xengine.session.plans.replan import Replanning
 from tvm_xengine.session.step import Step
 from tvm_xengine.state.checkpoint import Position, load_step, save_step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 
 from tvm_xengine.checks.arguments import checked
-from tvm_xengine.compiler.links import with_measured_links
+from tvm_xengine.compiler.costing.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_step

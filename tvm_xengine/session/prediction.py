@@ -11,7 +11,7 @@ from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.stages import Lowered
 from tvm_xengine.state.handed_over import handed_over, shared
 from tvm_xengine.state.model_state import ModelState
-from tvm_xengine.training.evaluation import evaluation_module
+from tvm_xengine.training.forward.evaluation import evaluation_module
 
 
 class Prediction:

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from tvm_xengine.checks.arguments import checked
-from tvm_xengine.compiler.costed import CostedStep
-from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.costing.costed import CostedStep
+from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.lean.slices import in_slices
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.compiler.reporter import Reporter
-from tvm_xengine.compiler.sliced_step import in_slices
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
@@ -42,7 +42,7 @@ from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
-from tvm_xengine.session.plan_file import SavedPlan, read_plan, write_plan
+from tvm_xengine.session.plans.plan_file import SavedPlan, read_plan, write_plan
 from tvm_xengine.solvers.result import Scope
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep

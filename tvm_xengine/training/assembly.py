@@ -20,7 +20,7 @@ from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
-from tvm_xengine.training.gradients.randomness import draws_random_numbers
+from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 from tvm_xengine.training.losses import EmittedLoss
 from tvm_xengine.training.optimizers import Rate, Update
 from tvm_xengine.training.recipe import Recipe

@@ -21,12 +21,12 @@ from tvm_xengine.training.assembly import SEED, Assembly
 from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.input_ranges import index_ranges
+from tvm_xengine.training.forward.input_ranges import index_ranges
+from tvm_xengine.training.forward.precision import in_mixed_precision
+from tvm_xengine.training.forward.simplify import simplified
 from tvm_xengine.training.losses import Loss
 from tvm_xengine.training.optimizers import Optimizer
-from tvm_xengine.training.precision import in_mixed_precision
 from tvm_xengine.training.recipe import Recipe
-from tvm_xengine.training.simplify import simplified
 from tvm_xengine.training.step import TrainingStep, zeros_like_type
 
 logger = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.scheduling.value_range import ValueRange
 from tvm_xengine.training.differentiate import emit_forward
 from tvm_xengine.training.emitter import Emitter, Kernel, Option, dtype_of, shape_of
-from tvm_xengine.training.input_ranges import index_ranges
-from tvm_xengine.training.simplify import simplified
+from tvm_xengine.training.forward.input_ranges import index_ranges
+from tvm_xengine.training.forward.simplify import simplified
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.losses import CrossEntropy, Loss
 from tvm_xengine.training.optimizers import SGD, Optimizer
-from tvm_xengine.training.precision import MixedPrecision
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from tvm_xengine.scheduling.value_range import ValueRange
 from tvm_xengine.training.assembly import Assembly
 from tvm_xengine.training.build import prepare
 from tvm_xengine.training.emitter import Emitter, dtype_of
-from tvm_xengine.training.gradients.randomness import draws_random_numbers
-from tvm_xengine.training.input_ranges import index_ranges
+from tvm_xengine.training.forward.input_ranges import index_ranges
+from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 from tvm_xengine.training.losses import Dice
 from tvm_xengine.training.recipe import Recipe
 

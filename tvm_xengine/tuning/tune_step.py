@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.kernels.store.tuned import TunedSchedule, TunedSchedules
 from tvm_xengine.kernels.targets import is_gpu

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cost_models.synthetic import synthetic
-from tvm_xengine.commands.names import QUANTITY_NAMES, SPLIT_NAMES
+from tvm_xengine.commands.arguments.names import QUANTITY_NAMES, SPLIT_NAMES
 from tvm_xengine.cost_models.dataset.quantities import (
     ALIGNMENT_BYTES,
     QUANTITIES,

@@ -32,8 +32,8 @@ from tvm_xengine.scheduling.platform import Device, Link
 from tvm_xengine.scheduling.problem import SCHEMA as PROBLEM_SCHEMA
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.scheduling.schedule import SCHEMA as SCHEDULE_SCHEMA
-from tvm_xengine.session.plan_file import SCHEMA as PLAN_SCHEMA
-from tvm_xengine.session.plan_file import SavedResult
+from tvm_xengine.session.plans.plan_file import SCHEMA as PLAN_SCHEMA
+from tvm_xengine.session.plans.plan_file import SavedResult
 from tvm_xengine.state.checkpoint import SCHEMA as CHECKPOINT_SCHEMA
 from tvm_xengine.state.checkpoint import Position
 

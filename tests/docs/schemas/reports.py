@@ -29,7 +29,7 @@ from tvm_xengine.explain.explanation import (
     OpFinding,
     TensorFinding,
 )
-from tvm_xengine.planning.changed_schedule import Alternative
+from tvm_xengine.planning.alternatives.changed_schedule import Alternative
 from tvm_xengine.report.front import FrontPoint
 from tvm_xengine.report.summary import PlanSummary, RunSummary
 from tvm_xengine.scheduling.graph import Role

@@ -23,7 +23,7 @@ from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.scheduling.platform_file import read_platform
 from tvm_xengine.scheduling.problem import read_problem
 from tvm_xengine.scheduling.schedule import read_schedule
-from tvm_xengine.session.plan_file import SavedPlan, read_plan, write_plan
+from tvm_xengine.session.plans.plan_file import SavedPlan, read_plan, write_plan
 from tvm_xengine.state.checkpoint import SCHEMA, Position, read_checkpoint
 
 _MOST_ROWS = 2

@@ -15,7 +15,7 @@ from tvm_xengine.kernels.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.kernels.sources import why_not
 from tvm_xengine.kernels.store.compile import compile_kernels
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.passes.lower_to_kernels import LowerToKernels
+from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.runtime.storage import Arena
 from tvm_xengine.training.emitter import Emitter

@@ -26,7 +26,7 @@ from tvm_xengine.report.figures.trace import trace
 from tvm_xengine.report.figures.write import FORMATS, figures, write_figures
 from tvm_xengine.report.html.notebook import framed
 from tvm_xengine.report.html.story import AGAIN, Story
-from tvm_xengine.session.plan_file import SavedPlan, write_plan
+from tvm_xengine.session.plans.plan_file import SavedPlan, write_plan
 
 _BEGINS = {"pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<?xml"}
 

@@ -13,7 +13,7 @@ from tests.vm import reference_vm
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.simplify import simplified
+from tvm_xengine.training.forward.simplify import simplified
 
 TOLERANCE = 1e-9
 """For the comparison with PyTorch, relative to the largest entry of the tensor (or to one)."""

@@ -13,15 +13,15 @@ from tvm_xengine.aot.check.batches import BatchInput, seeded_batches
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.forward import build_forward
-from tvm_xengine.compiler.lower import LoweredStep, lower_step
-from tvm_xengine.compiler.plan import plan_keep_all
-from tvm_xengine.compiler.problem import make_problem
-from tvm_xengine.compiler.short_storage import (
+from tvm_xengine.compiler.lean.short_storage import (
     ShortStorage,
     short_evaluation,
     short_parameters,
     with_short_storage,
 )
+from tvm_xengine.compiler.lower import LoweredStep, lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.relax_ir.signature import TRAIN_STEP

@@ -24,8 +24,8 @@ from tvm_xengine.kernels.schedules.inline import (
     is_reduction,
     leaf_blocks,
 )
-from tvm_xengine.passes.fuse_updates import FuseUpdates
-from tvm_xengine.passes.split_groups import KernelNeeds
+from tvm_xengine.passes.fusion.fuse_updates import FuseUpdates
+from tvm_xengine.passes.fusion.split_groups import KernelNeeds
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 from tvm_xengine.scheduling.platform import Platform
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.aot.targets import EmbeddedTarget
-from tvm_xengine.compiler.costs import KernelCosts
+from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.operation_count import count_operations
 from tvm_xengine.scheduling.problem import CostSource, OpCost

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.cost_models.corpus.variants import variants
 from tvm_xengine.cost_models.dataset.collect import CollectOptions, collect
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.costs.given import learnable, loaded, note_missing
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.labels.held_out import LEDGER, judge
 from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels

@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tvm_xengine.commands.arguments.step_options import StepOptions
 from tvm_xengine.commands.costs.models import as_rows
 from tvm_xengine.commands.run.steps import training_of
-from tvm_xengine.commands.step_options import StepOptions
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compiler.costs import note_transferred
+from tvm_xengine.compiler.costing.costs import note_transferred
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import (

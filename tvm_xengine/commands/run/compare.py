@@ -7,8 +7,8 @@ from pathlib import Path
 from tvm_xengine.commands.explain_app import CompareOptions
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.explain.comparison import compare_plans
-from tvm_xengine.explain.comparison_tables import shown
-from tvm_xengine.session.plan_file import read_plan_or_schedule
+from tvm_xengine.explain.words.comparison_tables import shown
+from tvm_xengine.session.plans.plan_file import read_plan_or_schedule
 
 
 def run_compare(first: Path, second: Path, options: CompareOptions) -> None:

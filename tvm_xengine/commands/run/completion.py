@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.completion import SHELLS, completion_script
-from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.files.named_errors import naming
 

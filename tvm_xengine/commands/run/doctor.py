@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tvm_xengine.commands.options import OutputOptions
+from tvm_xengine.commands.arguments.options import OutputOptions
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.doctor.diagnosis import diagnose_installation
 from tvm_xengine.doctor.tables import shown

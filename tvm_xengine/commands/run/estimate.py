@@ -8,9 +8,9 @@ from rich.table import Table
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import EstimateOptions
+from tvm_xengine.commands.arguments.usage import refusing_values
 from tvm_xengine.commands.run.steps import model_arguments, platform_of, training_arguments
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.usage import refusing_values
 from tvm_xengine.scheduling.sizes import format_bytes
 from tvm_xengine.session.estimate import Estimate
 

@@ -9,7 +9,7 @@ from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.explain import explanation
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
-from tvm_xengine.explain.tables import shown
+from tvm_xengine.explain.words.tables import shown
 from tvm_xengine.files.atomic_write import (
     check_writable,
     write_atomically,
@@ -20,7 +20,7 @@ from tvm_xengine.report.figures.trace import trace
 from tvm_xengine.report.figures.write import check_matplotlib, write_figures
 from tvm_xengine.report.html.page import FRONT_SHARE, Page
 from tvm_xengine.report.html.story import Story
-from tvm_xengine.session.plan_file import read_plan_or_schedule
+from tvm_xengine.session.plans.plan_file import read_plan_or_schedule
 
 
 def run_explain(path: Path, about: str | None, options: ExplainOptions) -> None:

@@ -17,15 +17,15 @@ from tvm_xengine.aot.prepare import ExportOptions
 from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.aot.vm_library.export import LibraryReport, export_library
 from tvm_xengine.commands import app
-from tvm_xengine.commands.export_options import RegionOptions, TargetOptions
+from tvm_xengine.commands.arguments.export_options import RegionOptions, TargetOptions
+from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import loaded, loss_named, training_arguments
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
-from tvm_xengine.compiler.short_storage import ShortStorage
+from tvm_xengine.compiler.lean.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError
-from tvm_xengine.explain.framed import add_number_columns, framed
+from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.scheduling.platform import Platform

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tvm_xengine.commands.app import ExportStateOptions
+from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.usage import UsageError
 from tvm_xengine.state.state_file import read_state, write_onnx_state, write_state
 
 

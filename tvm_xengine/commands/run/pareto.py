@@ -9,7 +9,7 @@ from tvm_xengine.commands.app import ParetoOptions
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import lowered_on, platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import plan_kernels
 from tvm_xengine.compiler.reporter import Reporter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import PlanOptions
-from tvm_xengine.commands.options import SaveOptions
+from tvm_xengine.commands.arguments.options import SaveOptions
 from tvm_xengine.commands.run.steps import (
     budgets_in,
     lowered_on,
@@ -14,7 +14,7 @@ from tvm_xengine.commands.run.steps import (
     with_budgets,
 )
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compiler.energy import check_energy
+from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.report.summary import as_document
 from tvm_xengine.report.tables import print_report

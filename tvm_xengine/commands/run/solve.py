@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tvm_xengine.commands.app import SolveOptions
-from tvm_xengine.commands.options import ExportSolverOptions, SolverOptions
+from tvm_xengine.commands.arguments.options import ExportSolverOptions, SolverOptions
+from tvm_xengine.commands.arguments.usage import refusing_values
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.usage import refusing_values
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
@@ -15,7 +15,7 @@ from tvm_xengine.report.summary import as_document, summarize_plan
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.scheduling.problem import Problem, read_problem
 from tvm_xengine.scheduling.schedule import write_schedule
-from tvm_xengine.session.plan_file import SavedPlan, write_plan
+from tvm_xengine.session.plans.plan_file import SavedPlan, write_plan
 from tvm_xengine.solvers.result import Limits, Objective, StopReason
 from tvm_xengine.solvers.solve import backend_for
 

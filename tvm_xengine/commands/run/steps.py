@@ -7,16 +7,16 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tvm_xengine import api
-from tvm_xengine.commands.options import (
+from tvm_xengine.commands.arguments.options import (
     BudgetOptions,
     ModelOptions,
     PlatformOptions,
     SolverOptions,
 )
+from tvm_xengine.commands.arguments.step_options import MachineOptions, StepOptions
+from tvm_xengine.commands.arguments.training_options import LossOptions, OptimizerOptions
+from tvm_xengine.commands.arguments.usage import refusing_values
 from tvm_xengine.commands.run.solve import planner_options
-from tvm_xengine.commands.step_options import MachineOptions, StepOptions
-from tvm_xengine.commands.training_options import LossOptions, OptimizerOptions
-from tvm_xengine.commands.usage import refusing_values
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.model.losses import parsed_loss

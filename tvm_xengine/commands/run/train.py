@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import TrainOptions
+from tvm_xengine.commands.arguments.training_options import LoopOptions, StateOptions
+from tvm_xengine.commands.arguments.usage import UsageError, refusing_values
 from tvm_xengine.commands.run.learning import Curve, showing
 from tvm_xengine.commands.run.plan import problem_of, save_plan
-from tvm_xengine.commands.run.ranks import for_this_rank
+from tvm_xengine.commands.run.processes.ranks import for_this_rank
 from tvm_xengine.commands.run.steps import loss_named, solver_arguments, training_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.commands.training_options import LoopOptions, StateOptions
-from tvm_xengine.commands.usage import UsageError, refusing_values
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import check_writable
@@ -25,8 +25,8 @@ from tvm_xengine.runtime.comparison import median_but_first
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
-from tvm_xengine.session.given_schedule import plan_of_schedule
-from tvm_xengine.session.plan_of_ranks import plan_of_ranks
+from tvm_xengine.session.plans.given_schedule import plan_of_schedule
+from tvm_xengine.session.plans.plan_of_ranks import plan_of_ranks
 from tvm_xengine.session.stages import Training
 from tvm_xengine.session.step import Step
 from tvm_xengine.session.training_data import training_data

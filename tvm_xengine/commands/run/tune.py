@@ -8,8 +8,8 @@ from tvm_xengine import api
 from tvm_xengine.commands.app import TuneOptions
 from tvm_xengine.commands.run.steps import platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.compiler.costs import measured_costs
-from tvm_xengine.explain.framed import add_number_columns, framed
+from tvm_xengine.compiler.costing.costs import measured_costs
+from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.kernels.store.tuned import TunedSchedules
 from tvm_xengine.tuning.tune_step import TunedKernel, tune_step
 

@@ -22,15 +22,24 @@ from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.initialise import initialised
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames, identifier
-from tvm_xengine.frontends.onnx.constants import fold_constants
+from tvm_xengine.frontends.onnx.author.intent import state_roles
 from tvm_xengine.frontends.onnx.converters import converters
 from tvm_xengine.frontends.onnx.external_data import load_external_data
-from tvm_xengine.frontends.onnx.functions import (
+from tvm_xengine.frontends.onnx.graphs.constants import fold_constants
+from tvm_xengine.frontends.onnx.graphs.functions import (
     opset_of,
     write_out_functions,
     write_out_own_functions,
 )
-from tvm_xengine.frontends.onnx.intent import state_roles
+from tvm_xengine.frontends.onnx.graphs.rewrites import (
+    bind_batch,
+    lift_weights,
+    materialise_filled_weights,
+    set_norm_modes,
+    write_constants_as_tensors,
+    write_padding,
+)
+from tvm_xengine.frontends.onnx.graphs.separate import hoist_initialisers
 from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, hold_narrow_types
 from tvm_xengine.frontends.onnx.node import OnnxNode
 from tvm_xengine.frontends.onnx.refusals import (
@@ -42,15 +51,6 @@ from tvm_xengine.frontends.onnx.refusals import (
     require_made,
     require_tensors,
 )
-from tvm_xengine.frontends.onnx.rewrites import (
-    bind_batch,
-    lift_weights,
-    materialise_filled_weights,
-    set_norm_modes,
-    write_constants_as_tensors,
-    write_padding,
-)
-from tvm_xengine.frontends.onnx.separate import hoist_initialisers
 from tvm_xengine.frontends.roles import Use
 
 logger = logging.getLogger(__name__)

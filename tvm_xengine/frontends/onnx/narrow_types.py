@@ -15,8 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tvm_xengine.frontends.onnx.functions import all_nodes
-from tvm_xengine.frontends.onnx.shapes import inferred
+from tvm_xengine.frontends.onnx.graphs.functions import all_nodes
+from tvm_xengine.frontends.onnx.graphs.shapes import inferred
 
 _FLOAT16 = ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ")
 

@@ -17,7 +17,7 @@ def from_onnx(
     """The forward model in an ONNX file.
 
     What operators do with the tensors of the file decides which are trained
-    (`tvm_xengine.frontends.onnx.roles.decide_roles`); the model's ``roles`` tell what and why,
+    (`tvm_xengine.frontends.onnx.author.roles.decide_roles`); the model's ``roles`` tell what and why,
     its ``notes`` what the file cannot tell, and ``with_trained`` changes it.
 
     Parameters

@@ -11,8 +11,8 @@ from tvm import relax
 from tvm_xengine.checks.operators import ONNX_ADVICE, located
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.naming_builder import identifier
-from tvm_xengine.frontends.onnx.functions import all_nodes, opset_of
-from tvm_xengine.frontends.onnx.shapes import inferred
+from tvm_xengine.frontends.onnx.graphs.functions import all_nodes, opset_of
+from tvm_xengine.frontends.onnx.graphs.shapes import inferred
 from tvm_xengine.relax_ir.types import is_static
 
 VALUES_DECIDE_SHAPE: Mapping[str, str] = {

@@ -14,10 +14,14 @@ from onnx import numpy_helper
 
 from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidStateError
-from tvm_xengine.frontends.onnx.functions import all_nodes
+from tvm_xengine.frontends.onnx.graphs.functions import all_nodes
+from tvm_xengine.frontends.onnx.graphs.rewrites import lift_weights, write_constants_as_tensors
+from tvm_xengine.frontends.onnx.graphs.separate import (
+    hoist_initialisers,
+    separate_merged,
+    tie_copies,
+)
 from tvm_xengine.frontends.onnx.importer import load_model_file
-from tvm_xengine.frontends.onnx.rewrites import lift_weights, write_constants_as_tensors
-from tvm_xengine.frontends.onnx.separate import hoist_initialisers, separate_merged, tie_copies
 
 
 def with_tensors(path: Path, state: Mapping[str, NDArray[Any]]) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tvm_xengine.explain.front import FrontPoint
-from tvm_xengine.explain.sentences import amount_in_words
+from tvm_xengine.explain.prices.front import FrontPoint
+from tvm_xengine.explain.words.sentences import amount_in_words
 from tvm_xengine.report.html.svg import attributes, picture
 from tvm_xengine.scheduling.sizes import format_bytes
 

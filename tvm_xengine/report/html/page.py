@@ -13,7 +13,8 @@ from tvm_xengine.explain.explanation import DeviceFinding, Explanation
 from tvm_xengine.explain.fates import Fate
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
-from tvm_xengine.explain.sentences import (
+from tvm_xengine.explain.prices.speedups import FASTER_RATIO
+from tvm_xengine.explain.words.sentences import (
     amount_in_words,
     fate_in_words,
     price_from_bound,
@@ -21,12 +22,11 @@ from tvm_xengine.explain.sentences import (
     reason_in_words,
     smallest_in_words,
 )
-from tvm_xengine.explain.short_answers import (
+from tvm_xengine.explain.words.short_answers import (
     peak_in_words,
     tensor_in_words,
     treated_in_words,
 )
-from tvm_xengine.explain.speedups import FASTER_RATIO
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.report.html.front_picture import front_picture, front_table

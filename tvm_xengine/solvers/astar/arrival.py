@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.astar.bits import ONE, assign, has, put, take
-from tvm_xengine.solvers.astar.covers import Covers
+from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.estimate import estimate
 from tvm_xengine.solvers.astar.memory import COUNT, OPEN, Memory, find, push
 from tvm_xengine.solvers.astar.move_scratch import SAVE, STAY, Move, MoveScratch

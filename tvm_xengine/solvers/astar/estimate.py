@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.astar.bits import ONE, has
-from tvm_xengine.solvers.astar.covers import Covers
+from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, cheapest_copy, needs
 from tvm_xengine.solvers.compiled import inlined

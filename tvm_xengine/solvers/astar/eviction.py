@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm_xengine.solvers.astar.arrival import arrive, finish
 from tvm_xengine.solvers.astar.bits import assign, has
-from tvm_xengine.solvers.astar.covers import Covers
+from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.memory import MOST_WAYS, WAYS, Memory
 from tvm_xengine.solvers.astar.move_scratch import DROP, SAVE, STAY, Move, MoveScratch
 from tvm_xengine.solvers.astar.view import StateView, Words

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.astar.bits import ONE, assign, has, put
-from tvm_xengine.solvers.astar.covers import Covers
+from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.eviction import make_room
 from tvm_xengine.solvers.astar.memory import Memory
 from tvm_xengine.solvers.astar.move_scratch import Move, MoveScratch

@@ -10,9 +10,9 @@ import numpy as np
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
-from tvm_xengine.solvers.astar.affordable import without_costly_runs
+from tvm_xengine.solvers.astar.bounds.affordable import without_costly_runs
+from tvm_xengine.solvers.astar.bounds.covers import make_covers
 from tvm_xengine.solvers.astar.counted import Counted, counted_first, to_count, with_counted
-from tvm_xengine.solvers.astar.covers import make_covers
 from tvm_xengine.solvers.astar.memory import (
     EXPANDED,
     GOAL,

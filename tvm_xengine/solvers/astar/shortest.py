@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.solvers.astar.bits import assign
-from tvm_xengine.solvers.astar.covers import Covers
+from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.estimate import estimate
 from tvm_xengine.solvers.astar.memory import (
     COUNT,

@@ -18,7 +18,7 @@ from tvm_xengine.kernels.te.indexing.positions import (
 )
 from tvm_xengine.kernels.te.indexing.scatter import gather_backward, take_backward, write_at
 from tvm_xengine.training.emitter import Emitter, Kernel, dtype_of, shape_of
-from tvm_xengine.training.gradients.elementwise import reduce_to
+from tvm_xengine.training.gradients.elements.elementwise import reduce_to
 from tvm_xengine.training.gradients.shape import shaped
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 

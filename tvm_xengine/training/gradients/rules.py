@@ -1,4 +1,4 @@
-"""The table of all gradient rules: the tables of this folder's modules.
+"""The table of all gradient rules: the tables of the modules in this folder.
 
 Another package adds the rule of an operator by an entry point with the operator's name::
 
@@ -9,7 +9,7 @@ Another package adds the rule of an operator by an entry point with the operator
 from __future__ import annotations
 
 from tvm_xengine.extensions.extended import Extended, extended, joined
-from tvm_xengine.training.gradients import constant
+from tvm_xengine.training.gradients.elements import constant
 from tvm_xengine.training.rule import Rule
 
 RULES: dict[str, Rule] = joined("tvm_xengine.training.gradients", "RULES")

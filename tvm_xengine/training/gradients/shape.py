@@ -15,7 +15,7 @@ from tvm_xengine.kernels.te.indexing.movement import (
     tile_backward,
 )
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
-from tvm_xengine.training.gradients.elementwise import reduce_to
+from tvm_xengine.training.gradients.elements.elementwise import reduce_to
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site, by_pullback
 
 

@@ -1,4 +1,4 @@
-"""All converters by the names of their operators: the tables of this folder's modules.
+"""All converters by the names of their operators: the tables of the modules in this folder.
 
 Another package adds the converter of an operator by an entry point with the operator type's name::
 

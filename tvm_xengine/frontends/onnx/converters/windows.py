@@ -9,7 +9,7 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
-from tvm_xengine.frontends.torch.aten import windows as aten
+from tvm_xengine.frontends.torch.aten.images import windows as aten
 
 
 def max_pool(node: OnnxNode) -> relax.Expr | None:

@@ -1,4 +1,4 @@
-"""All converters by the names of their operators: the tables of this folder's modules.
+"""All converters by the names of their operators: the tables of the modules in this folder.
 
 Another package adds the converter of an operator by an entry point with the overload's name::
 
@@ -11,11 +11,7 @@ from __future__ import annotations
 from tvm_xengine.extensions.extended import Extended, extended, joined
 from tvm_xengine.frontends.torch.aten.converter import Converter
 
-_FOLDER = "tvm_xengine.frontends.torch.aten"
-CONVERTERS: dict[str, Converter] = {
-    **joined(_FOLDER, "CONVERTERS"),
-    **joined(f"{_FOLDER}.matrices", "CONVERTERS"),
-}
+CONVERTERS: dict[str, Converter] = joined("tvm_xengine.frontends.torch.aten", "CONVERTERS")
 
 
 def converters() -> Extended[Converter]:

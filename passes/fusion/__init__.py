@@ -1,0 +1,1 @@
+"""Merge kernels and updates, with regard to memory."""

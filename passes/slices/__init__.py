@@ -1,0 +1,1 @@
+"""Run a step slice by slice of its batch."""

@@ -1,0 +1,392 @@
+"""Run a step slice by slice of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import ir, relax, tirx
+
+from tvm_xengine.kernels.slices.copies import join_kernel, slice_kernel
+from tvm_xengine.kernels.slices.pieces import Division, Piece, divide
+from tvm_xengine.kernels.slices.write import piece_kernels
+from tvm_xengine.passes.lowering.name_bindings_by_kernel import unused_name
+from tvm_xengine.passes.slices.add_slices import adding_kernel
+from tvm_xengine.passes.slices.order_slices import Emitted, in_order_of_slices
+from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
+from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
+from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.relax_ir.types import static_shape, static_tensor
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.sizes import tensor_bytes
+
+_MOST_OF_JOINED = 2
+"""A sum of more than so many times the bytes that it is made of is not added slice by slice, since it is
+there twice then: it is cheaper to join the slices, which are there twice for a moment."""
+
+
+@dataclass(frozen=True)
+class SlicedStep:
+    """A module whose step runs in slices.
+
+    Attributes
+    ----------
+    calls
+        For each kernel call of the step before, by name, those that do its work.
+    """
+
+    mod: tvm.IRModule
+    calls: Mapping[str, tuple[str, ...]]
+
+
+def slice_batch(mod: tvm.IRModule, func_name: str, parts: int) -> SlicedStep | None:
+    """The module with kernel calls of a step divided along the batch; None where none can be.
+
+    .. code-block:: python
+
+        h = R.call_tir(conv2d_relu, (x, w), R.Tensor((16, 8, 28, 28)))
+        dw = R.call_tir(conv_weight_gradient, (h, dy), R.Tensor((16, 8, 3, 3)))
+
+    becomes for two parts
+
+    .. code-block:: python
+
+        x_1of2 = R.call_tir(slice, (x,), R.Tensor((8, 3, 28, 28)))
+        h_1of2 = R.call_tir(conv2d_relu_slice, (x_1of2, w), R.Tensor((8, 8, 28, 28)))
+        dw_1of2 = R.call_tir(conv_weight_gradient_slice, (h_1of2, dy_1of2), ...)
+        x_2of2 = ...
+        dw = R.call_tir(conv_weight_gradient_slice_add, (h_2of2, dy_2of2, dw_1of2), ...)
+
+    so that a slice of `h` is needed at a time. Sums over the batch are added slice by slice. Where every
+    slice needs such a sum (batch statistics), the kernel is taken apart around it. Kernels that cannot
+    be divided run on whole tensors. Results are those of the step before, but for the order in which sums
+    over the batch are added. Runs last, on what :class:`WriteOverState` has made.
+
+    Parameters
+    ----------
+    parts
+        Number of slices, which must divide the batch.
+    """
+    func = mod[func_name]
+    reading = _Reading.of(mod, func, parts)
+    slicer = _Slicer(mod, func, reading)
+    for position, binding in enumerate(single_block(func).bindings):
+        slicer.read(position, binding)
+    if not slicer.has_slices:
+        return None
+    result = slicer.builder.get()
+    ordered = in_order_of_slices(slicer.emitted, func.params, parts)
+    result[func_name] = with_bindings(func, ordered)
+    typed = relax.transform.Normalize()(result)
+    sliced = relax.transform.DeadCodeElimination([func_name])(typed)
+    return SlicedStep(sliced, {name: tuple(names) for name, names in slicer.calls.items()})
+
+
+def batch_extent(func: relax.Function) -> int:
+    """How many samples a step is given: the first dimension of its first input that has one."""
+    shapes = (static_shape(param.ty) for param in _batch_of(func))
+    return next((shape[0] for shape in shapes if shape), 1)
+
+
+def _batch_of(func: relax.Function) -> list[relax.Var]:
+    roles = StepSignature.read(func).roles
+    return [p for p, role in zip(func.params, roles, strict=True) if role is Role.BATCH]
+
+
+@dataclass
+class _Reading:
+    """Which dimension of each variable slices divide, if every call that can be is divided.
+
+    Attributes
+    ----------
+    given
+        Parameters of the batch, which are there as a whole.
+    divisions
+        By position of the call.
+    """
+
+    mod: tvm.IRModule
+    parts: int
+    dimension: dict[relax.Var, int] = field(default_factory=dict)
+    given: set[relax.Var] = field(default_factory=set)
+    divisions: dict[int, Division] = field(default_factory=dict)
+    _outputs: dict[relax.Var, Sequence[int | None]] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], Division | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, mod: tvm.IRModule, func: relax.Function, parts: int) -> _Reading:
+        reading = cls(mod, parts)
+        extent = batch_extent(func)
+        for param in _batch_of(func):
+            if static_shape(param.ty)[:1] == (extent,) and extent % parts == 0:
+                reading.dimension[param] = 0
+                reading.given.add(param)
+        for position, binding in enumerate(single_block(func).bindings):
+            reading._read(position, binding)
+        return reading
+
+    def _read(self, position: int, binding: relax.Binding) -> None:
+        var, value = binding.var, binding.value
+        call = kernel_call(position, binding)
+        if call is not None:
+            self._read_call(call)
+        elif isinstance(value, relax.TupleGetItem):
+            outputs = self._outputs.get(value.tuple_value)
+            self._set(var, None if outputs is None else outputs[int(value.index)])
+        elif is_view(value):
+            self._set(var, self._of_view(var, value.args[0]))
+            if value.args[0] in self.given and var in self.dimension:
+                self.given.add(var)
+        elif isinstance(value, relax.Var):
+            self._set(var, self.dimension.get(value))
+
+    def _set(self, var: relax.Var, dimension: int | None) -> None:
+        if dimension is not None:
+            self.dimension[var] = dimension
+
+    def _of_view(self, var: relax.Var, base: relax.Expr) -> int | None:
+        """The dimension of a view whose slices are the views of the slices of its base."""
+        if (dimension := self.dimension.get(base)) is None:
+            return None
+        inner = _inner_size(static_shape(base.ty), dimension)
+        shape = static_shape(var.ty)
+        able = [d for d in range(len(shape)) if _inner_size(shape, d) == inner]
+        return next((d for d in able if shape[d] % self.parts == 0), None)
+
+    def _read_call(self, call: KernelCall) -> None:
+        sliced = {k: self.dimension[a] for k, a in enumerate(call.args) if a in self.dimension}
+        if not sliced:
+            return
+        given = tuple(k for k in sliced if call.args[k] in self.given)
+        key = (call.kernel.name_hint, *sorted(sliced.items()), given)
+        if key not in self._known:
+            self._known[key] = divide(self.mod[call.kernel], sliced, given, self.parts)
+        if (division := self._known[key]) is None:
+            return
+        if _sum_bytes(division) > _MOST_OF_JOINED * sum(_bytes(call.args[k]) for k in sliced):
+            return
+        self.divisions[call.position] = division
+        outputs = division.kernel.params[len(call.args) :]
+        found = [division.sliced.get(buffer) for buffer in outputs]
+        if isinstance(call.var.ty, relax.TupleType):
+            self._outputs[call.var] = found
+        else:
+            self._set(call.var, found[0])
+
+
+def _sum_bytes(division: Division) -> int:
+    """Bytes of the largest sum of a kernel in slices."""
+    sums = [buffer for piece in division.pieces for buffer in piece.sums]
+    sizes = [tensor_bytes(tuple(map(int, b.ty.shape)), str(b.ty.dtype.dtype)) for b in sums]
+    return max(sizes, default=0)
+
+
+def _bytes(var: relax.Var) -> int:
+    return tensor_bytes(*static_tensor(var.name, var.ty))
+
+
+def _inner_size(shape: Sequence[int], dimension: int) -> int:
+    size = 1
+    for extent in shape[dimension:]:
+        size *= extent
+    return size
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A value of the step before: a whole tensor, its slices, or both."""
+
+    whole: relax.Expr | None = None
+    slices: tuple[relax.Expr, ...] | None = None
+
+
+class _Slicer:
+    """Writes the bindings of the step in slices."""
+
+    def __init__(self, mod: tvm.IRModule, func: relax.Function, reading: _Reading) -> None:
+        self.builder = relax.BlockBuilder(mod.clone())
+        self.reading, self.parts = reading, reading.parts
+        self.made: dict[ir.Var, _Made] = {param: _Made(param) for param in func.params}
+        self.items: dict[relax.Var, list[_Made]] = {}
+        self.emitted: list[Emitted] = []
+        self.calls: dict[str, list[str]] = {}
+        self.kernels: dict[tuple[object, ...], ir.GlobalVar] = {}
+        self.of_slices: dict[tuple[int, int], tuple[tirx.PrimFunc, ...]] = {}
+        bindings = single_block(func).bindings
+        self.taken = {var.name for var in (*func.params, *(b.var for b in bindings))}
+        self.has_slices = False
+
+    def read(self, position: int, binding: relax.Binding) -> None:
+        """Write what a binding of the step before becomes."""
+        var, value = binding.var, binding.value
+        call = kernel_call(position, binding)
+        division = self.reading.divisions.get(position)
+        if call is not None and division is not None:
+            self.has_slices = True
+            self._write_call(call, division)
+        elif isinstance(value, relax.TupleGetItem) and value.tuple_value in self.items:
+            self.made[var] = self.items[value.tuple_value][int(value.index)]
+        elif isinstance(value, relax.Var) and value in self.made:
+            self.made[var] = self.made[value]
+        elif is_view(value) and self._is_sliced_view(var, value):
+            slices = self.made[value.args[0]].slices or ()
+            shape = self._slice_shape(var)
+            ty = relax.TensorType(shape, var.ty.dtype)
+            views = [
+                self._bind(relax.op.reshape(one, shape), self._name(var.name, k), k, ty)
+                for k, one in enumerate(slices)
+            ]
+            self.made[var] = _Made(slices=tuple(views))
+        else:
+            self._write_whole(binding, call)
+
+    def _is_sliced_view(self, var: relax.Var, value: relax.Expr) -> bool:
+        base = self.made[value.args[0]]
+        return base.slices is not None and base.whole is None and var in self.reading.dimension
+
+    def _write_whole(self, binding: relax.Binding, call: KernelCall | None) -> None:
+        var, value = binding.var, binding.value
+        if call is not None:
+            args = relax.Tuple([self._whole(arg) for arg in call.args])
+            types = list(call.outputs)
+            value = relax.call_tir(call.kernel, args, types if len(types) > 1 else types[0])
+            self.calls[var.name] = [var.name]
+        elif is_view(value):
+            value = relax.op.reshape(self._whole(value.args[0]), value.args[1])
+        elif isinstance(value, relax.Tuple):
+            value = relax.Tuple([self._whole(one) for one in value.fields])
+        self.emitted.append(Emitted(None, relax.VarBinding(var, value)))
+        self.made[var] = _Made(var)
+
+    def _write_call(self, call: KernelCall, division: Division) -> None:
+        kernel = division.kernel
+        key = dict(zip(kernel.params, call.args, strict=False))  # of outputs there are no args
+        self.calls[call.var.name] = []
+        for piece in division.pieces:
+            runs: Sequence[int | None] = [None] if piece.is_whole else range(self.parts)
+            found: list[Sequence[relax.Expr]] = []
+            for k in runs:
+                args = [
+                    self._whole(key.get(b, b))
+                    if k is None or b not in division.sliced
+                    else self._slice(key.get(b, b), division.sliced[b], k)
+                    for b in piece.inputs
+                ]
+                if k:
+                    args += [found[-1][place] for place in _places_of_sums(piece)]
+                found.append(self._run(call, division, piece, k, args))
+            for place, buffer in enumerate(piece.outputs):
+                if piece.is_whole or buffer in piece.sums:
+                    self.made[buffer] = _Made(whole=found[-1][place])
+                else:
+                    self.made[buffer] = _Made(slices=tuple(values[place] for values in found))
+        outputs = [self.made[buffer] for buffer in kernel.params[len(call.args) :]]
+        if isinstance(call.var.ty, relax.TupleType):
+            self.items[call.var] = outputs
+        else:
+            self.made[call.var] = outputs[0]
+
+    def _run(
+        self,
+        call: KernelCall,
+        division: Division,
+        piece: Piece,
+        k: int | None,
+        args: Sequence[relax.Expr],
+    ) -> Sequence[relax.Expr]:
+        """Emit a piece of a call for slice `k`; what it makes."""
+        symbol = self._kernel(call, division, piece, k)
+        func = self.builder.get()[symbol]
+        types = [
+            relax.TensorType(list(map(int, param.ty.shape)), str(param.ty.dtype.dtype))
+            for param in func.params[len(args) :]
+        ]
+        name = call.var.name
+        if not division.is_one_piece:
+            name = f"{name}_{piece.outputs[0].name}"
+        name = self._name(name, k)
+        self.calls[call.var.name].append(name)
+        made = types[0] if len(types) == 1 else relax.TupleType(types)
+        value = relax.call_tir(symbol, relax.Tuple(list(args)), types if len(types) > 1 else made)
+        var = self._bind(value, name, k, made)
+        if len(types) == 1:
+            return [var]
+        return [
+            self._bind(relax.TupleGetItem(var, place), self._name(f"{name}_{place}"), k, ty)
+            for place, ty in enumerate(types)
+        ]
+
+    def _kernel(
+        self, call: KernelCall, division: Division, piece: Piece, k: int | None
+    ) -> ir.GlobalVar:
+        """The kernel of a piece for slice `k`; all but the first add their sums to earlier ones."""
+        which = (id(division), division.pieces.index(piece))
+        if which not in self.of_slices:
+            self.of_slices[which] = piece_kernels(division, piece)
+        funcs = self.of_slices[which]
+        func = funcs[k or 0]
+        adds = bool(k) and bool(piece.sums)
+        key = (*which, next(n for n, one in enumerate(funcs) if one.same_as(func)), adds)
+        if key not in self.kernels:
+            name = call.kernel.name_hint
+            if adds:
+                func = adding_kernel(func, len(piece.inputs), _places_of_sums(piece))
+            self.kernels[key] = self.builder.add_func(func, f"{name}_slice{'_add' * adds}")
+        return self.kernels[key]
+
+    def _whole(self, var: ir.Var) -> relax.Expr:
+        """The whole of a value, its slices joined where it came in those."""
+        made = self.made[var]
+        if made.whole is None and made.slices is not None:
+            shape, dtype = static_tensor(var.name, made.slices[0].ty)
+            dimension = self.reading.dimension[var]
+            key = ("join", shape, dtype, dimension)
+            if key not in self.kernels:
+                func = join_kernel(shape, dtype, dimension, self.parts)
+                self.kernels[key] = self.builder.add_func(func, "join_slices")
+            value = relax.call_tir(self.kernels[key], relax.Tuple(list(made.slices)), var.ty)
+            whole = self._bind(value, self._name(f"{var.name}_joined"), None, var.ty)
+            self.made[var] = made = _Made(whole, made.slices)
+        return made.whole
+
+    def _slice(self, var: ir.Var, dimension: int, k: int) -> relax.Expr:
+        """Slice `k` of a value, copied where it came as a whole."""
+        made = self.made[var]
+        if made.slices is None:
+            shape, dtype = static_tensor(var.name, var.ty)
+            smaller = list(shape)
+            smaller[dimension] //= self.parts
+            ty = relax.TensorType(smaller, dtype)
+            slices = []
+            for number in range(self.parts):
+                key = ("slice", shape, dtype, dimension, number)
+                if key not in self.kernels:
+                    func = slice_kernel(shape, dtype, dimension, self.parts, number)
+                    self.kernels[key] = self.builder.add_func(func, "take_slice")
+                value = relax.call_tir(self.kernels[key], relax.Tuple([made.whole]), ty)
+                slices.append(self._bind(value, self._name(var.name, number), number, ty))
+            self.made[var] = _Made(made.whole, tuple(slices))
+            return slices[k]
+        return made.slices[k]
+
+    def _slice_shape(self, var: relax.Var) -> tuple[int, ...]:
+        shape = list(static_shape(var.ty))
+        shape[self.reading.dimension[var]] //= self.parts
+        return tuple(shape)
+
+    def _bind(
+        self, value: relax.Expr, name: str, k: int | None, ty: relax.Type
+    ) -> relax.DataflowVar:
+        var = relax.DataflowVar(name, ty)
+        self.emitted.append(Emitted(k, relax.VarBinding(var, value)))
+        return var
+
+    def _name(self, name: str, k: int | None = None) -> str:
+        name = unused_name(name if k is None else f"{name}_{k + 1}of{self.parts}", self.taken)
+        self.taken.add(name)
+        return name
+
+
+def _places_of_sums(piece: Piece) -> tuple[int, ...]:
+    return tuple(place for place, b in enumerate(piece.outputs) if b in piece.sums)

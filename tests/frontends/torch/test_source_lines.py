@@ -1,0 +1,53 @@
+"""Variables know the line of the module's source that computes them."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tvm_xengine.frontends.torch.module import trace_module
+from tvm_xengine.frontends.torch.source_line import source_line
+
+_PYTORCH = Path(torch.__file__).parent
+
+
+class _Net(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        return torch.tanh(x)
+
+
+def test_each_variable_has_the_line_of_the_forward_function_that_computes_it() -> None:
+    lines = trace_module(_Net(), torch.zeros(2, 4), training=True).model.lines
+    source, first = inspect.getsourcelines(_Net.forward)
+    number = {text.strip(): first + k for k, text in enumerate(source)}
+    own = "test_source_lines.py"
+    assert lines["stem_0"] == f"{own}:{number['x = self.stem(x)']}"
+    assert lines["stem_1"] == f"{own}:{number['x = self.stem(x)']}"
+    assert lines["tanh"] == f"{own}:{number['return torch.tanh(x)']}"
+
+
+@pytest.mark.parametrize(
+    ("trace", "line"),
+    [
+        (
+            f'File "/a/net.py", line 3, in forward\n x\n File "{_PYTORCH}/nn/conv.py", line 9',
+            "net.py:3",
+        ),
+        ('File "C:\\\\a\\\\net.py", line 3, in forward', "net.py:3"),
+        ('File "/a/torch.py", line 4, in forward', "torch.py:4"),
+        ('File "/a/torch/net.py", line 4, in forward', "net.py:4"),
+        (f'File "{_PYTORCH}/nn/conv.py", line 9', ""),
+        ("", ""),
+    ],
+)
+def test_the_innermost_line_outside_of_pytorch_is_taken(trace: str, line: str) -> None:
+    assert source_line(trace) == line

@@ -1,0 +1,1 @@
+"""What a command line may say: groups of options, and the types of their values."""

@@ -1,0 +1,94 @@
+"""Options of ``export``: for which machine, in which form, with which memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from tvm_xengine.commands.arguments.names import ENTRY_NAMES, STORAGE_NAMES
+from tvm_xengine.commands.arguments.values import (
+    ByteSize,
+    Flag,
+    Folder,
+    Patterns,
+    Text,
+    choice,
+    choices,
+)
+from tvm_xengine.commands.completion import offered
+
+TARGET = Group("Target", sort_key=3)
+
+
+@Parameter(name="*", group=TARGET)
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions:
+    """For which machine, and in which form.
+
+    Attributes
+    ----------
+    target
+        Target processor, such as cortex-m4, aarch64 or host.
+    output
+        Folder to write.
+    format
+        c (plain C) or tvm (a library for TVM's virtual machine).
+    backend
+        Form of the kernels: c (source) or llvm (an object file).
+    entry
+        Functions of the package: train_step, eval, infer (one sample), accumulate with apply
+        (gradients over single samples).
+    eval_mode
+        Train the model as it is used: batch norms keep their running statistics, dropout drops
+        nothing.
+    optimize
+        What kernels are optimised for: speed or size.
+    float16
+        Store as float16: none, activations (large forward tensors), or all (parameters, too).
+    bfloat16
+        Store as bfloat16, which has the range of float32 and less precision: none, activations,
+        or all.
+    force
+        Replace the package in the output folder.
+    check
+        Build the package and run its self-test, under an emulator where needed.
+    """
+
+    target: Text
+    output: Annotated[Folder, Parameter(name=("--output", "-o"))]
+    format: Annotated[str, choice(("c", "tvm"))] = "c"
+    backend: Annotated[str, choice(("c", "llvm"))] = "c"
+    entry: Annotated[tuple[str, ...], choices(ENTRY_NAMES)] = ("train_step", "eval")
+    eval_mode: Flag = False
+    optimize: Annotated[str, choice(("speed", "size"))] = "speed"
+    float16: Annotated[str, choice(STORAGE_NAMES)] = "none"
+    bfloat16: Annotated[str, choice(STORAGE_NAMES)] = "none"
+    force: Flag = False
+    check: Flag = False
+
+
+@Parameter(name="*", group=TARGET)
+@dataclass(frozen=True)
+class RegionOptions:
+    """Which memory there is.
+
+    Attributes
+    ----------
+    arena_bytes
+        Memory limit of the first region, e.g. 192KiB.
+    regions
+        Sizes of memory regions, fastest first, e.g. sram=192KiB,psram=4MiB,flash=1MiB.
+    platform
+        Regions, links and energy from a TOML file, or of a board (mkr1000, m4f, rpi).
+    train_only
+        Train only the parameters that match a pattern; the others become constants in flash.
+    """
+
+    arena_bytes: ByteSize | None = None
+    regions: Annotated[str | None, Parameter(metavar="REGIONS")] = None
+    platform: Annotated[
+        str | None, Parameter(metavar="FILE|BOARD", completer=offered("mkr1000", "m4f", "rpi"))
+    ] = None
+    train_only: Patterns = ()

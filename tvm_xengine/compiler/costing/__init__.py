@@ -1,0 +1,1 @@
+"""The costs of kernels and links: measured, predicted or estimated."""

@@ -1,0 +1,98 @@
+"""The costs of a lowered step's kernels, and its scheduling problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm_xengine.compiler.costing.costs import Costs, measured_costs, predicted_costs
+from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
+from tvm_xengine.compiler.lower import LoweredStep
+from tvm_xengine.compiler.options import Budgets, CostChoice
+from tvm_xengine.compiler.problem import make_problem, op_costs
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.cost_models.models.model import Predictor
+from tvm_xengine.cost_models.prediction.correction import Correction
+from tvm_xengine.cost_models.prediction.predict import predict_by, predict_costs
+from tvm_xengine.scheduling.problem import Problem
+
+
+@dataclass(frozen=True)
+class CostedStep:
+    """A lowered step with the costs of its kernels and its scheduling problem.
+
+    Attributes
+    ----------
+    lowered
+        With the kernels that were chosen.
+    problem
+        With the costs below, and the budgets to plan for.
+    costs
+        Of every kernel, by symbol.
+    offered
+        As it was lowered, with a library's kernel wherever there is one.
+    correction
+        Corrects predicted costs by measured ones; None where nothing was predicted by a model.
+    """
+
+    lowered: LoweredStep
+    problem: Problem
+    choice: CostChoice | Predictor
+    costs: Costs
+    offered: LoweredStep
+    correction: Correction | None = None
+
+    def with_budgets(self, budgets: Budgets) -> CostedStep:
+        """The same step under other budgets.
+
+        Raises
+        ------
+        InvalidPlatformError
+            If a device is not on the platform.
+        """
+        return replace(self, problem=self.problem.with_budgets(budgets.of(self.problem)))
+
+    def with_kernels(self, lowered: LoweredStep, stores: Stores, reporter: Reporter) -> CostedStep:
+        """The same step with other kernels, costed alike, under the same budgets."""
+        costed = cost_kernels(lowered, self.choice, stores, reporter)
+        budgets = {device.name: device.budget_bytes for device in self.problem.platform.devices}
+        problem = costed.problem.with_budgets(budgets)
+        return replace(costed, problem=problem, offered=self.offered)
+
+    def with_costs(self, costs: Costs) -> Problem:
+        """The problem with other costs, under the same budgets."""
+        return replace(self.problem, costs=op_costs(self.lowered, lambda _: costs))
+
+
+def cost_step(
+    lowered: LoweredStep, choice: CostChoice | Predictor, stores: Stores, reporter: Reporter
+) -> CostedStep:
+    """The step with costs from the source that `choice` is.
+
+    Measured costs also choose the faster kernel on devices with kernel source ``auto``. ``active`` starts
+    with predictions; `plan_costed` measures.
+    """
+    fastest = lowered
+    if choice is CostChoice.MEASURED:
+        measured = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
+        fastest = with_fastest_kernels(lowered, measured, stores.tuned)
+    return replace(cost_kernels(fastest, choice, stores, reporter), offered=lowered)
+
+
+def cost_kernels(
+    lowered: LoweredStep, choice: CostChoice | Predictor, stores: Stores, reporter: Reporter
+) -> CostedStep:
+    """The step with the costs of the kernels that it has."""
+    correction = None
+    match choice:
+        case CostChoice.MEASURED:
+            measured = measured_costs(stores.measurements, store=stores.kernels, reporter=reporter)
+            costs = measured(lowered.distinct)
+        case CostChoice.ROOFLINE:
+            costs = predict_costs(lowered.distinct, None)
+        case CostChoice.PREDICTED | CostChoice.ACTIVE:
+            costs, correction = predicted_costs(lowered.distinct, reporter)
+        case predictor:
+            costs = predict_by(predictor, lowered.distinct)
+    problem = make_problem(lowered, lambda _: costs)
+    return CostedStep(lowered, problem, choice, costs, lowered, correction)

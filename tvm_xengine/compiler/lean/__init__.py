@@ -1,0 +1,1 @@
+"""Forms of a step that need less memory."""

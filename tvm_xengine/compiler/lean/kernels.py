@@ -1,0 +1,103 @@
+"""Kernels that need less workspace, where a budget has no room for the fastest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm_xengine.compiler.costing.costed import CostedStep
+from tvm_xengine.compiler.kernel_choice import KernelKey, generated_kernels
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.scheduling.residency import trace_residency
+from tvm_xengine.scheduling.schedule import Compute, Schedule
+from tvm_xengine.scheduling.simulate import live_bytes
+from tvm_xengine.solvers.working_set import working_sets
+
+if TYPE_CHECKING:
+    from tvm_xengine.kernels.store.kernel_store import OnProgress
+
+
+def with_kernels_that_fit(costed: CostedStep, stores: Stores, reporter: Reporter) -> CostedStep:
+    """The step with a leaner kernel for each op that alone exceeds the budget of a device."""
+    beyond = {
+        (costed.lowered.extraction.kernels[op], device)
+        for op, need in working_sets(costed.problem).op_bytes.items()
+        for device, size in need.items()
+        if size > costed.problem.platform.device(device).budget_bytes
+    }
+    return with_lean_kernels(costed, stores, reporter, only=beyond)
+
+
+def with_lean_kernels(
+    costed: CostedStep,
+    stores: Stores,
+    reporter: Reporter,
+    only: Collection[KernelKey] | None = None,
+) -> CostedStep:
+    """The step with the kernels, of a library or generated, that need the least workspace.
+
+    Only on devices that leave the choice, and of `only` these kernels if they are given. It is
+    `costed` itself where no other kernel needs less.
+    """
+    step, offered = costed.lowered, costed.offered.kernels
+    leanest = {
+        key: min(offered[key], kernel, key=lambda one: one.workspace_bytes)
+        for key, kernel in generated_kernels(step, offered, stores.tuned, only).items()
+    }
+    lean = {
+        key: kernel
+        for key, kernel in leanest.items()
+        if kernel.workspace_bytes < step.kernels[key].workspace_bytes
+    }
+    if not lean:
+        return costed
+    return costed.with_kernels(
+        replace(step, kernels={**step.kernels, **lean}), stores, _Quiet(reporter)
+    )
+
+
+def with_room_used(
+    lean: CostedStep, fast: CostedStep, schedule: Schedule, stores: Stores, reporter: Reporter
+) -> CostedStep:
+    """The lean step with each faster kernel for which a schedule leaves room in every run.
+
+    Parameters
+    ----------
+    fast
+        The same step with kernels that may need more workspace.
+    """
+    problem, other = lean.problem, fast.problem
+    live = live_bytes(problem, schedule, trace_residency(problem, schedule))
+    kept: set[KernelKey] = set()
+    for position, step in enumerate(schedule.steps):
+        if not isinstance(step, Compute):
+            continue
+        ours, theirs = (p.costs[step.op][step.device] for p in (problem, other))
+        needed = live[step.device][position] + theirs.workspace_bytes - ours.workspace_bytes
+        is_too_much = needed > problem.platform.device(step.device).budget_bytes
+        if is_too_much or theirs.compute_us >= ours.compute_us:
+            kept.add((lean.lowered.extraction.kernels[step.op], step.device))
+    changed = {
+        key: kernel
+        for key, kernel in fast.lowered.kernels.items()
+        if key not in kept and kernel is not lean.lowered.kernels[key]
+    }
+    if not changed:
+        return lean
+    kernels = {**lean.lowered.kernels, **changed}
+    return lean.with_kernels(replace(lean.lowered, kernels=kernels), stores, _Quiet(reporter))
+
+
+class _Quiet(Reporter):
+    """Shows progress but no notes: those of the first kernels say it all."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def stage(self, title: str) -> OnProgress:
+        return self._reporter.stage(title)
+
+    def status(self, text: str) -> None:
+        self._reporter.status(text)

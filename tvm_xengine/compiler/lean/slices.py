@@ -1,0 +1,91 @@
+"""A step that runs slice by slice of its batch, where a budget has no room for all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
+from tvm_xengine.compiler.lower import KernelPreparation, LoweredStep
+from tvm_xengine.compiler.prepared import PreparedKernels
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.passes.slices.slice_batch import batch_extent, slice_batch
+from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.scheduling.constraints import Constraints
+
+_MOST_OPS = 3000
+"""Graphs of more ops are not made: to plan them takes longer than a user waits for an answer."""
+
+
+def slicings(step: LoweredStep) -> Iterator[int]:
+    """Numbers of slices that are worth a try: divisors of the batch, each at least twice the last.
+
+    There are none where several processes hold the devices.
+    """
+    if step.ranks is not None:
+        return
+    batch = batch_extent(step.mod[step.func_name])
+    last = 1
+    for parts in range(2, batch + 1):
+        if batch % parts == 0 and parts >= 2 * last:
+            if parts * len(step.extraction.graph.ops) > _MOST_OPS:
+                return
+            last = parts
+            yield parts
+
+
+def costed_in_slices(
+    costed: CostedStep, parts: int, stores: Stores, reporter: Reporter
+) -> CostedStep | None:
+    """The costed step in slices, under the same budgets; None where nothing can be divided."""
+    prepared = PreparedKernels(costed.lowered.platform, stores.tuned)
+    sliced = in_slices(costed.offered, parts, prepared)
+    if sliced is None:
+        return None
+    made = cost_step(sliced, costed.choice, stores, reporter)
+    budgets = {device.name: device.budget_bytes for device in costed.problem.platform.devices}
+    return replace(made, problem=made.problem.with_budgets(budgets))
+
+
+def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> LoweredStep | None:
+    """The step with its kernel calls divided along the batch (:func:`slice_batch`).
+
+    What holds for an op holds for each of its slices. It is None where no call can be divided.
+
+    Parameters
+    ----------
+    prepared
+        Makes the kernels of slices; those of whole calls stay.
+    """
+    name = step.func_name
+    func = step.mod[name]
+    mod = step.mod.clone()
+    mod[name] = replace(StepSignature.read(func), results=tuple(step.results)).write(func)
+    sliced = slice_batch(mod, name, parts)
+    if sliced is None:
+        return None
+    extraction = extract_graph(sliced.mod, name, alignment_bytes=step.platform.alignment_bytes)
+    kernels = {
+        (kernel, device.name): step.kernels[kernel, device.name]
+        if (kernel, device.name) in step.kernels
+        else prepared.prepare(sliced.mod[kernel], device.name, kernel)
+        for device in step.platform.computing
+        for kernel in dict.fromkeys(extraction.kernels.values())
+    }
+    return replace(
+        step,
+        mod=sliced.mod,
+        extraction=extraction,
+        kernels=kernels,
+        constraints=_of_slices(step.constraints, sliced.calls),
+        slices=parts,
+    )
+
+
+def _of_slices(constraints: Constraints, calls: Mapping[str, tuple[str, ...]]) -> Constraints:
+    return Constraints(
+        {run: device for op, device in constraints.pinned.items() for run in calls[op]},
+        frozenset(run for op in constraints.kept for run in calls[op]),
+    )

@@ -1,0 +1,1 @@
+"""What more memory or a faster device would buy."""

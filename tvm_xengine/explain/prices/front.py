@@ -1,0 +1,99 @@
+"""Time against the budget of one device: what is known of the front around a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm_xengine.explain.prices.bound_price import BoundPrice
+from tvm_xengine.explain.prices.memory_price import MemoryPrice
+from tvm_xengine.explain.prices.smallest_budget import SmallestBudget
+from tvm_xengine.planning.keep_all import keep_all_on
+from tvm_xengine.planning.pareto import pareto
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import round_up
+from tvm_xengine.solvers.result import Limits, Scope
+
+POINTS = 6
+"""Budgets of the front: enough to see where it bends, each a solve."""
+_MOST_RATIO = 2.0
+"""Of the planned budget: more is far from what is asked where no schedule keeps all."""
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A budget of the device, the others as they are.
+
+    Attributes
+    ----------
+    value
+        Of the best schedule found whose live bytes fit; None where none was.
+    bound
+        No schedule within the budget is better; 0 where nothing is proven.
+    """
+
+    budget_bytes: int
+    value: float | None
+    bound: float
+
+
+def front(
+    plan: Plan,
+    device: str,
+    smallest: SmallestBudget,
+    measured: MemoryPrice | None,
+    price: BoundPrice | None,
+    time_limit_s: float,
+) -> tuple[FrontPoint, ...]:
+    """Points from the smallest budget known to what keeping all tensors takes, by rising budget.
+
+    Parameters
+    ----------
+    smallest, measured, price
+        What is known of other budgets already.
+    time_limit_s
+        For all solves together.
+    """
+    budget = plan.problem.platform.device(device).budget_bytes
+    if budget >= UNLIMITED_BYTES:
+        return ()
+    alignment = plan.problem.platform.alignment_bytes
+    low = min(smallest.known_bytes, budget)
+    high = _keep_all_bytes(plan, device) or int(_MOST_RATIO * budget)
+    sizes = {round_up(int(size), alignment) for size in np.linspace(low, max(low, high), POINTS)}
+    asked = sorted({*sizes, budget} - {0}, reverse=True)
+    found = pareto(
+        plan.problem,
+        [{device: size} for size in asked],
+        objective=plan.result.objective,
+        limits=Limits(time_limit_s / len(asked)),
+    )
+    points = []
+    own = plan.result.objective.of(plan.simulation)
+    bound = 0.0  # a bound for more memory holds for less
+    best: float | None = None
+    for one in found:
+        size, result = one.budgets[device], one.result
+        proven = result.bound if result.scope is Scope.EVERY_SCHEDULE else 0.0
+        if size == budget and plan.result.scope is Scope.EVERY_SCHEDULE:
+            proven = max(proven, plan.result.bound)
+        bound = max(bound, proven, price.at(size) if price else 0.0)
+        known = [result.value, own if size >= budget else None]
+        known.append(smallest.value if size >= smallest.known_bytes else None)
+        if measured is not None and size >= budget + measured.more_bytes:
+            known.append(own - measured.saved)
+        best = min((v for v in known if v is not None), default=None)
+        points.append(FrontPoint(size, best, bound if best is None else min(bound, best)))
+    return tuple(reversed(points))
+
+
+def _keep_all_bytes(plan: Plan, device: str) -> int | None:
+    """What keeping all tensors takes on a device; None where it cannot run the whole step."""
+    try:
+        alone, schedule = keep_all_on(plan.problem, device)
+    except ValueError:
+        return None
+    return simulate(alone, schedule).peak_bytes[device]

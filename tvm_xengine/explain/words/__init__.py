@@ -1,0 +1,1 @@
+"""Explanations and comparisons as tables and sentences for a terminal."""

@@ -1,0 +1,140 @@
+"""Findings about tensors in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm_xengine.explain.fates import Fate, Stay, TensorFate
+from tvm_xengine.explain.prices.bound_price import BoundPrice
+from tvm_xengine.explain.prices.memory_price import MORE_RATIO, MemoryPrice
+from tvm_xengine.explain.prices.smallest_budget import SmallestBudget
+from tvm_xengine.planning.alternatives.changed_schedule import LAYOUT, Alternative, Excess, Way
+from tvm_xengine.scheduling.durations import format_us
+from tvm_xengine.scheduling.sizes import format_bytes
+
+_WORD = {
+    Fate.KEPT: "kept until its last use",
+    Fate.STATE: "stays in place",
+    Fate.UNUSED: "made and never read",
+}
+
+
+def fate_in_words(fate: TensorFate) -> str:
+    """What happens to a tensor: ``recomputed once, copied 2 times``."""
+    parts = []
+    if fate.recomputed:
+        parts.append(f"recomputed {_times(fate.recomputed)}")
+    if fate.moves:
+        parts.append(f"copied {_times(fate.moves)}")
+    return ", ".join(parts) or _WORD[fate.fate]
+
+
+def stay_in_words(stay: Stay) -> str:
+    """One stay: where, since when, and when it is freed."""
+    since = "from the beginning" if stay.first_step < 0 else f"from step {stay.first_step}"
+    if not stay.is_freed:
+        until = "until the end"
+    elif stay.last_use:
+        until = f"freed after {stay.last_use} (step {stay.last_step})"
+    else:
+        until = f"freed unread after step {stay.last_step}"
+    return f"on {stay.device} {since} ({stay.came_by}), {until}"
+
+
+def price_in_words(alternative: Alternative, unit: str) -> str:
+    """What an alternative costs: the difference, and which budgets it breaks where."""
+    difference = difference_in_words(alternative.difference, unit)
+    if alternative.fits:
+        return f"fits, {difference}"
+    broken = "; ".join(
+        f"{format_bytes(one.excess_bytes)} over the budget of {one.device}{at_in_words(one)}"
+        for one in alternative.excess
+    )
+    return f"{difference}, but {broken}"
+
+
+def at_in_words(excess: Excess) -> str:
+    """Where a budget is broken: at a step, or in the layout."""
+    return " as laid out" if excess.during == LAYOUT else f" at {excess.during}"
+
+
+def difference_in_words(difference: float, unit: str) -> str:
+    """A difference of the objective: ``costs 12 us more``."""
+    size = abs(difference)
+    amount = amount_in_words(size, unit)
+    if not size:
+        return "costs the same"
+    return f"costs {amount} more" if difference > 0 else f"saves {amount}"
+
+
+def reason_in_words(alternatives: Sequence[Alternative], unit: str) -> str:
+    """Why a tensor is treated as it is, from its best alternative."""
+    if not alternatives:
+        return "no other way is valid"
+    best = alternatives[0]
+    kept = next((one for one in alternatives if one.way is Way.KEEP), None)
+    if best.fits and best.difference < 0:
+        saving = difference_in_words(best.difference, unit)
+        return f"the search has missed something better: {best.what} fits and {saving}"
+    next_best = f"next best: {best.what}: {price_in_words(best, unit)}"
+    if kept is None or kept is best:
+        return next_best
+    return f"{kept.what}: {price_in_words(kept, unit)}; {next_best}"
+
+
+def amount_in_words(value: float, unit: str) -> str:
+    """A value of the objective with its unit."""
+    return format_us(value) if unit == "us" else f"{value:.4g} {unit}"
+
+
+def smallest_in_words(found: SmallestBudget) -> str:
+    """Between what the smallest budget of a device lies, and why less does not work."""
+    known, least = format_bytes(found.known_bytes), format_bytes(found.least_bytes)
+    if not found.known_bytes:
+        return "A schedule that needs none of its memory is known."
+    if not found.least_bytes:
+        return f"Smallest budget known: {known}. No lower limit is proven: {found.because}."
+    if found.known_bytes <= found.least_bytes:
+        return f"Smallest budget: {known}. Less does not work: {found.because}."
+    return (
+        f"Smallest budget known: {known}. Below {least} nothing works: {found.because}. Between the"
+        " two it is open."
+    )
+
+
+def price_of_memory(price: MemoryPrice, unit: str) -> str:
+    """What more memory of a device buys."""
+    share = f"{100 * MORE_RATIO:.0f} % more memory ({format_bytes(price.more_bytes)})"
+    asked = f"Solved again for {price.solve_s:.1f} s with {share}"
+    if not price.needs_more and price.saved:
+        return f"{asked}: {amount_in_words(price.saved, unit)} less, within the planned budget as well."
+    if not price.saved_at_most:
+        return f"{asked}: nothing can be saved, which is proven."
+    at_most = f"at most {amount_in_words(price.saved_at_most, unit)} could be saved"
+    if not price.saved:
+        return f"{asked}: nothing found that is better; {at_most}."
+    return (
+        f"{asked}: {amount_in_words(price.saved, unit)} less,"
+        f" {amount_in_words(price.saved_per_mib, unit)} per MiB; {at_most}."
+    )
+
+
+def price_from_bound(price: BoundPrice, value: float, unit: str) -> str:
+    """What more and less memory of a device can change, by a proven bound."""
+    if not price.per_mib:
+        return (
+            "By the bound more memory buys nothing"
+            f" beyond {amount_in_words(value - price.bound, unit)}, however much it is."
+        )
+    more = int(MORE_RATIO * price.budget_bytes)
+    at_most = value - price.at(price.budget_bytes + more)
+    return (
+        f"By the bound one MiB is worth at most {amount_in_words(price.per_mib, unit)} (a dual of its"
+        f" linear relaxation): with {format_bytes(more)} more no schedule saves more than"
+        f" {amount_in_words(at_most, unit)}, with as much less none takes less than"
+        f" {amount_in_words(price.at(price.budget_bytes - more), unit)}."
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

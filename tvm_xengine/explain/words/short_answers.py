@@ -1,0 +1,56 @@
+"""The short answers of a report: the peak, and why tensors are recomputed or copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tvm_xengine.explain.explanation import TensorFinding
+from tvm_xengine.explain.fates import Fate
+from tvm_xengine.explain.memory import TimePoint
+from tvm_xengine.explain.names import joined
+from tvm_xengine.explain.words.sentences import fate_in_words, reason_in_words
+from tvm_xengine.scheduling.sizes import format_bytes
+
+_MOST = 4
+"""Categories and layers that stand in a sentence, the largest first."""
+
+
+def peak_in_words(point: TimePoint) -> str:
+    """What lies in memory at a time point, by category and by layer."""
+    layers = {name: size for name, size in point.layer_bytes.items() if name}
+    binds = (
+        " The budget binds there: what is dropped or elsewhere then would not fit."
+        if point.binds
+        else " The budget does not bind there: what is elsewhere then would fit."
+    )
+    most = f" Most belongs to {_listed(layers)}." if layers else ""
+    return (
+        f"{format_bytes(point.live_bytes)} during step {point.step} ({point.during}):"
+        f" {_listed(point.category_bytes)}.{most}{binds}"
+    )
+
+
+def treated_in_words(treated: Sequence[TensorFinding]) -> str:
+    """How many tensors are recomputed and copied, and of what size."""
+    parts = []
+    for fate, verb in ((Fate.RECOMPUTED, "recomputed"), (Fate.MOVED, "copied")):
+        sizes = [one.size_bytes for one in treated if one.fate.fate is fate]
+        if sizes:
+            tensors = "tensor is" if len(sizes) == 1 else "tensors are"
+            parts.append(f"{len(sizes)} {tensors} {verb} ({format_bytes(sum(sizes))})")
+    return f"{joined(parts)}."
+
+
+def tensor_in_words(tensor: TensorFinding, unit: str) -> str:
+    """What happens to a tensor and what keeping it would cost."""
+    layer = f" of {tensor.layer}" if tensor.layer else ""
+    layer += f" ({tensor.line})" if tensor.line else ""
+    why = reason_in_words(tensor.alternatives or (), unit)
+    size = format_bytes(tensor.size_bytes)
+    return f"{tensor.label}{layer} ({size}) is {fate_in_words(tensor.fate)}. {why[:1].upper()}{why[1:]}."
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    shown = [f"{format_bytes(size)} {name}" for name, size in list(sizes.items())[:_MOST]]
+    rest = sum(list(sizes.values())[_MOST:])
+    return joined([*shown, f"{format_bytes(rest)} of others"] if rest else shown)

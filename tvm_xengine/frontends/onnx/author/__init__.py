@@ -1,0 +1,1 @@
+"""What the author of an exported network meant, as far as the file tells."""

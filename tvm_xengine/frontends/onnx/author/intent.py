@@ -1,0 +1,64 @@
+"""The intent of an exported network's author: roles, and warnings about what the file cannot tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx
+
+from tvm_xengine.checks.names import some
+from tvm_xengine.frontends.onnx.author.roles import decide_roles
+from tvm_xengine.frontends.onnx.graphs.separate import separate_merged, tie_copies
+from tvm_xengine.frontends.roles import TensorRole, Use
+
+_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+"""Where PyTorch's newer exporter writes the operators that a node came from."""
+
+
+def state_roles(graph: onnx.GraphProto) -> tuple[list[TensorRole], list[str]]:
+    """The role of each initialiser, in the order of the file, and what the user must know.
+
+    Tensors that an exporter merged are separated and copies of embeddings tied in `graph`.
+    """
+    notes = []
+    if separated := separate_merged(graph):
+        notes.append(
+            f"several layers read {some(separated)}; the exporter seems to have merged tensors of"
+            " equal values, and each layer has its own again. If layers shall share one, use"
+            " torch.export"
+        )
+    if tied := tie_copies(graph):
+        told = some(f"{copy} (of {table})" for copy, table in tied)
+        notes.append(f"copies of embeddings are tied to them again: {told}")
+    if count := _folded_norms(graph):
+        notes.append(
+            f"the exporter folded batch norms into {count} convolutions, and the network trains"
+            " without them; to train with them, use torch.export or export in training mode"
+        )
+    roles = decide_roles(graph)
+    for copy, table in tied:
+        roles[table] = replace(roles[table], also=(*roles[table].also, copy))
+        roles.pop(copy, None)
+    if frozen := [role.name for role in roles.values() if role.use is Use.FROZEN]:
+        notes.append(
+            f"by their values or their place these tensors are not trained: {some(frozen)};"
+            " patterns of names change that"
+        )
+    return list(roles.values()), notes
+
+
+def _folded_norms(graph: onnx.GraphProto) -> int:
+    """Convolutions that hold a batch norm.
+
+    PyTorch's newer exporter says so in the metadata of the node, the older one gives both the
+    filters and the bias that it computes names of its own.
+    """
+    stored = {tensor.name for tensor in graph.initializer}
+    count = 0
+    for node in graph.node:
+        if node.op_type not in ("Conv", "ConvTranspose"):
+            continue
+        told = any("batch_norm" in e.value for e in node.metadata_props if e.key == _HIERARCHY)
+        weights = [name for name in node.input[1:] if name in stored]
+        count += told or (len(weights) == 2 and all(n.startswith("onnx::Conv_") for n in weights))
+    return count

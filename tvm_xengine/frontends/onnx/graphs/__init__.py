@@ -1,0 +1,1 @@
+"""Changes to an ONNX graph before it is imported."""

@@ -1,0 +1,1 @@
+"""ATen operators on images and other grids."""

@@ -1,0 +1,1 @@
+"""Plans that come from elsewhere: a file, a schedule, another process, an earlier plan."""

@@ -1,0 +1,76 @@
+"""A plan from a saved or hand-written schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tvm_xengine.checks.arguments import checked
+from tvm_xengine.compiler.costing.costed import CostedStep
+from tvm_xengine.compiler.lean.kernels import with_lean_kernels, with_room_used
+from tvm_xengine.compiler.lean.slices import costed_in_slices, slicings
+from tvm_xengine.compiler.options import CostChoice
+from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.errors import BudgetExceededError
+from tvm_xengine.planning.given_schedule import plan_given_schedule
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.scheduling.schedule import Compute, Schedule, read_schedule
+from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
+
+
+@checked
+def plan_of_schedule(
+    problem: StepProblem, schedule: Schedule | str | Path, name: str = "the schedule"
+) -> StepPlan:
+    """The plan that runs a schedule, which is checked against every rule of the problem.
+
+    Parameters
+    ----------
+    problem
+        What the schedule is for, with its budgets.
+    schedule
+        Or a file of one. Without any frees it gets the earliest ones.
+    name
+        Name of the schedule in messages, where it is no file.
+
+    Raises
+    ------
+    InvalidScheduleError
+        Naming the first step that breaks a rule of the problem, a budget or a constraint.
+    """
+    where = name if isinstance(schedule, Schedule) else str(schedule)
+    found = schedule if isinstance(schedule, Schedule) else read_schedule(schedule)
+    costed, plan = _with_kernels_that_fit(problem, found, where)
+    measured = len(costed.lowered.distinct) if costed.choice is CostChoice.MEASURED else 0
+    return StepPlan(problem.lowered, PlannedStep(costed.lowered, plan, measured))
+
+
+def _with_kernels_that_fit(
+    problem: StepProblem, schedule: Schedule, where: str
+) -> tuple[CostedStep, Plan]:
+    """The plan with the fastest kernels for which the schedule leaves room."""
+    lowered = problem.lowered
+    costed = _in_slices_of(schedule, problem.costed, lowered)
+    try:
+        return costed, plan_given_schedule(costed.problem, schedule, where)
+    except BudgetExceededError:
+        lean = with_lean_kernels(costed, lowered.stores, lowered.reporter)
+        if lean is costed:
+            raise
+    plan = plan_given_schedule(lean.problem, schedule, where)
+    mixed = with_room_used(lean, costed, plan.schedule, lowered.stores, lowered.reporter)
+    try:
+        return mixed, plan_given_schedule(mixed.problem, schedule, where)
+    except BudgetExceededError:  # the layout of the larger workspaces has gaps
+        return lean, plan
+
+
+def _in_slices_of(schedule: Schedule, costed: CostedStep, lowered: Lowered) -> CostedStep:
+    """The step in the number of slices whose ops a schedule runs; whole where there is none."""
+    ops = {step.op for step in schedule.steps if isinstance(step, Compute)}
+    if ops <= costed.problem.graph.op.keys():
+        return costed
+    for parts in slicings(costed.offered):
+        sliced = costed_in_slices(costed, parts, lowered.stores, lowered.reporter)
+        if sliced is not None and ops <= sliced.problem.graph.op.keys():
+            return sliced
+    return costed

@@ -1,0 +1,1 @@
+"""Lower bounds on what is left of a schedule."""

@@ -1,0 +1,1 @@
+"""Changes to the forward function before it is differentiated or evaluated."""

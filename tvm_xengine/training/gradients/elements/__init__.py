@@ -1,0 +1,1 @@
+"""Gradient rules of ops that compute each element by itself."""

@@ -1,0 +1,1 @@
+"""Gradient rules of products of matrices and tensors."""

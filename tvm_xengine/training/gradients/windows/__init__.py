@@ -1,0 +1,1 @@
+"""Gradient rules of ops that slide a window over an image."""
