@@ -461,11 +461,14 @@ def _lowered_without_budgets(
     cache: str | Path | None,
     options: Mapping[str, Any],
 ) -> Lowered:
-    """The training step of a model, lowered for a platform whose computing devices have no budgets."""
+    """The training step of a model, lowered for one device that computes, without a budget."""
     training = training_step(model, example_inputs, **options)
-    devices = _platform(platform)
-    unlimited = dict.fromkeys((device.name for device in devices.computing), UNLIMITED_BYTES)
-    return lower(training, devices.with_budgets(unlimited), cache=cache)
+    every = _platform(platform)
+    home = next((one for one in every.computing if one.name == every.home), every.computing[0])
+    others = {device.name for device in every.computing if device is not home}
+    alone = every.only(device.name for device in every.devices if device.name not in others)
+    alone = replace(alone, home=home.name).with_budgets({home.name: UNLIMITED_BYTES})
+    return lower(training, alone, cache=cache)
 
 
 def _can_change_batch(model: object) -> bool:

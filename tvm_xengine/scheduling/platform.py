@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -230,9 +230,19 @@ class Platform:
         ValueError
             If none of them computes.
         """
-        kept = [device for device in self.devices if device.rank not in lost]
+        return self.only(device.name for device in self.devices if device.rank not in lost)
+
+    def only(self, names: Iterable[str]) -> Platform:
+        """The devices called so and the links between them; ranks are numbered anew.
+
+        Raises
+        ------
+        ValueError
+            If none of them computes.
+        """
+        names = set(names)
+        kept = [device for device in self.devices if device.name in names]
         ranks = sorted({device.rank for device in kept})
-        names = {device.name for device in kept}
         return replace(
             self,
             devices=tuple(replace(device, rank=ranks.index(device.rank)) for device in kept),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 from tvm_xengine.checks.arguments import checked
@@ -23,13 +23,10 @@ from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 from tvm_xengine.session.stages import Lowered
-from tvm_xengine.solvers.presolve import without_device
+from tvm_xengine.solvers.diagnosis import diagnose
+from tvm_xengine.solvers.request import Request
 from tvm_xengine.solvers.result import Limits
-from tvm_xengine.solvers.solve import solve
 from tvm_xengine.solvers.working_set import working_sets
-
-_SEARCH_S = 1.0
-"""Time for a schedule in little memory; greedy ones come within it, and only memory counts."""
 
 _ANY_GAP_RATIO = 0.99
 """The first schedule is good enough, because only its memory counts."""
@@ -37,16 +34,14 @@ _ANY_GAP_RATIO = 0.99
 _ASKED_S = 5.0
 """Time for a schedule in a budget that a person asks about, who can wait longer for a yes."""
 
-_LIMITS = Limits(time_limit_s=_SEARCH_S, gap_ratio=_ANY_GAP_RATIO)
-
 _MORE = (1.0, 1.02, 1.05, 1.1, 1.2)
 """Budgets, times the bytes that a schedule needs, in which its address layout may fit."""
 
 _FORMS_ASKED = 2
 """So many forms are searched for that budget: those with the smallest known schedules."""
 
-_LESS_RATIO = 0.98
-"""Slices that save less than a fiftieth are no reason to look at more of them."""
+_LESS_RATIO = 0.9
+"""Slices that save less than a tenth are no reason to look at more of them."""
 
 _MOST_TRIES = 16
 """Batch sizes that are looked at; steps of an eighth and halves of them need fewer."""
@@ -144,7 +139,7 @@ def estimate_lowered(
     *,
     in_slices: bool = True,
 ) -> Estimate:
-    """The memory of a lowered step; its kernels are neither compiled nor run.
+    """The memory of a step lowered for one device that computes; its kernels are not compiled.
 
     Parameters
     ----------
@@ -154,9 +149,7 @@ def estimate_lowered(
         Whether to look at slices of the batch, too.
     """
     costed = cost_step(lowered.step, CostChoice.ROOFLINE, lowered.stores, lowered.reporter)
-    names = [device.name for device in lowered.platform.computing]
-    home = lowered.platform.home
-    device = home if home in names else names[0]
+    device = lowered.platform.home
     problem, schedule = keep_all_on(costed.problem, device)
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
     known = _in_all_forms(costed, device, lowered, most=None if in_slices else 1)
@@ -167,7 +160,7 @@ def estimate_lowered(
         able = [one for one in known if one.least_bytes <= budget_bytes]
         for one in sorted(able, key=lambda one: one.smallest_bytes)[:_FORMS_ASKED]:
             tight = one.problem.with_budgets({device: budget_bytes})
-            limits = replace(_LIMITS, time_limit_s=_ASKED_S)
+            limits = Limits(time_limit_s=_ASKED_S, gap_ratio=_ANY_GAP_RATIO)
             try:
                 plan_schedule(tight, PlanOptions(limits=limits))
             except NoScheduleError:
@@ -215,10 +208,10 @@ def _in_all_forms(
     best_bytes = math.inf
     every = forms(costed, lowered.stores, lowered.reporter, only_lean=True)
     for form in islice(every, most):
-        alone = _of_one_computing_device(form.lean.problem, device)
-        least_bytes = working_sets(alone).least_bytes()[device]
-        found_bytes = smallest_budget(alone, device) or math.inf
-        known.append(_KnownForm(alone, least_bytes, found_bytes))
+        problem = form.lean.problem
+        least_bytes = working_sets(problem).least_bytes()[device]
+        found_bytes = smallest_budget(problem, device) or math.inf
+        known.append(_KnownForm(problem, least_bytes, found_bytes))
         if len(known) > 1 and found_bytes > _LESS_RATIO * best_bytes:
             break
         best_bytes = min(best_bytes, found_bytes)
@@ -236,21 +229,12 @@ def _least_of_all_forms(problems: Sequence[Problem], device: str) -> int:
     return max(sets.home_bytes[device], *needed)
 
 
-def _of_one_computing_device(problem: Problem, device: str) -> Problem:
-    """The problem whose ops run on `device`, which holds the state; storage is left."""
-    problem = replace(problem, home=dict.fromkeys(problem.home, device))
-    for other in problem.platform.computing:
-        if other.name != device:
-            problem = without_device(problem, other.name)
-    return problem
-
-
 def smallest_budget(problem: Problem, device: str) -> int | None:
     """The smallest budget in which every run finds a plan."""
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})
-    diagnosis = solve(tight, limits=_LIMITS).diagnosis
-    if diagnosis is None or diagnosis.working_budget_bytes is None:
+    diagnosis = diagnose(tight, Request(), may_go_on=lambda: True)
+    if diagnosis.working_budget_bytes is None:
         return None
     working_bytes = diagnosis.working_budget_bytes[device]
 

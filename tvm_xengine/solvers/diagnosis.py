@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
@@ -19,13 +21,21 @@ _GRACE_RATIO, _GRACE_S = 0.05, 0.5
 limit of a plan allows beyond it."""
 
 
-def diagnose(problem: Problem, request: Request) -> BudgetDiagnosis:
+def diagnose(
+    problem: Problem, request: Request, may_go_on: Callable[[], bool] | None = None
+) -> BudgetDiagnosis:
     """The smallest budgets between the asked ones and ample ones for which greedy finds a schedule.
 
     All budgets are scaled together, by bisection; the answer is the peak of the smallest schedule
     that was found, raised to the asked budget where that is larger. It is None where that is
     nothing but the asked budgets.
+
+    Parameters
+    ----------
+    may_go_on
+        Asked before each bisection; by default for a little longer than the time limit.
     """
+    may_go_on = may_go_on or (lambda: not _is_late(request))
     sets = working_sets(problem)
     asked = {device.name: device.budget_bytes for device in problem.platform.devices}
     ample = {name: max(size, _everything_bytes(problem)) for name, size in asked.items()}
@@ -33,9 +43,8 @@ def diagnose(problem: Problem, request: Request) -> BudgetDiagnosis:
     found: Schedule | None = None
     low, high = 0.0, 1.0
     cut = cut_off(problem)
-    until_s = (1 + _GRACE_RATIO) * request.limits.time_limit_s + _GRACE_S
     for step in range(0 if cut else _STEPS):
-        if request.stop.is_set() or request.elapsed_s > until_s:
+        if not may_go_on():
             break
         ratio = high if step == 0 else (low + high) / 2
         budgets = {name: round(asked[name] + ratio * (ample[name] - asked[name])) for name in asked}
@@ -51,6 +60,11 @@ def diagnose(problem: Problem, request: Request) -> BudgetDiagnosis:
     if working == asked:
         working = found = None
     return BudgetDiagnosis(working, sets.least_bytes(), cut or sets.binding(), found)
+
+
+def _is_late(request: Request) -> bool:
+    until_s = (1 + _GRACE_RATIO) * request.limits.time_limit_s + _GRACE_S
+    return request.stop.is_set() or request.elapsed_s > until_s
 
 
 def _find(problem: Problem, request: Request) -> Schedule | None:
