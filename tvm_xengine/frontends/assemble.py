@@ -50,7 +50,8 @@ def assemble(
     source, constants = lift_constants(read_forward_ops(mod["main"]).live())
     values = {**values, **constants}
     readers = source.consumers()
-    statistics = {var.name for var in running_statistics(source)}
+    replaced = {*running_statistics(source), *(param for param, _ in source.writes)}
+    statistics = {var.name for var in replaced}
     inputs = [param for param in source.params if param.name not in values]
     state = [param for param in source.params if param.name in values and param in readers]
     if unread := [one for one in trainable if one not in {param.name for param in state}]:
@@ -117,15 +118,25 @@ def without_final_softmax(model: ForwardModel) -> ForwardModel:
         for op in source.ops
         if op is not last
     )
-    outputs = tuple(logits if output is softmax else output for output in source.outputs)
-    bare = replace(source, ops=ops, outputs=outputs)
+    returned = [logits if value is softmax else value for value in source.returned]
+    bare = replace(source, ops=ops).returning(returned)
     mod = tvm.IRModule({"main": _rewritten(bare, list(bare.params))})
+    return _assembled_again(model, mod)
+
+
+def without_writes(model: ForwardModel) -> ForwardModel:
+    """The model that leaves the buffers as they are which it writes itself."""
+    source = read_forward_ops(model.main)
+    if not source.writes:
+        return model
+    pure = replace(source, writes=()).live()
+    mod = tvm.IRModule({"main": _rewritten(pure, list(pure.params))})
     return _assembled_again(model, mod)
 
 
 def _assembled_again(model: ForwardModel, mod: tvm.IRModule) -> ForwardModel:
     """`model` with another function of the same tensors."""
-    return assemble(
+    again = assemble(
         model.name,
         mod,
         model.state,
@@ -133,6 +144,7 @@ def _assembled_again(model: ForwardModel, mod: tvm.IRModule) -> ForwardModel:
         origins=model.origins,
         notes=model.notes,
     )
+    return replace(again, lines=model.lines, counters=model.counters)
 
 
 def _without_step_names(params: Iterable[relax.Var]) -> dict[relax.Var, relax.Var]:
@@ -166,8 +178,8 @@ def _rewritten(
                         made[result] = builder.emit(field, f"{op.name}_{position}")
                 else:
                     made[op.results[0]] = value
-            outputs = [made.get(output, output) for output in source.outputs]
-            result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+            returned = [made.get(value, value) for value in source.returned]
+            result = returned[0] if len(returned) == 1 else relax.Tuple(returned)
             output = builder.emit_output(result, "output")
         builder.emit_func_output(output)
-    return builder.get()["main"]
+    return replace(source, params=tuple(params)).written(builder.get()["main"])

@@ -43,11 +43,13 @@ def with_batch_size(model: ForwardModel, count: int) -> ForwardModel:
         with builder.dataflow():
             for op in source.ops:
                 values.update(zip(op.results, _emit(builder, op, values, old, count), strict=True))
-            outputs = [values.get(output, output) for output in source.outputs]
-            value = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+            returned = [values.get(value, value) for value in source.returned]
+            value = returned[0] if len(returned) == 1 else relax.Tuple(returned)
             output = builder.emit_output(value, "output")
         builder.emit_func_output(output, params=[values[param] for param in source.params])
-    return replace(model, mod=builder.get())
+    mod = builder.get()
+    mod["main"] = source.written(mod["main"])
+    return replace(model, mod=mod)
 
 
 def _emit(

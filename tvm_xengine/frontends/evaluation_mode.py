@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tvm import relax
 
+from tvm_xengine.frontends.assemble import without_writes
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.batch_norms import BATCH_NORM
 
@@ -15,13 +16,15 @@ DROPOUT = "relax.nn.dropout"
 def in_evaluation_mode(model: ForwardModel) -> ForwardModel:
     """`model` with batch norms and dropout in inference mode, as after ``model.eval()`` in PyTorch.
 
-    Running statistics become constants; scale and shift of the norms are trained as before.
+    Running statistics and other buffers that are written become constants; scale and shift of the
+    norms are trained as before.
     """
+    model = without_writes(model)
     frozen = _InEvaluationMode()
     mod = model.mod.clone()
     mod["main"] = frozen.visit_expr(model.main).with_attrs(dict(model.main.attrs or {}))
     constants = {**model.statistics, **model.constants}
-    return replace(model, mod=mod, statistics={}, constants=constants)
+    return replace(model, mod=mod, statistics={}, constants=constants, counters={})
 
 
 @relax.expr_functor.mutator

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.relax_ir.batch_norms import BATCH_NORM
+from tvm_xengine.relax_ir.batch_norms import BATCH_NORM, running_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.types import Array
 
@@ -28,7 +28,8 @@ def initialised(model: ForwardModel, seed: int) -> ForwardModel:
     """The same model with weights drawn from He's normal distribution (He et al. 2015).
 
     Tensors with several axes are weights; of those with one axis, what multiplies starts at one
-    and what is added at zero. Running means start at zero, running variances at one.
+    and what is added at zero. Running means start at zero, running variances at one; other buffers
+    that the model writes start as they are.
     """
     random = np.random.default_rng(seed)
     source = read_forward_ops(model.main)
@@ -41,8 +42,11 @@ def initialised(model: ForwardModel, seed: int) -> ForwardModel:
             drawn[name] = (random.standard_normal(value.shape) * deviation).astype(value.dtype)
         else:
             drawn[name] = np.full(value.shape, float(name in scales), value.dtype)
+    averages = {var.name for var in running_statistics(source)}
     statistics = {
         name: np.full(value.shape, float(name in variances), value.dtype)
+        if name in averages
+        else value
         for name, value in model.statistics.items()
     }
     return replace(model, parameters=drawn, statistics=statistics)

@@ -29,7 +29,8 @@ class ForwardModel:
     parameters
         Initial values of the trainable parameters, by name.
     statistics
-        Initial running means and variances of the batch norms, by name.
+        Initial values of what ``main`` writes, by name: running means and variances of batch norms,
+        and other buffers.
     constants
         Everything else that ``main`` reads and that never changes, by name.
     origins
@@ -37,6 +38,9 @@ class ForwardModel:
         are not listed are called as in ``main``, and parameters among them are trained.
     notes
         Sentences about the model that its user must know.
+    counters
+        Integer buffers that nothing reads and that each batch adds a number to, by the model's own
+        names; ``main`` does not have them.
     lines
         Lines of the model's source, ``net.py:12``, by the variables of ``main`` that they compute.
     """
@@ -50,6 +54,7 @@ class ForwardModel:
     origins: tuple[TensorRole, ...] = ()
     notes: tuple[str, ...] = ()
     lines: Mapping[str, str] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         declared = [param.name for param in self.main.params]

@@ -11,7 +11,7 @@ import numpy as np
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.training.losses import (
     BINARY_CROSS_ENTROPY,
@@ -262,7 +262,7 @@ def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
 
 
 def _shape_of_output(model: ForwardModel) -> tuple[int, ...]:
-    outputs = returned_fields(model.main)
+    outputs = outputs_of(model.main)
     if len(outputs) != 1:
         raise UnsupportedModelError(
             f"{model.name} returns {len(outputs)} tensors, and a loss by name is made of one; for a"

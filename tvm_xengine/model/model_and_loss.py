@@ -18,7 +18,7 @@ from tvm_xengine.model.losses import (
     resolved,
 )
 from tvm_xengine.model.source import Source, load_source, module_source
-from tvm_xengine.relax_ir.dataflow import returned_fields
+from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.training.losses import Loss
 from tvm_xengine.training.model_loss import ModelLoss
 
@@ -76,7 +76,7 @@ def _module_source(
 
 def _returns_loss(source: Source) -> bool:
     """Whether the first tensor that a model returns is a scalar."""
-    return not returned_fields(source.training.main)[0].ty.ndim
+    return not outputs_of(source.training.main)[0].ty.ndim
 
 
 def _example_targets(

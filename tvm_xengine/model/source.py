@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import from_relax
 from tvm_xengine.frontends.roles import Use
 from tvm_xengine.frontends.torch.arrays import to_array
-from tvm_xengine.relax_ir.dataflow import returned_fields
-from tvm_xengine.relax_ir.forward_ops import read_forward_ops
+from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.relax_ir.types import Array
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ class Source:
     unused
         Values of state that the step does not read, such as counters, by name.
     counters
-        Those of them that count batches, and by how many each batch adds: the calls of the norm.
+        Those of them that each batch adds a number to, such as the calls of a norm, with the number.
     is_torch
         Whether tensors are returned as PyTorch's.
     """
@@ -97,7 +95,7 @@ def load_source(
 
         model = from_torch_export(model)
     model = without_final_softmax(model if output is None else with_output(model, output))
-    count = len(returned_fields(model.main))
+    count = len(outputs_of(model.main))
     restore: Restore = (lambda values: values[0]) if count == 1 else tuple
     return Source(model, model, count, restore)
 
@@ -121,12 +119,18 @@ def module_source(
     """
     from tvm_xengine.frontends.torch.module import trace_module, trace_with_loss
 
-    evaluation = trace_module(module, _model_inputs(inputs), training=False)
     if loss_inside:
         training = trace_with_loss(module, inputs, loss, targets)
     else:
         training = trace_module(module, inputs, training=True).model
     known = {name for role in training.roles for name in role.names}
+    written = {name for r in training.roles if r.use is Use.STATISTIC for name in r.names}
+    evaluation = trace_module(
+        module,
+        _model_inputs(inputs),
+        training=False,
+        varying=written | set(training.counters),
+    )
     state = module.state_dict(keep_vars=True)
     unused = {name: to_array(value).copy() for name, value in state.items() if name not in known}
     return Source(
@@ -136,7 +140,7 @@ def module_source(
         evaluation.restore,
         tuple(state),
         unused,
-        _counters(module, training),
+        training.counters,
         is_torch=True,
     )
 
@@ -146,35 +150,6 @@ def _model_inputs(inputs: object) -> object:
     if isinstance(inputs, Mapping) and "labels" in inputs:
         return {name: value for name, value in inputs.items() if name != "labels"}
     return inputs
-
-
-def _counters(module: torch.nn.Module, model: ForwardModel) -> dict[str, int]:
-    """Counters of batches, of the batch norms whose statistics the step updates, with their calls."""
-    calls = _batch_norm_calls(model)
-    of_norm = {
-        name.rpartition(".")[0]: calls[role.variable]
-        for role in model.roles
-        for name in role.names
-        if role.variable in calls and role.use is Use.STATISTIC
-    }
-    return {
-        name: of_norm[name.rpartition(".")[0]]
-        for name, _ in module.named_buffers()
-        if name.endswith("num_batches_tracked") and name.rpartition(".")[0] in of_norm
-    }
-
-
-def _batch_norm_calls(model: ForwardModel) -> Counter[str]:
-    """How often the function folds a batch into each running mean, by its variable."""
-    calls: Counter[str] = Counter()
-    first: dict[object, str] = {}
-    for op in read_forward_ops(model.main).ops:
-        if op.op == "relax.nn.batch_norm":
-            mean = op.operands[3]
-            # A norm that is called again goes on with the mean that its last call has made.
-            first[op.results[1]] = variable = first.get(mean, mean.name)
-            calls[variable] += 1
-    return calls
 
 
 def as_array(value: Any) -> Array:

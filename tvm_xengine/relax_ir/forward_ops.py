@@ -10,6 +10,10 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.relax_ir.dataflow import returned_fields
+
+_WRITES = "tvm_xengine.writes"
+"""Attribute: positions of the parameters whose new values are the last tensors returned."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +49,49 @@ class ForwardOp:
 
 @dataclass(frozen=True)
 class ForwardOps:
-    """A forward function: its parameters, its ops in order, the tensors it returns."""
+    """A forward function: its parameters, its ops in order, the tensors it returns.
+
+    Attributes
+    ----------
+    writes
+        Pairs (parameter, new value) of the buffers that the model writes itself. The running
+        statistics of batch norms are no part of them: their operator says what becomes of them.
+    """
 
     params: tuple[relax.Var, ...]
     ops: tuple[ForwardOp, ...]
     outputs: tuple[relax.Expr, ...]
+    writes: tuple[tuple[relax.Var, relax.Expr], ...] = ()
+
+    @property
+    def returned(self) -> tuple[relax.Expr, ...]:
+        """The outputs, and then the new values of what is written."""
+        return (*self.outputs, *(value for _, value in self.writes))
+
+    def returning(self, returned: Sequence[relax.Expr]) -> ForwardOps:
+        """The same function with other outputs and new values, in the order of `returned`."""
+        count = len(self.outputs)
+        written = (param for param, _ in self.writes)
+        writes = tuple(zip(written, returned[count:], strict=True))
+        return replace(self, outputs=tuple(returned[:count]), writes=writes)
+
+    def written(self, func: relax.Function) -> relax.Function:
+        """A Relax function of the same parameters that returns `returned`, with its writes marked."""
+        order = {param: position for position, param in enumerate(self.params)}
+        return marked_writes(func, [order[param] for param, _ in self.writes])
 
     def consumers(self) -> dict[relax.Var, int]:
-        """How often each variable is read, returning it included."""
+        """How often each variable is read, returned or written."""
         counts: dict[relax.Var, int] = {}
-        for value in [*(read for op in self.ops for read in op.operands), *self.outputs]:
+        read = (value for op in self.ops for value in op.operands)
+        for value in (*read, *self.returned, *(param for param, _ in self.writes)):
             if isinstance(value, relax.Var):
                 counts[value] = counts.get(value, 0) + 1
         return counts
 
     def live(self) -> ForwardOps:
-        """The same function without the ops that no output depends on."""
-        needed = {value for value in self.outputs if isinstance(value, relax.Var)}
+        """The same function without the ops that nothing returned depends on."""
+        needed = {value for value in self.returned if isinstance(value, relax.Var)}
         kept: list[ForwardOp] = []
         for op in reversed(self.ops):
             if any(result in needed for result in op.results):
@@ -83,8 +113,27 @@ def read_forward_ops(func: relax.Function) -> ForwardOps:
     for block in blocks:
         for binding in block.bindings:
             reader.read(binding)
-    outputs = _leaves(reader.resolve(func.body.body))
-    return ForwardOps(tuple(func.params), tuple(reader.ops), tuple(outputs))
+    returned = tuple(_leaves(reader.resolve(func.body.body)))
+    written = [func.params[position] for position in _written_positions(func)]
+    count = len(returned) - len(written)
+    writes = tuple(zip(written, returned[count:], strict=True))
+    return ForwardOps(tuple(func.params), tuple(reader.ops), returned[:count], writes)
+
+
+def marked_writes(func: relax.Function, positions: Sequence[int]) -> relax.Function:
+    """`func`, whose last results are new values of the parameters at `positions`."""
+    return func.with_attr(_WRITES, list(positions)) if positions else func
+
+
+def outputs_of(func: relax.Function) -> tuple[relax.Expr, ...]:
+    """What a forward function returns, without the new values of what it writes."""
+    fields = returned_fields(func)
+    return fields[: len(fields) - len(_written_positions(func))]
+
+
+def _written_positions(func: relax.Function) -> list[int]:
+    attrs = func.attrs or {}
+    return [int(position) for position in attrs[_WRITES]] if _WRITES in attrs else []
 
 
 # A tensor, or a tuple of such values.

@@ -10,7 +10,7 @@ from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.stages import Lowered
 from tvm_xengine.state.handed_over import handed_over, shared
-from tvm_xengine.state.model_state import ModelState
+from tvm_xengine.state.model_state import values_of
 from tvm_xengine.training.forward.evaluation import evaluation_module
 
 
@@ -30,12 +30,11 @@ class Prediction:
         )
         self.is_current = False
 
-    def read(self, state: ModelState) -> None:
-        """Take over the parameters of the step, unless these are they."""
-        if not self.is_current:
-            wanted = self._executable.names(Role.PARAMETER)
-            self._executable.write(state.for_model(self._source.evaluation, wanted))
-            self.is_current = True
+    def write(self, state: Mapping[str, Array]) -> None:
+        """Take over the tensors of the model, by their names."""
+        wanted = self._executable.names(Role.PARAMETER)
+        self._executable.write(values_of(self._source.evaluation, state, wanted))
+        self.is_current = True
 
     def __call__(self, inputs: Mapping[str, Array], *, copy: bool) -> Any:
         """What the model returns, in its own structure; as views of the arena without `copy`."""

@@ -250,7 +250,8 @@ class Step:
         arrays = by_name(source.inputs, inputs, named)
         if self._prediction is None:
             self._prediction = Prediction(self.lowered)
-        self._prediction.read(self._state.model)
+        if not self._prediction.is_current:
+            self._prediction.write(self._state.all_tensors(self.steps_taken))
         return self._prediction(arrays, copy=copy)
 
     @checked
@@ -333,6 +334,10 @@ class Step:
             made = self._state.as_torch_optimizer(self.steps_taken, self._current_rates(), groups)
             load_torch_optimizer(optimizer, made)
         module.load_state_dict(state)
+        for name, value in handed_over(
+            self.training.source, self._state.model.read_hidden()
+        ).items():
+            module.get_buffer(name).copy_(value)
 
     def load_from(
         self, module: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
@@ -347,7 +352,8 @@ class Step:
         groups = None
         if optimizer is not None:
             groups = groups_of_optimizer(optimizer, module, self.training)
-        self.load_state_dict(module.state_dict())
+        hidden = {name: module.get_buffer(name) for name in self._state.model.hidden}
+        self.load_state_dict({**module.state_dict(), **hidden})
         if optimizer is not None:
             self.steps_taken = self._state.write_torch_optimizer(optimizer.state_dict(), groups)
             self._was_written()

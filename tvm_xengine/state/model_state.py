@@ -11,6 +11,7 @@ import tvm
 from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidInputError, InvalidStateError
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.frontends.roles import Use
 from tvm_xengine.model.source import Source
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable
@@ -50,6 +51,14 @@ class ModelState:
         }
         self._unused |= {name: np.array(value) for name, value in unread.items()}
         self._order = source.order or (*self._variables, *unread)
+        self.hidden = tuple(
+            name
+            for role in source.training.roles
+            if role.use is Use.STATISTIC and role.variable in present
+            for name in role.names
+            if name not in self._order
+        )
+        """Buffers that the model writes, and that its state dict leaves out (not persistent)."""
 
     def read(self, batches_seen: int) -> dict[str, Array]:
         """A copy of every tensor by name; the names of a tied tensor share one copy.
@@ -63,6 +72,11 @@ class ModelState:
             else self._outside(name, batches_seen)
             for name in self._order
         }
+
+    def read_hidden(self) -> dict[str, Array]:
+        """A copy of every tensor of `hidden` by name."""
+        state = self._executable.read_state({self._variables[name] for name in self.hidden})
+        return {name: state[self._variables[name]] for name in self.hidden}
 
     def views(self, batches_seen: int) -> dict[str, tvm.runtime.Tensor]:
         """As `read`, with every tensor that the step reads in its place in the arenas."""
@@ -86,21 +100,22 @@ class ModelState:
         self._counted = batches_seen
 
     def write(self, state: Mapping[str, Array]) -> None:
-        """Write every tensor, or change nothing.
+        """Write every tensor, or change nothing; those of `hidden` may be missing.
 
         Raises
         ------
         InvalidStateError
             If a name is missing or unknown, or a shape or type differs.
         """
-        _check_names(state, self._order)
-        for name in self._order:
+        names = (*self._order, *(name for name in self.hidden if name in state))
+        _check_names(state, names)
+        for name in names:
             expected = self._shape(name)
             if state[name].shape != expected:
                 raise InvalidStateError(
                     f"{name} must have shape {expected}, the state has {state[name].shape}"
                 )
-        here = {self._variables[name]: name for name in self._order if name in self._variables}
+        here = {self._variables[name]: name for name in names if name in self._variables}
         try:
             self._executable.write({variable: state[name] for variable, name in here.items()})
         except InvalidInputError as error:
@@ -108,20 +123,22 @@ class ModelState:
             raise InvalidStateError(f"{here.get(variable, variable)}{space}{rest}") from None
         self._unused |= {name: np.array(state[name]) for name in self._unused}
 
-    def for_model(self, model: ForwardModel, wanted: Collection[str]) -> dict[str, Array]:
-        """The values of the parameters of another function of the same model."""
-        state = self.read(self._counted)
-        values = dict(model.state)
-        for role in model.roles:
-            found = next((state[name] for name in role.names if name in state), None)
-            if found is not None:
-                values[role.variable] = found
-        return {name: values[name] for name in wanted}
-
     def _shape(self, name: str) -> tuple[int, ...]:
         if name in self._variables:
             return tuple(self._executable.interface.inputs[self._variables[name]].shape)
         return self._unused[name].shape
+
+
+def values_of(
+    model: ForwardModel, state: Mapping[str, Array], wanted: Collection[str]
+) -> dict[str, Array]:
+    """The values of parameters of another function of the same model, from its state by name."""
+    values = dict(model.state)
+    for role in model.roles:
+        found = next((state[name] for name in role.names if name in state), None)
+        if found is not None:
+            values[role.variable] = found
+    return {name: values[name] for name in wanted}
 
 
 def check_fits_module(state: Mapping[str, Any], module: torch.nn.Module) -> None:

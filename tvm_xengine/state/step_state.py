@@ -53,6 +53,10 @@ class StepState:
         """A copy of every tensor of the model by its own name."""
         return self.model.read(self.batches_seen(steps_taken))
 
+    def all_tensors(self, steps_taken: int) -> dict[str, Array]:
+        """As `tensors`, with the buffers that a state dict leaves out."""
+        return {**self.tensors(steps_taken), **self.model.read_hidden()}
+
     def views(self, steps_taken: int) -> dict[str, tvm.runtime.Tensor]:
         """As `tensors`, in the arenas."""
         return self.model.views(self.batches_seen(steps_taken))
@@ -62,7 +66,7 @@ class StepState:
         state = self._executable.read_state()
         tensors = {
             f"{_OF_MODEL}{name}": np.asarray(value)
-            for name, value in self.tensors(steps_taken).items()
+            for name, value in self.all_tensors(steps_taken).items()
         }
         keys = {variable: key for variable, key in self._keys().items() if variable in state}
         return {**tensors, **{key: np.asarray(state[variable]) for variable, key in keys.items()}}

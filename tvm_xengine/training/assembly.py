@@ -12,13 +12,14 @@ from tvm_xengine.kernels.te.optimizer import (
     advance_step,
     clipped_value,
     clipping_scale,
+    copied,
     squared_norm,
 )
 from tvm_xengine.relax_ir.batch_norms import updated_statistics
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.training.differentiate import Randomness, emit_forward
+from tvm_xengine.training.differentiate import Randomness, Tape, emit_forward
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 from tvm_xengine.training.losses import EmittedLoss
@@ -91,7 +92,8 @@ class Assembly:
         )
         self._seed = relax.Var(SEED, relax.TensorType((), "int32")) if draws else None
 
-        statistics = updated_statistics(self._source)
+        written = {param for param, _ in self._source.writes}
+        statistics = updated_statistics(self._source) | written
         readers = self._source.consumers()
         state = [param for param in self._source.params if param not in self._inputs]
         read = [param for param in state if param in readers]
@@ -193,6 +195,8 @@ class Assembly:
         for old, new in tape.updates:  # a norm that is called twice goes on with its last update
             owner[new] = owner[old]
             now[owner[old]] = new
+        taken = {*state.values(), *loss.results.values(), *(new for _, new in tape.updates)}
+        now |= self._written(tape, taken)
 
         def gradients() -> Iterator[tuple[relax.Var, relax.Expr]]:
             seed = loss.gradient()
@@ -208,6 +212,16 @@ class Assembly:
         weight = {} if loss.weight is None else {GRADIENT_WEIGHT: loss.weight}
         results = {**loss.results, **weight} if self.weighs_gradients else loss.results
         return results, now, gradients()
+
+    def _written(self, tape: Tape, taken: set[relax.Expr]) -> dict[relax.Var, relax.Expr]:
+        """New values of the buffers that the model writes, each a tensor of its own."""
+        written: dict[relax.Var, relax.Expr] = {}
+        for param, new in tape.writes:
+            if new in taken:  # another tensor as it is, such as the batch
+                new = self._emitter.call(copied, [new], f"{param.name}_written")
+            taken.add(new)
+            written[self._values[param]] = new
+        return written
 
     def _micro_batches(
         self,

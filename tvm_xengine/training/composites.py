@@ -31,7 +31,8 @@ def expand_composites(source: ForwardOps) -> ForwardOps:
             inlined, outputs = inline(expanded(current), current.operands, current.name)
             ops += inlined
             renamed.update(zip(op.results, outputs, strict=True))
-        source = replace(source, ops=tuple(ops), outputs=_renamed(source.outputs, renamed))
+        returned = _renamed(source.returned, renamed)
+        source = replace(source, ops=tuple(ops)).returning(returned)
     return source
 
 

@@ -46,10 +46,13 @@ class Tape:
         The tensors that the forward function returns.
     updates
         Pairs (old, new): state tensors that the forward ops replace.
+    writes
+        Pairs (parameter of the forward function, new value): buffers that the function writes.
     """
 
     outputs: tuple[relax.Expr, ...]
     updates: tuple[tuple[relax.Expr, relax.Expr], ...]
+    writes: tuple[tuple[relax.Var, relax.Expr], ...]
     _source: ForwardOps
     _linearized: tuple[Linearized, ...]
     _active: frozenset[relax.Var]
@@ -111,7 +114,7 @@ def emit_forward(
     UnsupportedModelError
         Says of every op that has a rule why the rule does not cover it.
     """
-    active = active_variables(source, trainable)
+    active = active_variables(source, trainable) & _reaching(source)
     check_differentiable(source, active)
     rules = gradient_rules()
     made = dict(values)
@@ -136,7 +139,8 @@ def emit_forward(
         raise UnsupportedModelError(f"{'; '.join(unsupported)}; {GRADIENT_ADVICE}")
     outputs = tuple(made.get(output, output) for output in source.outputs)
     updates = tuple(pair for one in linearized for pair in one.updates)
-    return Tape(outputs, updates, source, tuple(linearized), frozenset(active))
+    writes = tuple((param, made.get(value, value)) for param, value in source.writes)
+    return Tape(outputs, updates, writes, source, tuple(linearized), frozenset(active))
 
 
 def active_variables(source: ForwardOps, trainable: Collection[relax.Var]) -> set[relax.Var]:
@@ -146,6 +150,18 @@ def active_variables(source: ForwardOps, trainable: Collection[relax.Var]) -> se
         if op.op not in WITHOUT_GRADIENT and any(read in active for read in op.operands):
             active.update(result for result in op.results if _is_float(result))
     return active
+
+
+def _reaching(source: ForwardOps) -> set[relax.Var]:
+    """The variables that an output depends on in a differentiable way.
+
+    What only the new value of a buffer depends on needs no gradient.
+    """
+    reaching = {output for output in source.outputs if isinstance(output, relax.Var)}
+    for op in reversed(source.ops):
+        if op.op not in WITHOUT_GRADIENT and any(result in reaching for result in op.results):
+            reaching.update(read for read in op.operands if isinstance(read, relax.Var))
+    return reaching
 
 
 def blocking_ops(source: ForwardOps, active: Collection[relax.Var]) -> list[ForwardOp]:

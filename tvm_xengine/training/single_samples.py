@@ -88,6 +88,12 @@ def _check_adds_up(source: ForwardOps, recipe: Recipe) -> None:
             f"batch norms in training mode use the statistics of a whole batch ({some(norms)}), so single"
             " samples cannot be accumulated; train with --eval-mode, which keeps their statistics"
         )
+    if source.writes:
+        written = some(param.name for param, _ in source.writes)
+        raise UnsupportedModelError(
+            f"the model writes buffers of its own ({written}), which may depend on the whole batch, so"
+            " single samples cannot be accumulated; train with --eval-mode, which keeps them"
+        )
     if draws_random_numbers(source):
         raise UnsupportedModelError(
             "dropout draws other numbers for single samples than for a batch, so they cannot be"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.checks.operators import TORCH_ADVICE, located, with_advice
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
@@ -31,6 +32,8 @@ from tvm_xengine.frontends.torch.aten.table import converters
 from tvm_xengine.frontends.torch.decompositions import DECOMPOSITIONS
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.frontends.torch.source_line import source_line
+from tvm_xengine.frontends.torch.writes import counted, written_buffers
+from tvm_xengine.relax_ir.forward_ops import marked_writes
 from tvm_xengine.relax_ir.types import Array, static_shape
 
 
@@ -61,15 +64,20 @@ def _without_log(name: str) -> Iterator[None]:
 
 
 def import_exported_program(
-    name: str, program: ExportedProgram, *, prefix: str = ""
+    name: str, program: ExportedProgram, *, prefix: str = "", varying: Collection[str] = ()
 ) -> ForwardModel:
     """The forward model of an exported program.
 
-    `prefix` is taken off the names of its tensors.
+    Parameters
+    ----------
+    prefix
+        Is taken off the names of its tensors.
+    varying
+        Names of buffers that something else writes: nothing that depends on them is precomputed.
     """
     _check_shapes(name, program)
     _check_parameters(name, program, prefix)
-    importer = _Importer(prefix)
+    importer = _Importer(prefix, varying)
     try:
         program = _decomposed(program, importer)
     except UnsupportedModelError:
@@ -79,6 +87,7 @@ def import_exported_program(
             f"{name}: PyTorch cannot decompose the program: {_first_line(error)}"
         ) from None
     _check_shapes(name, program)
+    _check_written(name, program, prefix)
     convert_operands(program.graph)
     try:
         mod, values = importer.translate(program)
@@ -92,8 +101,8 @@ def import_exported_program(
     )
     trainable = {one for one in parameters if "float" in str(values[one].dtype)}
     model = assemble(name, mod, values, trainable, origins=importer.origins())
-    _check_mutation(model, program, prefix)
-    return replace(model, lines=importer.block_builder.lines)
+    counters = {target.removeprefix(prefix): by for target, by in counted(program).items()}
+    return replace(model, lines=importer.block_builder.lines, counters=counters)
 
 
 def _check_parameters(name: str, program: ExportedProgram, prefix: str) -> None:
@@ -108,19 +117,17 @@ def _check_parameters(name: str, program: ExportedProgram, prefix: str) -> None:
             )
 
 
-def _check_mutation(model: ForwardModel, program: ExportedProgram, prefix: str) -> None:
-    """A step replaces the running statistics of batch norms, and no other buffers."""
-    state = {**dict(program.named_buffers()), **program.constants}
-    statistics = {name for role in model.roles for name in role.names if role.use is Use.STATISTIC}
-    changed = [
-        target
-        for target in program.graph_signature.buffers_to_mutate.values()
-        if state[target].is_floating_point() and target.removeprefix(prefix) not in statistics
+def _check_written(name: str, program: ExportedProgram, prefix: str) -> None:
+    """A forward pass may write buffers; parameters are written by the optimizer."""
+    written = [
+        str(spec.target).removeprefix(prefix)
+        for spec in program.graph_signature.output_specs
+        if spec.kind is OutputKind.PARAMETER_MUTATION
     ]
-    if changed:
+    if written:
         raise UnsupportedModelError(
-            f"{model.name}: the forward pass changes the buffers {changed}, which a training step"
-            " would leave as they are; only running statistics of batch norms are updated"
+            f"{name}: the forward pass writes the parameters {some(written)}, which the optimizer of a"
+            " training step replaces; keep what forward writes in buffers"
         )
 
 
@@ -209,9 +216,10 @@ def _without_gradients_marked(graph: fx.Graph) -> Iterator[None]:
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     """TVM's importer, with every tensor a named parameter and the training forms of the norms."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", varying: Collection[str] = ()) -> None:
         super().__init__()
         self._prefix = prefix
+        self._varying = varying
         self.block_builder = NamingBlockBuilder()
         self.param_names: dict[str, str] = {}
         self._roles: dict[str, TensorRole] = {}
@@ -267,7 +275,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                     name, self._named(spec.target), spec.kind, state[spec.target]
                 )
                 values[name] = to_array(value).copy()  # training the module changes its own
-            if spec.kind is not InputKind.USER_INPUT and spec.target in fixed:
+            if spec.target in fixed and self._named(spec.target) not in self._varying:
                 self._known[placeholders[spec.arg.name]] = value
         with self.block_builder.function("main", params=[*inputs, *others]):
             with self.block_builder.dataflow():
@@ -279,10 +287,29 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                     for value, spec in zip(made, program.graph_signature.output_specs, strict=True)
                     if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
                 ]
+                new = self._new_values(program, dict(zip(_returned(program), made, strict=True)))
+                outputs += new.values()
                 result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
                 output = self.block_builder.emit_output(result, "output")
             self.block_builder.emit_func_output(output)
-        return self.block_builder.get(), values
+        mod = self.block_builder.get()
+        order = [param.name for param in mod["main"].params]
+        mod["main"] = marked_writes(mod["main"], [order.index(name) for name in new])
+        return mod, values
+
+    def _new_values(
+        self, program: ExportedProgram, made: Mapping[fx.Node, relax.Expr]
+    ) -> dict[str, relax.Expr]:
+        """What becomes of each buffer that the program writes, by its variable."""
+        new: dict[str, relax.Expr] = {}
+        for placeholder, node in written_buffers(program).items():
+            name = self.param_names[placeholder.name]
+            dtype = self._convert_data_type(placeholder.meta["val"].dtype)
+            value = made[node]
+            if str(value.ty.dtype) != dtype:  # integers of another width
+                value = self.block_builder.emit(relax.op.astype(value, dtype))
+            new[name] = value
+        return new
 
     def origins(self) -> list[TensorRole]:
         """Names and roles of the tensors in the program."""
@@ -458,6 +485,11 @@ def _placeholder_value(program: ExportedProgram, name: str) -> torch.Tensor:
     raise UnsupportedModelError(
         f"the input {name} is not a tensor; export the model with tensors as its only arguments"
     )
+
+
+def _returned(program: ExportedProgram) -> tuple[fx.Node, ...]:
+    (output,) = program.graph.find_nodes(op="output")
+    return tuple(output.args[0])
 
 
 def _fixed_tensors(program: ExportedProgram) -> set[str]:

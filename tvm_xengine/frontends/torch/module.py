@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,14 +93,22 @@ def call_of(module: nn.Module, inputs: object) -> Call:
     return Call({name: _as_torch(value) for name, value in tensors.items()}, fixed, (*positional,))
 
 
-def trace_module(module: nn.Module, inputs: object, *, training: bool) -> TracedModule:
+def trace_module(
+    module: nn.Module, inputs: object, *, training: bool, varying: Collection[str] = ()
+) -> TracedModule:
     """The forward function of a module in training or in evaluation mode.
 
     In training mode submodules that were put into evaluation mode stay there, unless the module as
     a whole is in evaluation mode.
+
+    Parameters
+    ----------
+    varying
+        Names of buffers that something else writes: nothing that depends on them is precomputed.
     """
     call = call_of(module, inputs)
-    return _traced(module, _Wrapped(module, call), dict(call.tensors), training)
+    examples = dict(call.tensors)
+    return _traced(module, _Wrapped(module, call), examples, training, varying=varying)
 
 
 def trace_with_loss(
@@ -162,8 +170,41 @@ class _Wrapped(nn.Module):  # type: ignore[misc]
 
     def forward(self, **tensors: Any) -> Any:
         targets = [tensors.pop(name) for name in self._targets]
-        outputs = self._call.apply(self.module, tensors)
-        return outputs if self.loss is None else _scalar(self.loss(outputs, *targets))
+        with _written_in_place(self):
+            outputs = self._call.apply(self.module, tensors)
+            return outputs if self.loss is None else _scalar(self.loss(outputs, *targets))
+
+
+@contextmanager
+def _written_in_place(module: nn.Module) -> Iterator[None]:
+    """Writes into each buffer what was assigned to its name, which torch.export does not follow."""
+    before = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+    ]
+    yield
+    assigned = [
+        (owner, name, old, new)
+        for owner, name, old in before
+        if (new := owner._buffers.get(name)) is not old
+    ]
+    for owner, name, old, new in assigned:
+        owner._buffers[name] = old
+        if old is None or new is None or (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise UnsupportedModelError(
+                f"forward assigns {_described(new)} to the buffer {name} of {type(owner).__name__},"
+                f" which holds {_described(old)}; register it with the shape and type that it gets"
+            )
+    copies = [new.detach().clone() for *_, new in assigned]
+    for (_, _, old, _), copy in zip(assigned, copies, strict=True):
+        old.copy_(copy)
+
+
+def _described(value: torch.Tensor | None) -> str:
+    if value is None:
+        return "nothing"
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
 
 
 class _Loss(nn.Module):  # type: ignore[misc]
@@ -199,6 +240,8 @@ def _traced(
     examples: dict[str, Any],
     training: bool,
     name: str = "",
+    *,
+    varying: Collection[str] = (),
 ) -> TracedModule:
     title = name or type(module).__name__
     with _in_mode(module, training), _lost_backwards() as lost:
@@ -214,7 +257,7 @@ def _traced(
                 f"{title}: torch.export refuses the module: {_with_advice(lines[0])}"
             ) from error
         _unwrap(program)
-        model = import_exported_program(title, program, prefix=_PREFIX)
+        model = import_exported_program(title, program, prefix=_PREFIX, varying=varying)
     spec = program.call_spec.out_spec
     notes = [
         f"the backward of {one} (a torch.autograd.Function) is lost by torch.export; the derivative"

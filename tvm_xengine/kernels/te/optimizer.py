@@ -154,6 +154,11 @@ def advance_step(step: te.Tensor) -> te.Tensor:
     return te.compute((), lambda: step() + tvm.tirx.const(1, step.dtype), name="next_step")
 
 
+def copied(x: te.Tensor) -> te.Tensor:
+    """The same elements in a tensor of its own, for a buffer that is set to another tensor."""
+    return te.compute(x.shape, lambda *i: x(*i), name="copied")
+
+
 def clipped_value(gradient: te.Tensor, *, limit: float) -> te.Tensor:
     """The gradient within -limit .. limit, element by element; NaN stays NaN."""
     low, high = (tvm.tirx.const(value, gradient.dtype) for value in (-limit, limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import tvm
 from tvm import relax
@@ -25,11 +26,12 @@ from tvm_xengine.training.rule import Rule, Site
 def evaluation_module(model: ForwardModel) -> tvm.IRModule:
     """A module whose ``main`` is the forward function in inference mode.
 
-    Batch norms use their running statistics and dropout passes everything through. The parameters
+    Batch norms use their running statistics, dropout passes everything through, and no buffer is
+    written. The parameters
     of ``main`` are those of the model, in the same order; its signature says which values integer
     inputs may have.
     """
-    source = simplified(read_forward_ops(model.main).live())
+    source = simplified(replace(read_forward_ops(model.main), writes=()).live())
     rules = gradient_rules()
     builder = relax.BlockBuilder()
     emitter = Emitter(builder)

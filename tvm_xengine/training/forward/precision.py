@@ -72,10 +72,13 @@ def in_mixed_precision(source: ForwardOps, dtype: str) -> ForwardOps:
             for op in source.ops:
                 caster.emit(op)
             outputs = [caster.cast(caster.value(output), "float32") for output in source.outputs]
+            outputs += [
+                caster.cast(caster.value(value), dtype_of(param)) for param, value in source.writes
+            ]
             result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
             output = caster.builder.emit_output(result)
         caster.builder.emit_func_output(output)
-    return read_forward_ops(caster.builder.get()["main"])
+    return read_forward_ops(source.written(caster.builder.get()["main"]))
 
 
 class _Caster:

@@ -45,5 +45,5 @@ def merge_equal_ops(source: ForwardOps) -> ForwardOps:
             kept.append(op)
         else:
             same |= dict(zip(op.results, earlier.results, strict=True))
-    outputs = tuple(same.get(output, output) for output in source.outputs)
-    return replace(source, ops=tuple(kept), outputs=outputs)
+    returned = [same.get(value, value) for value in source.returned]
+    return replace(source, ops=tuple(kept)).returning(returned)
