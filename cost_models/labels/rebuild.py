@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.target import Target
@@ -27,6 +28,7 @@ from tvm_xengine.cost_models.measure.measurements import Measurement, typical_us
 from tvm_xengine.cost_models.measure.sentinel import calm_rounds
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.errors import InvalidDatasetError, XEngineError
+from tvm_xengine.files.append_only import AppendOnlyFile
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.digest import digest
 from tvm_xengine.kernels.library.stages import Stage
@@ -38,6 +40,9 @@ SHIPPED_LABELS = Path(str(files(tvm_xengine.cost_models.labels))) / "data"
 
 _LIBRARIES = ("apache-tvm-ffi", "onednn-cpu-gomp", "numpy")
 """Packages that have a say in what a kernel is."""
+
+_MADE = "networks.jsonl"
+"""The networks whose kernels are in a folder, with what was found of each."""
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -146,25 +151,37 @@ def unpack(
     """Make the kernels of labels anew, into a dataset folder; returns how many were found, and missing.
 
     A kernel is missing where this version of the generator, or a library, makes another one of the
-    same network. Nothing is measured or compiled. What is there already is kept.
+    same network. Nothing is measured or compiled. What is there already is kept, and a second call
+    goes on behind the network at which the first one was interrupted.
     """
     found: set[tuple[int, str]] = set()
+    made = AppendOnlyFile(folder.folder / _MADE)
+    known = dict(made.read(_parse_made))
     total = sum(len(file.networks) for file in label_files)
     done = 0
     for number, file in enumerate(label_files):
         folder.measurements.add(file.machine)
         labels = {label.code: label for label in file.labels}
+        names = digest({"codes": " ".join(labels), "generator": str(this_generator())})
         for text in file.networks:
             variant = Variant.of_text(text)
-            for kernel in _made(variant, file):
-                label = labels.get(code := code_of(kernel))
-                if label is not None:
-                    _add(folder, kernel, label, file, variant)
-                    found.add((number, code))
+            if (codes := known.get(key := f"{names} {text}")) is None:
+                codes = []
+                for kernel in _made(variant, file):
+                    label = labels.get(code := code_of(kernel))
+                    if label is not None:
+                        _add(folder, kernel, label, file, variant)
+                        codes.append(code)
+                made.append({"key": key, "codes": codes})
+            found.update((number, code) for code in codes)
             done += 1
             if on_progress is not None:
                 on_progress(done, total, str(variant))
     return len(found), sum(len(file.labels) for file in label_files) - len(found)
+
+
+def _parse_made(row: dict[str, Any]) -> tuple[str, list[str]]:
+    return str(row["key"]), [str(code) for code in row["codes"]]
 
 
 def _made(variant: Variant, file: LabelFile) -> list[DeviceKernel]:

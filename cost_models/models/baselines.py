@@ -14,6 +14,9 @@ from tvm_xengine.cost_models.models.model import Prediction, point_prediction, s
 _LANE_BYTES = 4.0
 """A float32."""
 
+_FARTHEST = 5.0
+"""Standard deviations from the mean beyond which a line is not followed."""
+
 _QUERIES_AT_ONCE = 512
 """Bounds the memory of the table of distances."""
 
@@ -159,7 +162,7 @@ class LogLinear:
     def fit(self, data: Dataset) -> LogLinearPredictor:
         """Solve the normal equations."""
         mean, scale = _scale(data.table.values)
-        x = (data.table.values - mean) / scale
+        x = _within(data.table, mean, scale)
         rates = np.log(data.time_us / data.table.work)
         gram = x.T @ x + self.penalty * np.eye(x.shape[1])
         weights = np.linalg.solve(gram, x.T @ (rates - rates.mean()))
@@ -181,8 +184,15 @@ class LogLinearPredictor:
 
     def predict(self, table: FeatureTable) -> Prediction:
         """The linear rate, times the work."""
-        rate = (table.values - self.mean) / self.scale @ self.weights + self.offset
+        rate = _within(table, self.mean, self.scale) @ self.weights + self.offset
         return point_prediction(table.work * np.exp(np.clip(rate, *self.limits)), self.spread)
+
+
+def _within(
+    table: FeatureTable, mean: NDArray[np.float64], scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Features in standard deviations, of which none is far out; a feature that was constant is none."""
+    return np.asarray(np.clip((table.values - mean) / scale, -_FARTHEST, _FARTHEST))
 
 
 def _scale(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

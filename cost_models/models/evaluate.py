@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset
 from tvm_xengine.cost_models.models.boosted_trees import family_folds
+from tvm_xengine.cost_models.models.fold_jobs import FoldJob, FoldStore, answers
 from tvm_xengine.cost_models.models.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.models.model import CostModel, Prediction
 
-Folds = Iterator[tuple[NDArray[np.int_], NDArray[np.int_]]]
+Folds = Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]
 
 _RANDOM_FOLDS = 5
 """Five, as is usual for cross-validation."""
@@ -83,16 +84,18 @@ def hold_out(
     split
         A key of `SPLITS`.
     on_fold
-        Called after each fold with the number of folds done, the number of all and the model's
-        name.
+        Called after each fold with the number of folds done, the number of all and what it was.
     """
+    jobs = [FoldJob(model, split, *fold) for fold in SPLITS[split](data)]
+    found = answers(jobs, data, FoldStore(), on_done=on_fold)
+    return held_out_of(data, [(job.test, a) for job, a in zip(jobs, found, strict=True)])
+
+
+def held_out_of(data: Dataset, tested: Iterable[tuple[NDArray[np.intp], Prediction]]) -> HeldOut:
+    """The rows of all folds together, each with what was predicted for it."""
     times = np.full((3, len(data)), np.nan)
-    folds = list(SPLITS[split](data))
-    for number, (train, test) in enumerate(folds, start=1):
-        answer = model.fit(data.take(train)).predict(data.table.take(test))
+    for test, answer in tested:
         times[:, test] = answer.time_us, answer.lo_us, answer.hi_us
-        if on_fold is not None:
-            on_fold(number, len(folds), model.name)
     rows = np.flatnonzero(np.isfinite(times[0]))
     return HeldOut(data.take(rows), Prediction(*times[:, rows]))
 

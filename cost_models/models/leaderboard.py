@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
-from tvm_xengine.cost_models.models.evaluate import SPLITS, HeldOut, hold_out
+from tvm_xengine.cost_models.models.evaluate import SPLITS, HeldOut, held_out_of
+from tvm_xengine.cost_models.models.fold_jobs import FoldJob, FoldStore, answers
 from tvm_xengine.cost_models.models.metrics import noise_floor
 from tvm_xengine.cost_models.models.model import CostModel
 
@@ -44,6 +45,7 @@ class Row:
     """
 
     model: str
+    kernels: int
     median_error: tuple[float, float, float]
     total_ratio: tuple[float, float, float]
     within_25_ratio: float
@@ -54,16 +56,32 @@ class Row:
 def leaderboard(
     models: Sequence[CostModel],
     data: Dataset,
+    store: FoldStore | None = None,
+    processes: int = 1,
     on_fold: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, list[Row]]:
-    """The rows of each split that the data allows; best median error first."""
+    """The rows of each split that the data allows; best median error first.
+
+    Parameters
+    ----------
+    store, processes, on_fold
+        As of :func:`answers`.
+    """
+    pairs = [(split, model) for split in SPLITS for model in models]
+    jobs = {
+        (split, model.name): [FoldJob(model, split, *fold) for fold in SPLITS[split](data)]
+        for split, model in pairs
+    }
+    flat = [job for group in jobs.values() for job in group]
+    found = iter(answers(flat, data, store or FoldStore(), processes, on_fold))
     board: dict[str, list[Row]] = {}
-    for split, folds in SPLITS.items():
-        if not any(True for _ in folds(data)):
-            continue
-        rows = [row_of(model.name, hold_out(model, data, split, on_fold)) for model in models]
-        board[split] = sorted(rows, key=lambda row: row.median_error[0])
-    return board
+    for (split, name), group in jobs.items():
+        if group:
+            tested = [(job.test, next(found)) for job in group]
+            board.setdefault(split, []).append(row_of(name, held_out_of(data, tested)))
+    return {
+        split: sorted(rows, key=lambda row: row.median_error[0]) for split, rows in board.items()
+    }
 
 
 def row_of(name: str, held_out: HeldOut, seed: int = 0) -> Row:
@@ -78,6 +96,7 @@ def row_of(name: str, held_out: HeldOut, seed: int = 0) -> Row:
     totals = np.array([predicted[rows].sum() / measured[rows].sum() for rows in drawn])
     return Row(
         model=name,
+        kernels=count,
         median_error=_interval(metrics.median_error_ratio, medians),
         total_ratio=_interval(float(predicted.sum() / measured.sum()), totals),
         within_25_ratio=metrics.within_25_ratio,
@@ -91,15 +110,17 @@ def _interval(value: float, resampled: NDArray[np.float64]) -> tuple[float, floa
     return value, float(low), float(high)
 
 
-def page(board: Mapping[str, Sequence[Row]], data: Dataset, described: str) -> str:
+def page(board: Mapping[str, Sequence[Row]], data: Dataset, described: Sequence[str]) -> str:
     """The leaderboard as Markdown.
 
     Parameters
     ----------
     described
-        A sentence on where the data comes from.
+        Paragraphs on where the data comes from, and what the models were trained with.
     """
-    lines = ["# Cost models", "", described, ""]
+    lines = ["# Cost models", ""]
+    for paragraph in described:
+        lines += [paragraph, ""]
     noise = noise_floor(data.rounds_us, data.families)
     if noise is not None:
         lines += [
@@ -115,7 +136,8 @@ def page(board: Mapping[str, Sequence[Row]], data: Dataset, described: str) -> s
         "",
     ]
     for split, rows in board.items():
-        lines += [f"## Held out: {_SAID.get(split, split)} (`{split}`)", ""]
+        title = f"## Held out: {_SAID.get(split, split)} (`{split}`)"
+        lines += [title, "", f"{max(row.kernels for row in rows)} kernels are judged.", ""]
         lines += ["| model | median error | total | within 25 % | Kendall | inside |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [_line(row) for row in rows]

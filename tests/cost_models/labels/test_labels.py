@@ -73,6 +73,26 @@ def test_kernels_are_made_anew_with_equal_features_and_times(tmp_path):
     assert all(len(each.rounds_us) == 2 for each in hot)
 
 
+def test_an_interrupted_unpack_goes_on_behind_the_networks_that_are_made(tmp_path):
+    (variant,) = islice(variants(("mlp",)), 1)
+    (file,) = pack(measured_dataset(tmp_path / "before", variant))
+    file = replace(
+        file, networks=(variant.text, "[broken")
+    )  # the second network ends the first call
+    folder = tmp_path / "after"
+    with pytest.raises(InvalidDatasetError, match="broken"):
+        unpack([file], DatasetFolder(folder))
+    made: list[str] = []
+    good = replace(file, networks=(variant.text,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tvm_xengine.cost_models.labels.rebuild.training_kernels",
+            lambda *_: made.append("again") or [],
+        )
+        assert unpack([good], DatasetFolder(folder)) == (len(file.labels), 0)
+    assert not made
+
+
 def test_a_label_of_another_generator_is_missing_and_not_another_kernels(tmp_path):
     (variant,) = islice(variants(("mlp",)), 1)
     file = replace(

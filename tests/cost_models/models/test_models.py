@@ -305,7 +305,7 @@ class MeanRate:
 def test_a_model_of_ones_own_gets_the_tables(data):
     done = []
     found = hold_out(MeanRate(), data, "family", lambda *news: done.append(news))
-    assert done[-1] == (6, 6, "mean rate")
+    assert done[-1] == (6, 6, "family: mean rate")
     assert len(found.data) == len(data)
     families = found.by_family()
     assert set(families) == set(data.all_families())

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.costs.given import learnable, loaded, note_missing
 from tvm_xengine.commands.terminal import Terminal
-from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
+from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.labels.held_out import LEDGER, judge
 from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels
-from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, pack, unpack
+from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, pack, this_generator, unpack
+from tvm_xengine.cost_models.measure.measurements import default_cache_path
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.catalogue import cost_models
+from tvm_xengine.cost_models.models.fold_jobs import FoldStore, learners
 from tvm_xengine.cost_models.models.leaderboard import leaderboard, page
 from tvm_xengine.cost_models.models.model import CostModel
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL
 from tvm_xengine.files.atomic_write import write_bytes_atomically
+from tvm_xengine.kernels.threads import usable_cores
 from tvm_xengine.report.costs import print_metrics
 
 
@@ -55,16 +59,31 @@ def write_leaderboard(
     if is_sketch:
         models = [m.sketched() if isinstance(m, BoostedTrees) else m for m in models]
     data = learnable(dataset, terminal)
+    store = FoldStore(default_cache_path().parent / "leaderboard" / "folds.jsonl")
     with terminal.reporting() as reporter:
-        board = leaderboard(models, data, reporter.stage("holding out"))
-    machines = len(set(data.machines)) or 1
-    described = (
-        f"{len(data)} kernels on {machines} machine{'s' if machines > 1 else ''}, in the caches that a"
-        f" step leaves; written by `tvm-xengine costs leaderboard{' --sketch' if is_sketch else ''}`."
-    )
-    write_bytes_atomically(path, page(board, data, described).encode())
+        advance = reporter.stage("holding out")
+        board = leaderboard(models, data, store, usable_cores(), advance)
+    command = f"tvm-xengine costs leaderboard -o {path.name}{' --sketch' if is_sketch else ''}"
+    write_bytes_atomically(path, page(board, data, _origin(data, dataset, command)).encode())
     terminal.note(f"{len(models)} models on {len(board)} splits in {path}")
     return {split: [asdict(row) for row in rows] for split, rows in board.items()}
+
+
+def _origin(data: Dataset, dataset: Path | None, command: str) -> list[str]:
+    """Where the labels of a page come from, and with what it was written."""
+    known = [file.machine for file in read_labels(SHIPPED_LABELS)] if dataset is None else []
+    names = sorted({f"{m.processor} ({m.llvm_cpu}, {m.cores} cores)" for m in known})
+    machines = ", ".join(names) or f"{len(set(data.machines))} machines"
+    here = this_generator()
+    today = datetime.now(timezone.utc).date().isoformat()
+    learned_with = (f"{name} {found}" for name, found in learners().items())
+    packages = dict.fromkeys((*here.libraries, *learned_with))
+    versions = ", ".join((f"tvm-xengine {here.version}", f"TVM {here.tvm}", *packages))
+    return [
+        f"{len(data)} kernels, timed on {machines}, one thread, in the caches that a step leaves.",
+        f"Made by `{command}` at commit {here.commit[:12] or 'unknown'} on {today}, with"
+        f" {versions}.",
+    ]
 
 
 def judge_model(
