@@ -16,10 +16,10 @@
 #define OUTPUTS (ROWS * 4)
 #ifdef ENTRIES /* the package has accumulate, apply and infer, too */
 #define KINDS 12
-#define LAST_CODE M(_EEMPTY)
+#define BUSY M(_EBUSY)
 #else
 #define KINDS 8
-#define LAST_CODE M(_ERANGE)
+#define BUSY 1 /* no code */
 #endif
 #define AROUND 4096 /* bytes on both sides of the region, which belong to nobody */
 
@@ -68,7 +68,7 @@ static _Alignas(64) uint8_t before[sizeof all.memory];
 static const uint8_t *as_before(const uint8_t *at) { return before + (at - (uint8_t *)&all.memory); }
 static _Alignas(16) float x[INPUTS + 4];
 static _Alignas(16) int64_t labels[ROWS + 1];
-static _Alignas(16) uint8_t results[256];
+static _Alignas(16) uint8_t results[256], loaded[64];
 static uint8_t saved[sizeof all.memory];
 static size_t saved_bytes, in_file;
 static long fails_at; /* the call of a callback that fails, or that reads something else */
@@ -182,7 +182,7 @@ int main(void) {
         is_bad |= !has_state;
         if (samples) {
           code = F(_train_step)(given, x, labels, NULL, NULL);
-          MUST(is_bad ? code == M(_EINVAL) || code == M(_EALIGN) : code == LAST_CODE + 1); /* EBUSY */
+          MUST(is_bad ? code == M(_EINVAL) || code == M(_EALIGN) : code == BUSY);
           is_bad = 1;
           break;
         }
@@ -256,16 +256,22 @@ int main(void) {
 #endif
       default:
         is_bad |= !has_memory;
-        fails_at = any(3) ? -1 : (long)any(40);
-        if (!any(10)) { is_bad = 1; code = F(_checkpoint_load)(given, NULL, NULL); break; }
-        may_void = !is_bad;
-        code = F(_checkpoint_load)(given, give, any(2) ? contexts : NULL);
+        fails_at = any(3) ? -1 : (long)any(200);
+        if (!any(10)) { is_bad = 1; code = F(_checkpoint_load)(given, NULL, NULL, 0, NULL); break; }
+        {
+          void *report = pointer(loaded, _Alignof(F(_loaded)), 1);
+          uint32_t absent = edge(3);
+          is_bad |= absent > M(_INITIALISE_ABSENT);
+          may_void = !is_bad;
+          code = F(_checkpoint_load)(given, give, any(2) ? contexts : NULL, absent, report);
+          MUST(!is_bad || code == M(_EINVAL) || code == M(_EALIGN));
+        }
         if (!is_bad && !code) has_state = 1, samples = 0;
         if (!is_bad && code && ctx->ready == 0) has_state = 0, samples = 0;
         if (!is_bad && code) is_bad = 1; /* what a file holds decides */
         break;
     }
-    MUST(code <= 0 && code >= LAST_CODE);
+    MUST(code <= 0 && code >= M(_EFROZEN));
     MUST(is_bad == (code != 0));
     /* Nobody writes around the region; a refused call leaves the state, or says that it is void. */
     for (size_t k = 0; k < REGIONS; k++) {

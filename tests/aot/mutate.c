@@ -11,6 +11,8 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define CALL(f) JOIN(NAME, f)
 
+enum { CODES = 15 };
+
 typedef struct {
   uint8_t *bytes;
   size_t length, capacity;
@@ -45,7 +47,7 @@ int main(void) {
   uint8_t *memory = aligned_alloc(64, (REGION_BYTES + 63) / 64 * 64);
   uint8_t *before = malloc(REGION_BYTES);
   file good = {malloc(size), 0, size};
-  int codes[9] = {0};
+  int codes[CODES] = {0};
   if (CALL(_init)(&ctx, memory, REGION_BYTES, PLAN_HASH) || CALL(_state_reset)(&ctx)) return 1;
   memset(memory + KEPT_BYTES, 0xa5, REGION_BYTES - KEPT_BYTES);
   if (CALL(_checkpoint_save)(&ctx, put, &good) || good.length != size) return 2;
@@ -60,22 +62,22 @@ int main(void) {
     memcpy(bad.bytes, good.bytes, length);
     if (length)
       for (uint32_t flips = draw(4) + (length == size); flips; flips--) {
-        size_t at = draw(3) ? draw((uint32_t)length) : draw(length < 24 ? (uint32_t)length : 24);
+        size_t at = draw(3) ? draw((uint32_t)length) : draw(length < 48 ? (uint32_t)length : 48);
         switch (draw(3)) {
           case 0: bad.bytes[at] ^= (uint8_t)(1u << draw(8)); break;
           case 1: bad.bytes[at] = (uint8_t)draw(256); break;
           default: bad.bytes[at] = 0xff; break;
         }
       }
-    code = CALL(_checkpoint_load)(&ctx, get, &bad);
-    if (code > 0 || code < -8) return 3;
+    code = CALL(_checkpoint_load)(&ctx, get, &bad, draw(2), NULL);
+    if (code > 0 || code <= -CODES) return 3;
     codes[-code]++;
     if (code == 0 && (length != size || memcmp(bad.bytes, good.bytes, size))) return 4;
     if (memcmp(memory, before, REGION_BYTES)) return 5;
     if (!ctx.ready) return 6;
     free(bad.bytes);
   }
-  for (int code = 0; code < 9; code++) printf("%d\n", codes[code]);
+  for (int code = 0; code < CODES; code++) printf("%d\n", codes[code]);
   free(good.bytes);
   free(before);
   free(memory);

@@ -1,6 +1,5 @@
 """LeNet learns the digits on an emulated Cortex-M7, and goes on on this machine."""
 
-import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from tests.aot.examples import export, need_tools
 from tvm_xengine.aot.check.emulation import EMULATORS, Build, build_program
 from tvm_xengine.aot.check.reference import host_step
-from tvm_xengine.aot.package.checkpoint import read_checkpoint
+from tvm_xengine.aot.package.checkpoint_file import read_checkpoint
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends import zoo
@@ -64,9 +63,9 @@ def test_an_epoch_on_a_cortex_m7_is_worth_one_here(tmp_path: Path) -> None:
     rate = np.asarray(0.01, "float32")
     for images, labels in batches:
         here.step({"x": images, "labels": labels, "lr": rate})
-    plan = json.loads((report.directory / "lenet_plan.json").read_text())
-    state, settings = read_checkpoint(tmp_path / "model.bin", plan)
-    assert settings == {"lr": pytest.approx(0.01)}
+    saved = read_checkpoint(tmp_path / "model.bin").tensors
+    assert saved["setting/lr"] == np.float32(0.01)
+    state = {tensor.name: saved[tensor.saved_name] for tensor in report.package.state}
     for name, value in here.read_state().items():
         np.testing.assert_allclose(state[name], value, rtol=1e-2, atol=1e-3)
     forward = build_forward(evaluation_module(model), 1, Platform((Device("cpu", "llvm"),)))

@@ -259,7 +259,15 @@ def test_code_holds_no_heap_no_output_and_no_writable_global(
 ) -> None:
     library(report, tmp_path)
     for source in (f"{report.package.name}.c", f"{report.package.name}_kernels.c"):
-        command = ["gcc", "-O2", "-c", str(report.directory / source), "-o", str(tmp_path / "o.o")]
+        command = [
+            "gcc",
+            "-O2",
+            "-fno-pie",
+            "-c",
+            str(report.directory / source),
+            "-o",
+            str(tmp_path / "o.o"),
+        ]
         subprocess.run(command, check=True)
         done = subprocess.run(
             ["nm", str(tmp_path / "o.o")], capture_output=True, text=True, check=True

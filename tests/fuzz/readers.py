@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -251,15 +250,16 @@ def _read_manifest(path: Path) -> object:
 
 
 def _write_package_checkpoint(path: Path) -> None:
-    from tvm_xengine.aot.package.checkpoint import write_checkpoint
+    from tvm_xengine.aot.package.checkpoint_file import Checkpoint, write_checkpoint
 
-    write_checkpoint(path, _PLAN, {"w": np.ones((4, 2), np.float32)}, {"lr": 0.1})
+    tensors = {"model/w": np.ones((4, 2), np.float32), "setting/lr": np.array(0.1, np.float32)}
+    write_checkpoint(path, Checkpoint(tensors, sequence=3))
 
 
 def _read_package_checkpoint(path: Path) -> object:
-    from tvm_xengine.aot.package.checkpoint import read_checkpoint
+    from tvm_xengine.aot.package.checkpoint_file import read_checkpoint
 
-    return read_checkpoint(path, _PLAN)
+    return read_checkpoint(path)
 
 
 @cache
@@ -320,12 +320,6 @@ def _read_state(path: Path) -> object:
     return _step().load_state_dict(read_state(path))
 
 
-_PLAN: Mapping[str, object] = json.loads(
-    """{"plan_hash": "0x1234", "settings": {"lr": 0.1}, "hyper": {"lr": 0.1},
-    "state": [{"name": "w", "dtype": "float32", "shape": [4, 2], "bytes": 32, "size_bytes": 32}]}"""
-)
-
-
 KINDS: Mapping[str, Kind] = {
     "platform": Kind("board.toml", _write_platform, _read_platform),
     "problem": Kind("problem.json", _write_problem, _read_problem),
@@ -340,7 +334,7 @@ KINDS: Mapping[str, Kind] = {
     "npz": Kind("data.npz", _write_npz, _read_npz),
     "image": Kind("images/class/image.png", _write_image, _read_image),
     "package's file list": Kind("package/.tvm-xengine-files.json", _write_manifest, _read_manifest),
-    "package's checkpoint": Kind("state.ckpt", _write_package_checkpoint, _read_package_checkpoint),
+    "package's checkpoint": Kind("state.xecp", _write_package_checkpoint, _read_package_checkpoint),
     "plan": Kind("plan.json", _write_plan, _read_plan),
     "run's checkpoint": Kind("run.ckpt", _write_run, _read_run),
     "state, safetensors": Kind("state.safetensors", _write_state, _read_state),

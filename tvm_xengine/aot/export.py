@@ -24,6 +24,7 @@ from tvm_xengine.aot.emit_c.project_files import (
 )
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
 from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.package.checkpoint_file import hash_of
 from tvm_xengine.aot.package.code_size import CodeSize, measure_code
 from tvm_xengine.aot.package.contents import KernelCode, Package, StateTensor, arguments_of
 from tvm_xengine.aot.package.plan_document import as_json, plan_document
@@ -37,7 +38,9 @@ from tvm_xengine.files.write_directory import check_free, write_directory, write
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.program.step_program import KernelRun
+from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.training.saved_names import saved_names
 from tvm_xengine.training.step import TrainingStep
 
 
@@ -167,8 +170,9 @@ def _package(plan: PreparedExport) -> Package:
     kernels = _used_kernels(functions)
     used = {region: size for region, size in plan.arena_bytes.items() if size}
     _check_names(used, functions)
+    saved_as = saved_names(layout.state, plan.model.roles, plan.training.slots)
     state = [
-        StateTensor(tensor, place, np.asarray(plan.stored.initial_state[tensor]))
+        StateTensor(tensor, place, np.asarray(plan.stored.initial_state[tensor]), saved_as[tensor])
         for tensor, place in layout.state.items()
     ]
     constants = {name: value for f in reversed(functions) for name, value in f.constants.items()}
@@ -190,7 +194,16 @@ def _package(plan: PreparedExport) -> Package:
         budget_bytes={region: machine.platform.device(region).budget_bytes for region in used},
         summed_bytes={region: layout.end_bytes[region] for region in used},
         sums=layout.sums,
+        frozen=_frozen(plan.model, constants),
+        origin=hash_of({role.name: plan.model.state[role.variable] for role in plan.model.roles}),
     )
+
+
+def _frozen(model: ForwardModel, constants: Mapping[str, Array]) -> dict[str, str]:
+    """The constants in flash that are tensors of the model, by their names in checkpoints."""
+    saved_as = saved_names(model.state, model.roles, {})
+    flash = {variable: c_identifier(variable) for variable in model.state}
+    return {saved_as[v][0]: name for v, name in flash.items() if name in constants}
 
 
 def _check_names(regions: Collection[str], functions: tuple[PlannedFunction, ...]) -> None:

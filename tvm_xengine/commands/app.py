@@ -303,13 +303,20 @@ class ExportStateOptions:
     Attributes
     ----------
     output
-        File to write: .safetensors, .pt (a state_dict), .npz or, with --onnx, .onnx.
+        File to write: .safetensors, .pt (a state_dict), .npz, with --onnx .onnx, or with --package
+        .xecp (a checkpoint for that package).
     onnx
         The ONNX file that the model came from; its initializers take the trained values.
+    package
+        Folder of the package that is to load the checkpoint.
+    sequence
+        Number of the checkpoint in the slots of the package.
     """
 
     output: Annotated[File, Parameter(name=("--output", "-o"), group=OUTPUT)]
     onnx: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    package: Annotated[Folder | None, Parameter(group=OUTPUT)] = None
+    sequence: Annotated[Count | None, Parameter(group=OUTPUT)] = None
     report: OutputOptions = OutputOptions()
 
 
@@ -320,7 +327,7 @@ def export_state(
     *,
     options: ExportStateOptions,
 ) -> None:
-    """Convert trained tensors: to safetensors, a state_dict, or into an ONNX file."""
+    """Convert trained tensors: to safetensors, a state_dict, an ONNX file or for a package."""
     from tvm_xengine.commands.run.export_state import run_export_state
 
     run_export_state(state, options)

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from tvm_xengine.aot.package.checkpoint_file import SUFFIX, decoded
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import InvalidStateError, MissingPackageError
 from tvm_xengine.files.archives import read_arrays
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.frontends.torch.arrays import to_array, to_tensor
 from tvm_xengine.relax_ir.types import Array
-
-_OF_MODEL = "model/"
-"""Prefix of the model's own tensors in a checkpoint."""
+from tvm_xengine.training.saved_names import OF_MODEL
 
 
 @checked
@@ -48,9 +47,10 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> None:
 
 @checked
 def read_state(path: str | Path) -> dict[str, Array]:
-    """The tensors of a ``.safetensors`` file, a checkpoint, a ``.pt`` or a ``.npz`` file, by name.
+    """The tensors of a ``.safetensors``, ``.pt`` or ``.npz`` file, or of a checkpoint, by name.
 
-    Nothing in the file is executed. Of a checkpoint the model's own tensors are returned.
+    Nothing in the file is executed. Of a checkpoint, a package's (``.xecp``) too, the model's own
+    tensors are returned.
 
     Parameters
     ----------
@@ -62,24 +62,41 @@ def read_state(path: str | Path) -> dict[str, Array]:
     InvalidStateError
         If it does not exist, or cannot be read.
     """
-    path = Path(path)
-    decode = _one_of(_READERS, path)
+    tensors = _read(Path(path))
+    own = {
+        name.removeprefix(OF_MODEL): value
+        for name, value in tensors.items()
+        if name.startswith(OF_MODEL)
+    }
+    return own or tensors
+
+
+def read_checkpoint_tensors(path: Path) -> dict[str, Array]:
+    """All tensors of such a file by their names in checkpoints (`tvm_xengine.training.saved_names`).
+
+    Raises
+    ------
+    InvalidStateError
+        If it does not exist, or cannot be read.
+    """
+    tensors = _read(path)
+    if any(name.startswith(OF_MODEL) for name in tensors):
+        return tensors
+    return {f"{OF_MODEL}{name}": value for name, value in tensors.items()}
+
+
+def _read(path: Path) -> dict[str, Array]:
+    decode: Callable[[bytes], dict[str, Array]] = _one_of(_READERS, path)
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidStateError(f"cannot read {path}: {error.strerror}") from error
     try:
-        tensors = decode(content)
+        return decode(content)
     except MissingPackageError:
         raise
     except Exception as error:  # each library has errors of its own for damaged files
         raise InvalidStateError(f"{path} holds no tensors that can be read: {error}") from error
-    own = {
-        name.removeprefix(_OF_MODEL): value
-        for name, value in tensors.items()
-        if name.startswith(_OF_MODEL)
-    }
-    return own or tensors
 
 
 def check_state_path(path: str | Path) -> None:
@@ -168,6 +185,10 @@ def _from_npz(content: bytes) -> dict[str, Array]:
     return read_arrays(io.BytesIO(content))
 
 
+def _from_package(content: bytes) -> dict[str, Array]:
+    return dict(decoded(content).tensors)
+
+
 def _torch() -> Any:
     try:
         import torch
@@ -187,4 +208,5 @@ _READERS: Mapping[str, Callable[[bytes], dict[str, Array]]] = {
     ".safetensors": _from_safetensors,
     ".pt": _from_torch,
     ".npz": _from_npz,
+    SUFFIX: _from_package,
 }

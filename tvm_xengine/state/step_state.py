@@ -17,15 +17,12 @@ from tvm_xengine.state.torch_optimizer_state import (
     as_torch_optimizer,
     groups_of_module,
     read_torch_optimizer,
-    slots_by_name,
 )
-from tvm_xengine.training.assembly import STEP
+from tvm_xengine.training.assembly import SEED, STEP
+from tvm_xengine.training.saved_names import OF_MODEL, OF_STEP, slot_names
 
 if TYPE_CHECKING:
     from tvm_xengine.session.stages import Training
-
-_OF_MODEL = "model/"
-_SEED = "seed"
 
 
 class StepState:
@@ -65,7 +62,7 @@ class StepState:
         """All tensors, those of the optimizer included, by names that do not depend on the plan."""
         state = self._executable.read_state()
         tensors = {
-            f"{_OF_MODEL}{name}": np.asarray(value)
+            f"{OF_MODEL}{name}": np.asarray(value)
             for name, value in self.all_tensors(steps_taken).items()
         }
         keys = {variable: key for variable, key in self._keys().items() if variable in state}
@@ -76,9 +73,9 @@ class StepState:
         keys = self._keys()
         self.model.write(
             {
-                name.removeprefix(_OF_MODEL): value
+                name.removeprefix(OF_MODEL): value
                 for name, value in tensors.items()
-                if name.startswith(_OF_MODEL)
+                if name.startswith(OF_MODEL)
             }
         )
         state = self._executable.names(Role.OPTIMIZER_STATE)
@@ -104,4 +101,5 @@ class StepState:
 
     def _keys(self) -> dict[str, str]:
         """Names that do not depend on the plan, by tensors that are no tensors of the model."""
-        return {**slots_by_name(self._training), _SEED: f"step/{_SEED}", STEP: f"step/{STEP}"}
+        slots = slot_names(self._training.roles, self._training.step.slots)
+        return {**slots, **{name: f"{OF_STEP}{name}" for name in (SEED, STEP)}}

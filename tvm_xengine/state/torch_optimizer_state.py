@@ -48,16 +48,6 @@ _COUNTING = (Adam, RMSprop, Adagrad)
 """Optimizers that keep the number of steps for each parameter in PyTorch."""
 
 
-def slots_by_name(training: Training) -> dict[str, str]:
-    """For each state tensor of the optimizer, a name that does not depend on the plan."""
-    named = {role.variable: role.name for role in training.roles}
-    return {
-        state: f"optimizer/{named.get(variable, variable)}/{slot}"
-        for variable, slots in training.step.slots.items()
-        for slot, state in slots.items()
-    }
-
-
 def groups_of_module(training: Training) -> Groups:
     """Names of all parameters in the order of the module, by the groups of the recipe."""
     recipe, variable_of = training.known_recipe, _variables(training)

@@ -8,6 +8,7 @@ from tvm_xengine.aot.check.batches import BatchInput, draw_functions, seed_liter
 from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.check.selftest_calls import SelftestCalls
+from tvm_xengine.aot.emit_c.checkpoint import checkpoint_bytes
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.package.contents import Package
 
@@ -58,6 +59,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         poison=poison,
         guards=guards,
         seed=seed_literal(),
+        checkpoint_bytes=checkpoint_bytes(package),
     )
 
 
@@ -114,7 +116,7 @@ static int guards_intact(int byte) {{
 #ifndef {MACRO}_SELFTEST_NO_CHECKPOINT
 typedef struct {{
   size_t used, length;
-  uint8_t bytes[{MACRO}_STATE_BYTES + 128];
+  uint8_t bytes[{checkpoint_bytes}u];
 }} file;
 static file saved, again;
 
@@ -141,28 +143,32 @@ static int state_as_saved(const {name}_ctx *ctx) {{
          !memcmp(again.bytes, saved.bytes, saved.length);
 }}
 
+static int32_t load({name}_ctx *ctx) {{
+  return {name}_checkpoint_load(ctx, file_read, &saved, {MACRO}_REFUSE_ABSENT, NULL);
+}}
+
 static int checkpoint_works({name}_ctx *ctx) {{
   memset(&saved, 0, sizeof saved);
   if ({name}_checkpoint_save(ctx, file_write, &saved)) return 0;
   if (saved.length != {name}_checkpoint_bytes()) return 0;
   saved.bytes[saved.length - 1] ^= 1u;
-  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_ECRC) return 0;
+  if (load(ctx) != {MACRO}_ECRC) return 0;
   saved.bytes[saved.length - 1] ^= 1u;
   saved.bytes[0] ^= 1u;
-  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EFORMAT) return 0;
+  if (load(ctx) != {MACRO}_EFORMAT) return 0;
   saved.bytes[0] ^= 1u;
   saved.bytes[4] ^= 1u;
-  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EFORMAT) return 0;
+  if (load(ctx) != {MACRO}_EFORMAT) return 0;
   saved.bytes[4] ^= 1u;
   saved.bytes[8] ^= 1u;
-  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EPLAN) return 0;
+  if (load(ctx) != {MACRO}_ECRC) return 0;
   saved.bytes[8] ^= 1u;
   saved.length--;
-  if ({name}_checkpoint_load(ctx, file_read, &saved) != {MACRO}_EIO) return 0;
+  if (load(ctx) != {MACRO}_EIO) return 0;
   saved.length++;
   if (!state_as_saved(ctx)) return 0;
   if ({name}_state_reset(ctx)) return 0;
-  if ({name}_checkpoint_load(ctx, file_read, &saved)) return 0;
+  if (load(ctx)) return 0;
   return state_as_saved(ctx);
 }}
 #endif

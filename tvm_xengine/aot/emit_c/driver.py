@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_xengine.aot.emit_c.checkpoint import checkpoint_functions
 from tvm_xengine.aot.emit_c.entry_point import bytes_at, entry_point
 from tvm_xengine.aot.emit_c.prototypes import init_prototype
-from tvm_xengine.aot.emit_c.status import status_text
+from tvm_xengine.aot.emit_c.status import CHECK_CTX, status_text
 from tvm_xengine.aot.emit_c.types_in_c import float_literal
-from tvm_xengine.aot.package.checkpoint import CHECK_CTX, checkpoint_functions
 from tvm_xengine.aot.package.contents import Package
 
 

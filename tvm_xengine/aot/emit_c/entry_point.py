@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tvm_xengine.aot.emit_c.guards import input_guard, loss_guard, range_guard
 from tvm_xengine.aot.emit_c.prototypes import arguments, prototype
+from tvm_xengine.aot.emit_c.status import CHECK_CTX
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.entries import Entry
-from tvm_xengine.aot.package.checkpoint import CHECK_CTX
 from tvm_xengine.aot.package.contents import GRADIENT_WEIGHT, Package
 from tvm_xengine.program.step_program import (
     ArenaView,

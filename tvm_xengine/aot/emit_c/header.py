@@ -39,7 +39,7 @@ extern "C" {{
 
 /* Raised when a program that compiled with this header no longer does. */
 #define {macro}_INTERFACE_VERSION {INTERFACE}
-/* Of the memory layout and the calls: what {name}_init takes, and what checkpoints are marked with. */
+/* Of the memory layout and the calls: what {name}_init takes. */
 #define {macro}_PLAN_HASH 0x{package.plan_hash:016x}ull
 
 {_memory_macros(package, code)}
@@ -55,6 +55,8 @@ extern "C" {{
 /* Return 0 when all bytes were written, or read from `offset` on. */
 typedef int (*{name}_write_fn)(void *user, const void *data, size_t bytes);
 typedef int (*{name}_read_fn)(void *user, size_t offset, void *data, size_t bytes);
+
+{_checkpoint_types(package)}
 
 {_functions(package)}
 
@@ -170,19 +172,56 @@ def _functions(package: Package) -> str:
         f"   refused. */\nint32_t {name}_set_{hyper}({name}_ctx *ctx, float {hyper});"
         for hyper in package.hyper
     ]
+    return "\n".join([*parts, _checkpoint_functions(package)])
+
+
+def _checkpoint_types(package: Package) -> str:
+    name, macro = package.name, package.macro
+    return f"""\
+/* What a load does with a tensor that the checkpoint lacks. INITIALISE_ABSENT sets state of the
+   optimizer, and settings, as state_reset does; a tensor of the model only where both packages were
+   exported with the same values. */
+enum {{ {macro}_REFUSE_ABSENT = 0, {macro}_INITIALISE_ABSENT = 1 }};
+
+/* What a load found: the number of the checkpoint in its slots, the tensors of this package that were
+   taken and initialised, and the tensors of the checkpoint that this package does not have. */
+typedef struct {{
+  uint64_t sequence;
+  uint32_t taken, initialised, ignored;
+  const char *tensor; /* for which it was refused, or NULL */
+}} {name}_loaded;
+
+/* A place for one checkpoint. `erase` may be NULL; it is called before the first write. */
+typedef struct {{
+  int (*erase)(void *user);
+  {name}_write_fn write;
+  {name}_read_fn read;
+  void *user;
+}} {name}_slot;"""
+
+
+def _checkpoint_functions(package: Package) -> str:
+    name = package.name
     forgets = "; forgets accumulated gradients" if package.accumulates else ""
-    parts.append(
-        f"""\
+    return f"""\
 /* Bytes of a checkpoint. */
 size_t {name}_checkpoint_bytes(void);
-/* Writes the state in order. Returns EINVAL, EALIGN, EIO. */
+/* Writes the state by the names of its tensors. Returns EINVAL, EALIGN, EIO. */
 int32_t {name}_checkpoint_save(const {name}_ctx *ctx, {name}_write_fn write, void *user);
-/* Reads and checks everything, and then once more into the state{forgets}. Returns EINVAL, EALIGN,
-   EFORMAT, EPLAN, ESIZE, ECRC, EIO. If the second reading differs from the first, there is no
-   state any more. */
-int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user);"""
-    )
-    return "\n".join(parts)
+/* Loads a checkpoint of this package, or of one of the same model with another plan, batch size or
+   optimizer. State of another optimizer is ignored. Reads and checks everything, and then once more
+   into the state{forgets}; if that second reading differs, there is no state any more.
+   `report` may be NULL.
+   Returns EINVAL, EALIGN, EFORMAT, ECRC, EIO, EABSENT, ESHAPE, EFROZEN. */
+int32_t {name}_checkpoint_load({name}_ctx *ctx, {name}_read_fn read, void *user, uint32_t absent,
+                               {name}_loaded *report);
+/* Writes a checkpoint with the next number into the slot whose own is damaged or oldest, and reads it
+   back; the newest one stays, so that power may fail at any moment. Takes two slots or more.
+   Returns EINVAL, EALIGN, EIO, EFORMAT, ECRC. */
+int32_t {name}_slots_save(const {name}_ctx *ctx, const {name}_slot *slots, uint32_t count);
+/* Loads the newest undamaged checkpoint, as checkpoint_load. EFORMAT: no slot has one. */
+int32_t {name}_slots_load({name}_ctx *ctx, const {name}_slot *slots, uint32_t count, uint32_t absent,
+                          {name}_loaded *report);"""
 
 
 def _returned(package: Package, entry: Entry) -> list[str]:

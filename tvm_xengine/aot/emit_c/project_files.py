@@ -104,8 +104,9 @@ after the other, and without `-ffast-math`. Functions that are not called are le
 `-ffunction-sections -Wl,--gc-sections`. The self-test (`{name}_selftest.c`) runs seeded batches and
 compares the losses; `CMakeLists.txt` and `{name}.mk` build it.
 
-A checkpoint is a header of 24 bytes (magic, version, plan hash, size, CRC-32) and the state. One of
-another plan is refused. The layout of the state is in `{name}_plan.json`.
+A checkpoint holds tensors by name, so packages of the same model share it whatever their plan, batch
+size or optimizer. `{name}_slots_save` and `{name}_slots_load` keep checkpoints in two or more slots, of
+which one is always whole. On a computer `tvm-xengine export-state` converts them.
 """
 
 

@@ -6,12 +6,15 @@ from tvm_xengine.aot.package.contents import Package
 
 OK = "OK"
 
+CHECK_CTX = "  { int32_t status = check_ctx(ctx); if (status) return status; }"
+"""The first statement of a C function that takes a context."""
+
 _CODES = {
     OK: (0, "success"),
     "EINVAL": (-1, "missing pointer, overlapping memory, or a call before init or before a state"),
     "EALIGN": (-2, "pointer or memory without the alignment that its type or region needs"),
-    "ESIZE": (-3, "too little memory, or a checkpoint of another size"),
-    "EFORMAT": (-4, "no checkpoint, or one of another version"),
+    "ESIZE": (-3, "too little memory"),
+    "EFORMAT": (-4, "no checkpoint, one of another version, or one whose records are wrong"),
     "EPLAN": (-5, "made for another plan"),
     "ECRC": (-6, "checksum does not match: the checkpoint is damaged"),
     "ENAN": (-7, "an input or the loss is NaN or infinite"),
@@ -19,6 +22,9 @@ _CODES = {
     "ERANGE": (-9, "a label or index is outside its range"),
     "EBUSY": (-10, "gradients are accumulated: call apply or discard first"),
     "EEMPTY": (-11, "no gradients are accumulated"),
+    "EABSENT": (-12, "the checkpoint lacks a tensor"),
+    "ESHAPE": (-13, "a tensor of the checkpoint has another shape or type"),
+    "EFROZEN": (-14, "the checkpoint has another value of a tensor that is frozen here"),
 }
 
 

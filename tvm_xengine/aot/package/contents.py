@@ -21,10 +21,10 @@ from tvm_xengine.program.step_program import ArenaView, Outside, OutsideView, St
 
 Array = NDArray[np.generic]
 
-SCHEMA = 2
-"""Version of the plan document and of checkpoints."""
+SCHEMA = 3
+"""Version of the plan document."""
 
-INTERFACE = 2
+INTERFACE = 3
 """Version of the C interface: raised when a program that compiled no longer does."""
 
 GRADIENT_WEIGHT = "gradient_weight"
@@ -56,16 +56,28 @@ class KernelCode:
 
 @dataclass(frozen=True)
 class StateTensor:
-    """A state tensor with its place and its initial value."""
+    """A state tensor with its place and its initial value.
+
+    Attributes
+    ----------
+    saved_as
+        Its names in checkpoints, its own first.
+    """
 
     name: str
     place: ArenaView
     initial: Array
+    saved_as: tuple[str, ...]
 
     @property
     def c_name(self) -> str:
         """What it is called in C."""
         return c_identifier(self.name)
+
+    @property
+    def saved_name(self) -> str:
+        """What it is called in checkpoints."""
+        return self.saved_as[0]
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,10 @@ class Package:
         Initial value of each setting.
     constants
         Arrays in flash, by name.
+    frozen
+        Which of them are tensors of the model, by their names in checkpoints.
+    origin
+        Hash of the values that the model was exported with.
     kernels, codes
         By `DeviceKernel.symbol`.
     storage_error
@@ -116,6 +132,8 @@ class Package:
     budget_bytes: Mapping[str, int] = field(default_factory=dict)
     summed_bytes: Mapping[str, int] = field(default_factory=dict)
     sums: Mapping[str, ArenaView] = field(default_factory=dict)
+    frozen: Mapping[str, str] = field(default_factory=dict)
+    origin: int = 0
 
     @property
     def macro(self) -> str:
@@ -133,13 +151,18 @@ class Package:
         return sum(tensor.place.size_bytes for tensor in self.state)
 
     @property
+    def frozen_values(self) -> dict[str, Array]:
+        """Values of the tensors of the model that lie in flash, by their names in checkpoints."""
+        return {name: self.constants[constant] for name, constant in self.frozen.items()}
+
+    @property
     def flash_bytes(self) -> int:
         """Bytes of all constants."""
         return sum(int(array.nbytes) for array in self.constants.values())
 
     @cached_property
     def plan_hash(self) -> int:
-        """A hash of the memory layout and the calls; packages with equal hashes share checkpoints."""
+        """A hash of the memory layout and the calls: what the header and the source agree on."""
         document = [
             SCHEMA,
             self.name,

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 
 from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.package.checkpoint_file import hash_of
 from tvm_xengine.aot.package.code_size import CodeSize
-from tvm_xengine.aot.package.contents import SCHEMA, Package, inputs_of
+from tvm_xengine.aot.package.contents import SCHEMA, Array, Package, inputs_of
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import ArenaPlan
@@ -59,6 +60,7 @@ def plan_document(
         "state": [
             {
                 "name": tensor.name,
+                "saved_as": list(tensor.saved_as),
                 "dtype": tensor.place.dtype,
                 "shape": list(tensor.place.shape),
                 "bytes": tensor.place.size_bytes,
@@ -70,7 +72,18 @@ def plan_document(
         "storage_error": package.storage_error,
         "settings": dict(package.hyper),
         "constants": {name: int(array.nbytes) for name, array in package.constants.items()},
+        "origin": f"{package.origin:016x}",
+        "frozen": {name: _frozen(value) for name, value in package.frozen_values.items()},
+        "frozen_hash": f"{hash_of(package.frozen_values):016x}",
         "functions": {entry.value: _function(package, f) for entry, f in functions.items()},
+    }
+
+
+def _frozen(value: Array) -> dict[str, object]:
+    return {
+        "dtype": str(value.dtype),
+        "shape": list(value.shape),
+        "hash": f"{hash_of({'': value}):016x}",
     }
 
 
