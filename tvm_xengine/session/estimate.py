@@ -154,11 +154,13 @@ def estimate_lowered(
     keep_all = plan_arenas(problem, schedule).arena_bytes[device]
     known = _in_all_forms(costed, device, lowered, most=None if in_slices else 1)
     least_bytes = _least_of_all_forms([one.problem for one in known], device)
-    smallest = min(known, key=lambda one: one.smallest_bytes)
+    known.sort(key=lambda one: one.live_bytes)
+    found = (_laid_out(one.problem, device, one.live_bytes) for one in known)
+    smallest_bytes = next((size for size in found if size is not None), keep_all)
 
     def has_plan(budget_bytes: int) -> bool:
         able = [one for one in known if one.least_bytes <= budget_bytes]
-        for one in sorted(able, key=lambda one: one.smallest_bytes)[:_FORMS_ASKED]:
+        for one in able[:_FORMS_ASKED]:
             tight = one.problem.with_budgets({device: budget_bytes})
             limits = Limits(time_limit_s=_ASKED_S, gap_ratio=_ANY_GAP_RATIO)
             try:
@@ -172,7 +174,7 @@ def estimate_lowered(
         device,
         lowered.training.source.training.batch_size,
         keep_all,
-        int(min(keep_all, smallest.smallest_bytes)),
+        min(keep_all, smallest_bytes),
         _peak_by_category(problem, schedule),
         of_batch,
         has_plan,
@@ -188,13 +190,13 @@ class _KnownForm:
     ----------
     least_bytes
         One op alone needs so much, or the state does.
-    smallest_bytes
-        The smallest budget with a plan, infinite where none was looked for or found.
+    live_bytes
+        Peak of the smallest known schedule, without what its layout adds; infinite where none is known.
     """
 
     problem: Problem
     least_bytes: int
-    smallest_bytes: float
+    live_bytes: float
 
 
 def _in_all_forms(
@@ -210,11 +212,11 @@ def _in_all_forms(
     for form in islice(every, most):
         problem = form.lean.problem
         least_bytes = working_sets(problem).least_bytes()[device]
-        found_bytes = smallest_budget(problem, device) or math.inf
-        known.append(_KnownForm(problem, least_bytes, found_bytes))
-        if len(known) > 1 and found_bytes > _LESS_RATIO * best_bytes:
+        live_bytes = _smallest_live_bytes(problem, device)
+        known.append(_KnownForm(problem, least_bytes, live_bytes))
+        if len(known) > 1 and live_bytes > _LESS_RATIO * best_bytes:
             break
-        best_bytes = min(best_bytes, found_bytes)
+        best_bytes = min(best_bytes, live_bytes)
     return known
 
 
@@ -231,19 +233,27 @@ def _least_of_all_forms(problems: Sequence[Problem], device: str) -> int:
 
 def smallest_budget(problem: Problem, device: str) -> int | None:
     """The smallest budget in which every run finds a plan."""
+    return _laid_out(problem, device, _smallest_live_bytes(problem, device))
+
+
+def _smallest_live_bytes(problem: Problem, device: str) -> float:
     room = problem.platform.alignment_bytes
     tight = problem.with_budgets({device: problem.home_bytes[device] + room})
-    diagnosis = diagnose(tight, Request(), may_go_on=lambda: True)
-    if diagnosis.working_budget_bytes is None:
+    working = diagnose(tight, Request(), may_go_on=lambda: True).working_budget_bytes
+    return math.inf if working is None else working[device]
+
+
+def _laid_out(problem: Problem, device: str, live_bytes: float) -> int | None:
+    """The smallest budget with an address layout of a schedule that needs about `live_bytes`."""
+    if math.isinf(live_bytes):
         return None
-    working_bytes = diagnosis.working_budget_bytes[device]
 
     def found_within(budget_bytes: int) -> Plan | None:
         # What the planner falls back on; it may take twice as long there.
         return any_plan(problem.with_budgets({device: budget_bytes}), processor_s=ANY_PLAN_S / 2)
 
     for more in _MORE:
-        if plan := found_within(budget := int(working_bytes * more)):
+        if plan := found_within(budget := int(live_bytes * more)):
             # A budget of this arena may still make the search prefer schedules without a layout.
             arena_bytes = plan.arenas.arena_bytes[device]
             return arena_bytes if found_within(arena_bytes) else budget
