@@ -103,7 +103,7 @@ def test_worker_processes_compile_what_this_process_would(tmp_path):
     funcs = [scale_and_shift(4), momentum(8)] + [matmul(n, n, n) for n in range(4, 16)]
     kernels = [prepare_kernel(func, target) for func in funcs]
     seen, note = recording()
-    modules = KernelStore(tmp_path, max_workers=2).load(kernels, note)
+    modules = KernelStore(tmp_path, max_workers=2, here_s=0).load(kernels, note)
     assert [done for done, _, _ in seen] == list(range(1, len(kernels) + 1))
     here = load_kernels(kernels, None)
     x = tvm.runtime.tensor(np.random.default_rng(0).random((9, 9), "float32"))
@@ -144,7 +144,7 @@ def test_nothing_unfinished_is_left_when_compiling_fails(tmp_path, monkeypatch):
 def test_a_kernel_that_takes_too_long_is_named_and_the_others_are_kept(tmp_path):
     target = resolve_target(BASELINE)
     short = [prepare_kernel(matmul(n, n, n), target) for n in range(4, 15)]
-    store = KernelStore(tmp_path, max_workers=2, limit_s=1.0)
+    store = KernelStore(tmp_path, max_workers=2, here_s=0, limit_s=1.0)
     with pytest.raises(
         CompilationError, match=r"kernel long \(kernel_long\) did not compile within 1 s"
     ):
@@ -194,7 +194,7 @@ def test_a_dying_worker_is_reported_and_what_was_compiled_is_kept(tmp_path):
             os.kill(child, signal.SIGKILL)
 
     with pytest.raises(CompilationError, match="died"):
-        KernelStore(tmp_path, max_workers=2).load(kernels.values(), kill_workers)
+        KernelStore(tmp_path, max_workers=2, here_s=0).load(kernels.values(), kill_workers)
     kept = len(list(tmp_path.glob("*/*.so")))
     assert kept >= 1
     compiled, note = recording()
@@ -213,7 +213,7 @@ def test_a_script_without_main_guard_can_compile_in_parallel(tmp_path):
         "from tvm_xengine.kernels.targets import resolve_target\n"
         "target = resolve_target(NATIVE)\n"
         "kernels = [prepare_kernel(matmul(n, n, n), target) for n in range(4, 18)]\n"
-        f"print(len(KernelStore(Path({str(tmp_path)!r}), max_workers=2).load(kernels)))\n"
+        f"print(len(KernelStore(Path({str(tmp_path)!r}), max_workers=2, here_s=0).load(kernels)))\n"
     )
     done = subprocess.run(
         [sys.executable, str(script)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -35,8 +36,8 @@ _logger = logging.getLogger(__name__)
 
 OnProgress = Callable[[int, int, str], None]
 
-_FEW_KERNELS = 6
-"""So many compile faster here than a second process starts."""
+WORKER_START_S = 3.0
+"""Starting a worker takes so much processor time; what compiles faster is compiled here."""
 
 _UNUSED_DAYS = 30
 """Folders of other versions are deleted after a month without use."""
@@ -63,8 +64,10 @@ class KernelStore:
     max_workers
         Processes that compile at once; None means one for each usable core.
     limit_s
-        Processor time in seconds after which such a process gives up a kernel. The few kernels
+        Processor time in seconds after which such a process gives up a kernel. The small kernels
         that are compiled in this process have no limit.
+    here_s
+        For so much processor time this process compiles small kernels before it starts others.
     """
 
     def __init__(
@@ -73,10 +76,12 @@ class KernelStore:
         *,
         max_workers: int | None = None,
         limit_s: float = COMPILE_LIMIT_S,
+        here_s: float = WORKER_START_S,
     ) -> None:
         self._directory = directory / toolchain_key()
         self._max_workers = max_workers or usable_cores()
         self._limit_s = limit_s
+        self._here_s = here_s if self._max_workers > 1 else math.inf
 
     def load(
         self, kernels: Iterable[DeviceKernel], on_progress: OnProgress | None = None
@@ -126,15 +131,23 @@ class KernelStore:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         _delete_unused(self._directory.parent, keep=self._directory)
-        workers = min(self._max_workers, len(kernels) // _FEW_KERNELS)
-        if workers <= 1:
-            for kernel in kernels:
-                _write_library([kernel], self.path(kernel.symbol))
-                yield kernel
-            return
-        # The largest first, so that no worker is left with one of them at the end.
-        largest_first = sorted(kernels, key=_size, reverse=True)
-        executor = ProcessPoolExecutor(workers, timeout=_IDLE_S)
+        smallest_first = sorted(kernels, key=_size)
+        spent_s, done_size, expected_s = 0.0, 0, 0.0
+        while smallest_first and expected_s < self._here_s:
+            kernel = smallest_first.pop(0)
+            begin_s = time.thread_time()
+            _write_library([kernel], self.path(kernel.symbol))
+            spent_s += time.thread_time() - begin_s
+            done_size += _size(kernel)
+            yield kernel
+            if smallest_first:
+                expected_s = spent_s * (1 + _size(smallest_first[0]) / done_size)
+        if smallest_first:
+            # The largest first, so that no worker is left with one of them at the end.
+            yield from self._compiled_by_workers(smallest_first[::-1])
+
+    def _compiled_by_workers(self, kernels: Sequence[DeviceKernel]) -> Iterator[DeviceKernel]:
+        executor = ProcessPoolExecutor(min(self._max_workers, len(kernels)), timeout=_IDLE_S)
         # Workers that are killed cannot remove what they have begun, so it lies in a folder of ours.
         with (
             tempfile.TemporaryDirectory() as notes,
@@ -146,7 +159,7 @@ class KernelStore:
                     executor.submit(
                         _write_noted, kernel, self.path(kernel.symbol), self._limit_s, notes, begun
                     ): kernel
-                    for kernel in largest_first
+                    for kernel in kernels
                 }
                 for future in as_completed(futures):
                     future.result()
@@ -277,7 +290,7 @@ def _write_noted(kernel: DeviceKernel, path: Path, limit_s: float, notes: str, b
 
 
 def _size(kernel: DeviceKernel) -> int:
-    nodes = 0
+    nodes = 1
 
     def count(_: tvm.ir.Call) -> None:
         nonlocal nodes
