@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import perceptron
 from tests.commands.in_process import run_command
+from tvm_xengine.errors import UnsupportedModelError
 
 
 def train(compile_step: Compile, _folder: Path) -> None:
@@ -52,6 +55,42 @@ def test_environment_folder_threads_and_random_numbers_are_as_before(
     before = state()
     call(compile_step, tmp_path)
     assert state() == before
+
+
+FIRST_CALL = """
+import os, sys, warnings
+import scipy.sparse, torch, tvm  # what they set by their imports is theirs
+import tvm_xengine as xe
+
+def state():
+    return {**os.environ}, list(warnings.filters), sys.stdout, sys.stderr
+
+before = state()
+step = xe.compile(torch.nn.Linear(6, 5), torch.randn(4, 6), loss="mse", costs="roofline")
+step(torch.randn(4, 6), torch.randn(4, 5))
+step.eval()(torch.randn(4, 6))
+for old, new in zip(before, state()):
+    assert old == new, f"{old} became {new}"
+"""
+
+
+@pytest.mark.slow
+def test_the_first_call_leaves_environment_and_warnings_as_they_were() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_that_cannot_be_exported_gets_a_sentence_and_prints_nothing(
+    compile_step: Compile, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Branches(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return 2 * y if y.sum() > 0 else y
+
+    with pytest.raises(UnsupportedModelError, match="reads the value of a tensor as a number"):
+        compile_step(Branches(6, 5), torch.randn(4, 6), loss="mse")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_environment_is_as_before_the_first_call(tmp_path: Path) -> None:

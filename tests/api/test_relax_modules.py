@@ -198,3 +198,15 @@ def test_checkpoints_are_computed_again(compile_step: Compile) -> None:
     loss = graph.op_index[graph.producer[graph.outputs[0]]]
     assert [graph.op_index[op.name] > loss for op in hidden] == [False, True]
     assert len({op.kernel for op in hidden}) == 1
+
+
+def test_the_arguments_of_a_step_are_in_its_order_and_none_is_forgotten() -> None:
+    training = xe.training_step("mlp", batch_size=2, optimizer=xe.SGD(0.5))
+    batch = {"labels": np.zeros(2, "int64"), "x": np.zeros((2, 64), "float32")}
+    x, labels, rate = training.arguments(batch)
+    assert x is batch["x"]
+    assert labels is batch["labels"]
+    assert rate == 0.5
+    assert training.arguments(batch, lr=0.25)[-1] == 0.25
+    with pytest.raises(xe.XEngineError, match="x, labels, lr; labels is missing"):
+        training.arguments({"x": batch["x"]})

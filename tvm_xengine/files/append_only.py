@@ -61,7 +61,7 @@ class AppendOnlyFile:
                     reason = f"it has no field {error}" if isinstance(error, KeyError) else error
                     _logger.warning("%s:%d is skipped: %s", self.path, number, reason)
         if old:
-            _logger.warning(
+            _logger.info(
                 "%s: %d lines of an earlier version are ignored; their content is made again",
                 *(self.path, old),
             )

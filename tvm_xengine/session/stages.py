@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tvm_xengine.checks.arguments import checked
+from tvm_xengine.checks.names import some
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
@@ -21,16 +22,23 @@ from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.errors import InvalidPlatformError, InvalidScheduleError, UnsupportedModelError
+from tvm_xengine.errors import (
+    InvalidInputError,
+    InvalidPlatformError,
+    InvalidScheduleError,
+    UnsupportedModelError,
+)
 from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
 from tvm_xengine.files.atomic_write import write_atomically, write_bytes_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
+from tvm_xengine.model.learning_rates import as_inputs, current_rates
 from tvm_xengine.model.source import Source
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
 from tvm_xengine.report.figures.trace import trace
 from tvm_xengine.report.figures.write import write_figures
@@ -97,6 +105,33 @@ class Training:
     def notes(self) -> tuple[str, ...]:
         """Warnings about the model."""
         return self.source.training.notes
+
+    def arguments(self, batch: Mapping[str, Array], lr: float | None = None) -> list[Array]:
+        """What a call of the step's Relax function takes before its state.
+
+        Parameters
+        ----------
+        batch
+            Arrays of the inputs and labels by name; of a step of one's own, of all that is given
+            for each step.
+        lr
+            Learning rate; None takes that of the optimizer. Groups of parameters keep the ratio of
+            their rates to it.
+
+        Raises
+        ------
+        InvalidInputError
+            If an array is missing.
+        """
+        rates: dict[str, Array] = {}
+        if self.recipe is not None:
+            rate = self.recipe.optimizer.lr if lr is None else lr
+            rates = as_inputs(current_rates(self.recipe, None, rate, 0), self.step.hyper_names)
+        given = {**batch, **rates}
+        names = (*self.step.batch_names, *self.step.hyper_names)
+        if missing := [name for name in names if name not in given]:
+            raise InvalidInputError(f"a step takes {some(names)}; {some(missing)} is missing")
+        return [given[name] for name in names]
 
     def report(self, *, most: int | None = None) -> str:
         """What is trained, frozen and shared, in lines.

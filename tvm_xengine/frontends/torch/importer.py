@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import operator
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +29,7 @@ from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import converters
 from tvm_xengine.frontends.torch.decompositions import DECOMPOSITIONS
 from tvm_xengine.frontends.torch.promotion import convert_operands
+from tvm_xengine.frontends.torch.quiet import quiet_export
 from tvm_xengine.frontends.torch.source_line import source_line
 from tvm_xengine.frontends.torch.writes import counted, written_buffers
 from tvm_xengine.relax_ir.forward_ops import marked_writes
@@ -43,24 +42,12 @@ def load_program(path: Path) -> ExportedProgram:
         raise UnsupportedModelError(f"there is no file {path}")
     check_archive(path)
     try:
-        with warnings.catch_warnings(), _without_log("torch.export"):
-            warnings.simplefilter("ignore")
+        with quiet_export():
             return torch.export.load(path)
     except Exception as error:
         raise UnsupportedModelError(
             f"{path} is not a program saved by torch.export.save: {_first_line(error)}"
         ) from error
-
-
-@contextmanager
-def _without_log(name: str) -> Iterator[None]:
-    """Keep a logger silent that would print a traceback of its own."""
-    logger = logging.getLogger(name)
-    was_disabled, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = was_disabled
 
 
 def import_exported_program(
@@ -163,8 +150,7 @@ def _tensors(value: object) -> list[torch.Tensor]:
 
 def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgram:
     """The program without mutation, and with only those ops decomposed that have no importer."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_export():
         with _without_gradients_marked(program.graph):
             functional = program.run_decompositions({})
         if not importer.unknown_ops(functional):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.torch.importer import import_exported_program
+from tvm_xengine.frontends.torch.quiet import quiet_export
 
 _PREFIX = "module."
 """Before every name of a tensor in the wrapped module."""
@@ -246,8 +246,7 @@ def _traced(
     title = name or type(module).__name__
     with _in_mode(module, training), _lost_backwards() as lost:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with quiet_export():
                 program = torch.export.export(wrapped, (), examples)
         except UnsupportedModelError:
             raise
@@ -332,5 +331,11 @@ def _with_advice(refusal: str) -> str:
         return (
             f"{found}; a model of Hugging Face returns a cache for generation unless its"
             " configuration says use_cache=False: set model.config.use_cache = False"
+        )
+    if "data-dependent" in refusal:
+        found = refusal.partition("\n")[0].rstrip(".")
+        return (
+            f"{found}; forward reads the value of a tensor as a number, as float(t), t.item() and"
+            " `if t > 0` do, and so does a batch norm with momentum=None; compute with the tensor"
         )
     return refusal
