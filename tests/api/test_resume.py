@@ -61,7 +61,7 @@ STEPS = 5
     ("network", "optimizer"),
     [
         ("convolutional", "adam"),
-        ("residual", "momentum"),
+        pytest.param("residual", "momentum", marks=pytest.mark.slow),
         pytest.param("convolutional", "momentum", marks=pytest.mark.slow),
         pytest.param("residual", "adam", marks=pytest.mark.slow),
     ],

@@ -13,7 +13,7 @@ from tests.api.test_objective import _PLATFORM
 from tvm_xengine.scheduling.schedule import Free, describe
 
 
-@pytest.mark.parametrize("objective", ["cost", "makespan"])
+@pytest.mark.parametrize("objective", [pytest.param("cost", marks=pytest.mark.slow), "makespan"])
 def test_calls_run_in_the_order_of_their_streams_and_once(tmp_path: Path, objective: str) -> None:
     step = xe.compile(
         "lenet",

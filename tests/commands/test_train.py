@@ -241,7 +241,7 @@ def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
     assert "cannot read" in absent.refusal()
 
 
-@pytest.mark.parametrize("batch", [16, 100])
+@pytest.mark.parametrize("batch", [pytest.param(16, marks=pytest.mark.slow), 100])
 def test_a_network_of_tokens_learns_and_is_evaluated(batch: int, cache: Path) -> None:
     """Its labels, one for each token, are one long vector to the step; no batch divides the samples."""
     given = ("--size", "8", "--batch", str(batch), "--steps", "2", "--cache", str(cache))

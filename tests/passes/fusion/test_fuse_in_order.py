@@ -122,7 +122,7 @@ def arena_bytes(training, fuse, monkeypatch, plain=False):
 @pytest.mark.parametrize(
     ("name", "batch", "size"),
     [
-        ("resnet8", 8, None),
+        pytest.param("resnet8", 8, None, marks=pytest.mark.slow),
         ("gpt_nano", 1, None),
         pytest.param("resnet18", 4, None, marks=pytest.mark.slow),
         pytest.param("unet", 1, 32, marks=pytest.mark.slow),
