@@ -9,6 +9,8 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te.linalg.columns import copy_matrix
+
 
 def lu_factor(matrix: te.Tensor, *, pivot: bool) -> tvm.tirx.PrimFunc:
     """(L below the diagonal and U above, rows exchanged), as LAPACK's getrf returns them.
@@ -31,9 +33,7 @@ def lu_factor(matrix: te.Tensor, *, pivot: bool) -> tvm.tirx.PrimFunc:
                 T.reads(matrix[v, 0:rows, 0:columns])
                 T.writes(factors[v, 0:rows, 0:columns], pivots[v, 0:steps])
                 moved = T.sblock_alloc_buffer((1,), dtype)
-                for i in range(rows):
-                    for j in range(columns):
-                        factors[v, i, j] = matrix[v, i, j]
+                copy_matrix(matrix, factors, v, rows, columns)
                 for s in range(steps):
                     pivots[v, s] = s + 1
                     if pivot:
@@ -44,9 +44,7 @@ def lu_factor(matrix: te.Tensor, *, pivot: bool) -> tvm.tirx.PrimFunc:
                                 pivots[v, s] = s + 2 + i
                     if pivots[v, s] != s + 1:
                         for j in range(columns):
-                            moved[0] = factors[v, s, j]
-                            factors[v, s, j] = factors[v, pivots[v, s] - 1, j]
-                            factors[v, pivots[v, s] - 1, j] = moved[0]
+                            _exchange_rows(factors, v, s, pivots[v, s] - 1, j, moved)
                     if factors[v, s, s] != T.cast(0, dtype):
                         for i in range(rows - 1 - s):
                             factors[v, s + 1 + i, s] = factors[v, s + 1 + i, s] / factors[v, s, s]
@@ -66,6 +64,7 @@ def lu_solve(
     """X of A X = B, or A^T X = B, from the factors of A."""
     batch, size, _ = (int(extent) for extent in factors.shape)
     columns, dtype = int(right.shape[-1]), factors.dtype
+    solve_column = _solve_transposed if transposed else _solve
 
     @T.prim_func(private=True, s_tir=True)
     def func(
@@ -84,46 +83,51 @@ def lu_solve(
                 for j in range(columns):
                     for i in range(size):
                         solution[v, i, j] = right[v, i, j]
-                    if transposed:
-                        for i in range(size):
-                            for k in range(i):
-                                solution[v, i, j] = (
-                                    solution[v, i, j] - factors[v, k, i] * solution[v, k, j]
-                                )
-                            solution[v, i, j] = solution[v, i, j] / factors[v, i, i]
-                        for i in range(size):
-                            for k in range(i):
-                                solution[v, size - 1 - i, j] = (
-                                    solution[v, size - 1 - i, j]
-                                    - factors[v, size - 1 - k, size - 1 - i]
-                                    * solution[v, size - 1 - k, j]
-                                )
-                        for i in range(size):
-                            moved[0] = solution[v, size - 1 - i, j]
-                            solution[v, size - 1 - i, j] = solution[
-                                v, pivots[v, size - 1 - i] - 1, j
-                            ]
-                            solution[v, pivots[v, size - 1 - i] - 1, j] = moved[0]
-                    else:
-                        for i in range(size):
-                            moved[0] = solution[v, i, j]
-                            solution[v, i, j] = solution[v, pivots[v, i] - 1, j]
-                            solution[v, pivots[v, i] - 1, j] = moved[0]
-                        for i in range(size):
-                            for k in range(i):
-                                solution[v, i, j] = (
-                                    solution[v, i, j] - factors[v, i, k] * solution[v, k, j]
-                                )
-                        for i in range(size):
-                            for k in range(i):
-                                solution[v, size - 1 - i, j] = (
-                                    solution[v, size - 1 - i, j]
-                                    - factors[v, size - 1 - i, size - 1 - k]
-                                    * solution[v, size - 1 - k, j]
-                                )
-                            solution[v, size - 1 - i, j] = (
-                                solution[v, size - 1 - i, j]
-                                / factors[v, size - 1 - i, size - 1 - i]
-                            )
+                    solve_column(factors, pivots, solution, v, size, j, moved)
 
     return func
+
+
+@T.macro
+def _subtract(solution, v, i, k, j, factor):
+    solution[v, i, j] = solution[v, i, j] - factor * solution[v, k, j]
+
+
+@T.macro
+def _exchange_rows(matrix, v, i, k, j, moved):
+    """Exchange rows `i` and `k` in column `j`."""
+    moved[0] = matrix[v, i, j]
+    matrix[v, i, j] = matrix[v, k, j]
+    matrix[v, k, j] = moved[0]
+
+
+@T.macro
+def _solve(factors, pivots, solution, v, size, j, moved):
+    for i in range(size):
+        _exchange_rows(solution, v, i, pivots[v, i] - 1, j, moved)
+    for i in range(size):
+        for k in range(i):
+            _subtract(solution, v, i, k, j, factors[v, i, k])
+    for i in range(size):
+        for k in range(i):
+            _subtract(
+                solution, v, size - 1 - i, size - 1 - k, j, factors[v, size - 1 - i, size - 1 - k]
+            )
+        solution[v, size - 1 - i, j] = (
+            solution[v, size - 1 - i, j] / factors[v, size - 1 - i, size - 1 - i]
+        )
+
+
+@T.macro
+def _solve_transposed(factors, pivots, solution, v, size, j, moved):
+    for i in range(size):
+        for k in range(i):
+            _subtract(solution, v, i, k, j, factors[v, k, i])
+        solution[v, i, j] = solution[v, i, j] / factors[v, i, i]
+    for i in range(size):
+        for k in range(i):
+            _subtract(
+                solution, v, size - 1 - i, size - 1 - k, j, factors[v, size - 1 - k, size - 1 - i]
+            )
+    for i in range(size):
+        _exchange_rows(solution, v, size - 1 - i, pivots[v, size - 1 - i] - 1, j, moved)

@@ -9,6 +9,8 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te.linalg.columns import copy_matrix, set_identity
+
 
 def reflectors(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
     """(R above the diagonal and the reflections' vectors below, their factors), as geqrf returns."""
@@ -30,44 +32,16 @@ def reflectors(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
                 most = T.sblock_alloc_buffer((1,), dtype)
                 total = T.sblock_alloc_buffer((1,), dtype)
                 head = T.sblock_alloc_buffer((1,), dtype)
-                for i in range(rows):
-                    for j in range(columns):
-                        packed[v, i, j] = matrix[v, i, j]
+                copy_matrix(matrix, packed, v, rows, columns)
                 for s in range(steps):
                     most[0] = T.cast(0, dtype)
                     for i in range(rows - 1 - s):
                         most[0] = T.max(most[0], T.abs(packed[v, s + 1 + i, s]))
                     factor[v, s] = T.cast(0, dtype)
                     if most[0] > T.cast(0, dtype):
-                        most[0] = T.max(most[0], T.abs(packed[v, s, s]))
-                        total[0] = T.cast(0, dtype)
-                        for i in range(rows - s):
-                            total[0] = total[0] + (packed[v, s + i, s] / most[0]) * (
-                                packed[v, s + i, s] / most[0]
-                            )
-                        head[0] = T.sqrt(total[0]) * most[0]
-                        if packed[v, s, s] >= T.cast(0, dtype):
-                            head[0] = T.cast(0, dtype) - head[0]
-                        factor[v, s] = (head[0] - packed[v, s, s]) / head[0]
-                        for i in range(rows - 1 - s):
-                            packed[v, s + 1 + i, s] = packed[v, s + 1 + i, s] / (
-                                packed[v, s, s] - head[0]
-                            )
-                        packed[v, s, s] = head[0]
+                        _make_reflection(packed, factor, v, rows, s, most, total, head)
                         for j in range(columns - 1 - s):
-                            total[0] = packed[v, s, s + 1 + j]
-                            for i in range(rows - 1 - s):
-                                total[0] = (
-                                    total[0]
-                                    + packed[v, s + 1 + i, s] * packed[v, s + 1 + i, s + 1 + j]
-                                )
-                            total[0] = total[0] * factor[v, s]
-                            packed[v, s, s + 1 + j] = packed[v, s, s + 1 + j] - total[0]
-                            for i in range(rows - 1 - s):
-                                packed[v, s + 1 + i, s + 1 + j] = (
-                                    packed[v, s + 1 + i, s + 1 + j]
-                                    - total[0] * packed[v, s + 1 + i, s]
-                                )
+                            _reflect(packed, s + 1 + j, packed, factor, v, rows - 1 - s, s, total)
 
     return func
 
@@ -92,24 +66,39 @@ def product_of_reflections(
                 T.reads(packed[v, 0:rows, 0:columns], factor[v, 0:steps])
                 T.writes(product[v, 0:rows, 0:width])
                 total = T.sblock_alloc_buffer((1,), dtype)
-                for i in range(rows):
-                    for j in range(width):
-                        product[v, i, j] = T.Select(i == j, T.cast(1, dtype), T.cast(0, dtype))
+                set_identity(product, v, rows, width)
                 for s in range(steps):
                     for j in range(width):
-                        total[0] = product[v, steps - 1 - s, j]
-                        for i in range(rows - steps + s):
-                            total[0] = (
-                                total[0]
-                                + packed[v, steps - s + i, steps - 1 - s]
-                                * product[v, steps - s + i, j]
-                            )
-                        total[0] = total[0] * factor[v, steps - 1 - s]
-                        product[v, steps - 1 - s, j] = product[v, steps - 1 - s, j] - total[0]
-                        for i in range(rows - steps + s):
-                            product[v, steps - s + i, j] = (
-                                product[v, steps - s + i, j]
-                                - total[0] * packed[v, steps - s + i, steps - 1 - s]
-                            )
+                        _reflect(
+                            product, j, packed, factor, v, rows - steps + s, steps - 1 - s, total
+                        )
 
     return func
+
+
+@T.macro
+def _make_reflection(packed, factor, v, rows, s, most, total, head):
+    """Write the reflection that makes column `s` zero below the diagonal, where `most` is the largest."""
+    most[0] = T.max(most[0], T.abs(packed[v, s, s]))
+    total[0] = T.cast(0, total.dtype)
+    for i in range(rows - s):
+        total[0] = total[0] + (packed[v, s + i, s] / most[0]) * (packed[v, s + i, s] / most[0])
+    head[0] = T.sqrt(total[0]) * most[0]
+    if packed[v, s, s] >= T.cast(0, total.dtype):
+        head[0] = T.cast(0, total.dtype) - head[0]
+    factor[v, s] = (head[0] - packed[v, s, s]) / head[0]
+    for i in range(rows - 1 - s):
+        packed[v, s + 1 + i, s] = packed[v, s + 1 + i, s] / (packed[v, s, s] - head[0])
+    packed[v, s, s] = head[0]
+
+
+@T.macro
+def _reflect(matrix, j, packed, factor, v, below, s, total):
+    """Apply reflection `s`, which has `below` elements under the diagonal, to a column of a matrix."""
+    total[0] = matrix[v, s, j]
+    for i in range(below):
+        total[0] = total[0] + packed[v, s + 1 + i, s] * matrix[v, s + 1 + i, j]
+    total[0] = total[0] * factor[v, s]
+    matrix[v, s, j] = matrix[v, s, j] - total[0]
+    for i in range(below):
+        matrix[v, s + 1 + i, j] = matrix[v, s + 1 + i, j] - total[0] * packed[v, s + 1 + i, s]

@@ -10,6 +10,16 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te.linalg.columns import (
+    copy_matrix,
+    dot,
+    exchange,
+    exchange_columns,
+    rotate_columns,
+    rotation,
+    set_identity,
+)
+
 _SWEEPS = 30
 """Sweeps over all pairs of columns; the rotations converge quadratically, in practice in 6 to 10."""
 
@@ -22,7 +32,6 @@ def singular(matrix: te.Tensor, *, width: int) -> tvm.tirx.PrimFunc:
     """
     batch, rows, columns = (int(extent) for extent in matrix.shape)
     dtype = matrix.dtype
-    small = float(np.finfo(str(dtype)).eps)
 
     @T.prim_func(private=True, s_tir=True)
     def func(
@@ -42,107 +51,102 @@ def singular(matrix: te.Tensor, *, width: int) -> tvm.tirx.PrimFunc:
                 a = T.sblock_alloc_buffer((1,), dtype)
                 c = T.sblock_alloc_buffer((1,), dtype)
                 g = T.sblock_alloc_buffer((1,), dtype)
-                rotated = T.sblock_alloc_buffer((2,), "int32")
-                for i in range(rows):
-                    for j in range(columns):
-                        left[v, i, j] = matrix[v, i, j]
-                for i in range(columns):
-                    for j in range(columns):
-                        right[v, i, j] = T.Select(i == j, T.cast(1, dtype), T.cast(0, dtype))
-                rotated[0] = 1
+                found = T.sblock_alloc_buffer((2,), "int32")
+                copy_matrix(matrix, left, v, rows, columns)
+                set_identity(right, v, columns, columns)
+                found[0] = 1
                 for _ in range(_SWEEPS):
-                    if rotated[0] != 0:
-                        rotated[0] = 0
+                    if found[0] != 0:
+                        found[0] = 0
                         for p in range(columns):
                             for r in range(columns - 1 - p):
-                                a[0] = T.cast(0, dtype)
-                                c[0] = T.cast(0, dtype)
-                                g[0] = T.cast(0, dtype)
-                                for k in range(rows):
-                                    a[0] = a[0] + left[v, k, p] * left[v, k, p]
-                                    c[0] = c[0] + left[v, k, p + 1 + r] * left[v, k, p + 1 + r]
-                                    g[0] = g[0] + left[v, k, p] * left[v, k, p + 1 + r]
-                                if T.abs(g[0]) > tvm.tirx.const(small, dtype) * T.sqrt(
-                                    a[0]
-                                ) * T.sqrt(c[0]):
-                                    rotated[0] = 1
-                                    g[0] = (c[0] - a[0]) / (g[0] * T.cast(2, dtype))
-                                    a[0] = T.Select(
-                                        g[0] < T.cast(0, dtype), T.cast(-1, dtype), T.cast(1, dtype)
-                                    )
-                                    g[0] = a[0] / (
-                                        T.abs(g[0]) + T.sqrt(g[0] * g[0] + T.cast(1, dtype))
-                                    )
-                                    c[0] = T.cast(1, dtype) / T.sqrt(g[0] * g[0] + T.cast(1, dtype))
-                                    for k in range(rows):
-                                        a[0] = left[v, k, p]
-                                        left[v, k, p] = c[0] * (a[0] - g[0] * left[v, k, p + 1 + r])
-                                        left[v, k, p + 1 + r] = c[0] * (
-                                            g[0] * a[0] + left[v, k, p + 1 + r]
-                                        )
-                                    for k in range(columns):
-                                        a[0] = right[v, k, p]
-                                        right[v, k, p] = c[0] * (
-                                            a[0] - g[0] * right[v, k, p + 1 + r]
-                                        )
-                                        right[v, k, p + 1 + r] = c[0] * (
-                                            g[0] * a[0] + right[v, k, p + 1 + r]
-                                        )
-                for j in range(columns):
-                    values[v, j] = T.cast(0, dtype)
-                    for k in range(rows):
-                        values[v, j] = values[v, j] + left[v, k, j] * left[v, k, j]
-                    values[v, j] = T.sqrt(values[v, j])
-                for i in range(columns):
-                    rotated[0] = i
-                    for j in range(columns - i):
-                        if values[v, i + j] > values[v, rotated[0]]:
-                            rotated[0] = i + j
-                    a[0] = values[v, i]
-                    values[v, i] = values[v, rotated[0]]
-                    values[v, rotated[0]] = a[0]
-                    for k in range(rows):
-                        a[0] = left[v, k, i]
-                        left[v, k, i] = left[v, k, rotated[0]]
-                        left[v, k, rotated[0]] = a[0]
-                    for k in range(columns):
-                        a[0] = right[v, k, i]
-                        right[v, k, i] = right[v, k, rotated[0]]
-                        right[v, k, rotated[0]] = a[0]
-                rotated[1] = 0
-                for j in range(columns):
-                    if values[v, j] > tvm.tirx.const(small, dtype) * values[v, 0]:
-                        rotated[1] = j + 1
-                        for k in range(rows):
-                            left[v, k, j] = left[v, k, j] / values[v, j]
+                                _make_orthogonal(
+                                    left, right, v, rows, columns, p, p + 1 + r, a, c, g, found
+                                )
+                _take_norms(left, values, v, rows, columns)
+                _sort_descending(left, values, right, v, rows, columns, a, found)
+                _normalise(left, values, v, rows, columns, found)
                 for j in range(width):
-                    if j >= rotated[1]:
-                        # The unit vector that is furthest from all columns so far.
-                        rotated[0] = 0
-                        a[0] = T.cast(-1, dtype)
-                        for i in range(rows):
-                            c[0] = T.cast(1, dtype)
-                            for k in range(j):
-                                c[0] = c[0] - left[v, i, k] * left[v, i, k]
-                            if c[0] > a[0]:
-                                a[0] = c[0]
-                                rotated[0] = i
-                        for i in range(rows):
-                            left[v, i, j] = T.Select(
-                                rotated[0] == i, T.cast(1, dtype), T.cast(0, dtype)
-                            )
-                        for _ in range(2):  # once leaves rounding errors
-                            for k in range(j):
-                                c[0] = T.cast(0, dtype)
-                                for i in range(rows):
-                                    c[0] = c[0] + left[v, i, k] * left[v, i, j]
-                                for i in range(rows):
-                                    left[v, i, j] = left[v, i, j] - c[0] * left[v, i, k]
-                        c[0] = T.cast(0, dtype)
-                        for i in range(rows):
-                            c[0] = c[0] + left[v, i, j] * left[v, i, j]
-                        c[0] = T.sqrt(c[0])
-                        for i in range(rows):
-                            left[v, i, j] = left[v, i, j] / c[0]
+                    if j >= found[1]:
+                        _append_to_basis(left, v, rows, j, a, c, found)
 
     return func
+
+
+def _rounding(dtype: str) -> tvm.tirx.Expr:
+    return tvm.tirx.const(float(np.finfo(str(dtype)).eps), dtype)
+
+
+@T.macro
+def _make_orthogonal(left, right, v, rows, columns, p, q, a, c, g, found):
+    """Rotate columns `p` and `q`; `found[0]` becomes 1 unless they were orthogonal."""
+    a[0] = T.cast(0, a.dtype)
+    c[0] = T.cast(0, a.dtype)
+    g[0] = T.cast(0, a.dtype)
+    for k in range(rows):
+        a[0] = a[0] + left[v, k, p] * left[v, k, p]
+        c[0] = c[0] + left[v, k, q] * left[v, k, q]
+        g[0] = g[0] + left[v, k, p] * left[v, k, q]
+    if T.abs(g[0]) > _rounding(a.dtype) * T.sqrt(a[0]) * T.sqrt(c[0]):
+        found[0] = 1
+        g[0] = (c[0] - a[0]) / (g[0] * T.cast(2, a.dtype))
+        rotation(g, c)
+        rotate_columns(left, v, rows, p, q, g, c, a)
+        rotate_columns(right, v, columns, p, q, g, c, a)
+
+
+@T.macro
+def _take_norms(left, values, v, rows, columns):
+    for j in range(columns):
+        values[v, j] = T.cast(0, values.dtype)
+        for k in range(rows):
+            values[v, j] = values[v, j] + left[v, k, j] * left[v, k, j]
+        values[v, j] = T.sqrt(values[v, j])
+
+
+@T.macro
+def _sort_descending(left, values, right, v, rows, columns, kept, found):
+    for i in range(columns):
+        found[0] = i
+        for j in range(columns - i):
+            if values[v, i + j] > values[v, found[0]]:
+                found[0] = i + j
+        exchange(values, v, i, found[0], kept)
+        exchange_columns(left, v, rows, i, found[0], kept)
+        exchange_columns(right, v, columns, i, found[0], kept)
+
+
+@T.macro
+def _normalise(left, values, v, rows, columns, found):
+    """Divide columns by their norms; `found[1]` counts those that are not zero."""
+    found[1] = 0
+    for j in range(columns):
+        if values[v, j] > _rounding(values.dtype) * values[v, 0]:
+            found[1] = j + 1
+            for k in range(rows):
+                left[v, k, j] = left[v, k, j] / values[v, j]
+
+
+@T.macro
+def _append_to_basis(left, v, rows, j, a, c, found):
+    """Make column `j` of the unit vector that is furthest from all columns before it."""
+    found[0] = 0
+    a[0] = T.cast(-1, a.dtype)
+    for i in range(rows):
+        c[0] = T.cast(1, a.dtype)
+        for k in range(j):
+            c[0] = c[0] - left[v, i, k] * left[v, i, k]
+        if c[0] > a[0]:
+            a[0] = c[0]
+            found[0] = i
+    for i in range(rows):
+        left[v, i, j] = T.Select(found[0] == i, T.cast(1, a.dtype), T.cast(0, a.dtype))
+    for _ in range(2):  # once leaves rounding errors
+        for k in range(j):
+            dot(left, v, rows, k, j, c)
+            for i in range(rows):
+                left[v, i, j] = left[v, i, j] - c[0] * left[v, i, k]
+    dot(left, v, rows, j, j, c)
+    c[0] = T.sqrt(c[0])
+    for i in range(rows):
+        left[v, i, j] = left[v, i, j] / c[0]

@@ -11,6 +11,14 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te.linalg.columns import (
+    exchange,
+    exchange_columns,
+    rotate_columns,
+    rotation,
+    set_identity,
+)
+
 _SWEEPS = 24
 """Sweeps over all pairs of rows; Jacobi's rotations converge quadratically, in practice in 6 to 10."""
 
@@ -22,7 +30,6 @@ def eigen(matrix: te.Tensor, *, upper: bool) -> tvm.tirx.PrimFunc:
     """
     batch, size, _ = (int(extent) for extent in matrix.shape)
     dtype = matrix.dtype
-    small = float(np.finfo(str(dtype)).eps) / 100
 
     def read(matrix: Expr, v: Expr, i: Expr, j: Expr) -> Expr:
         low, high = tvm.tirx.min(i, j), tvm.tirx.max(i, j)
@@ -48,51 +55,19 @@ def eigen(matrix: te.Tensor, *, upper: bool) -> tvm.tirx.PrimFunc:
                 for i in range(size):
                     for j in range(size):
                         work[i, j] = read(matrix, v, i, j)
-                        vectors[v, i, j] = T.Select(i == j, T.cast(1, dtype), T.cast(0, dtype))
+                set_identity(vectors, v, size, size)
                 for _ in range(_SWEEPS):
                     for p in range(size):
                         for r in range(size - 1 - p):
-                            if T.abs(work[p, p + 1 + r]) > tvm.tirx.const(small, dtype) * T.min(
-                                T.abs(work[p, p]), T.abs(work[p + 1 + r, p + 1 + r])
-                            ):
+                            if _is_off_diagonal(work, p, p + 1 + r):
                                 tangent[0] = (work[p + 1 + r, p + 1 + r] - work[p, p]) / (
                                     work[p, p + 1 + r] * T.cast(2, dtype)
                                 )
-                                cosine[0] = T.Select(
-                                    tangent[0] < T.cast(0, dtype),
-                                    T.cast(-1, dtype),
-                                    T.cast(1, dtype),
+                                rotation(tangent, cosine)
+                                _rotate_both_sides(work, size, p, p + 1 + r, tangent, cosine, moved)
+                                rotate_columns(
+                                    vectors, v, size, p, p + 1 + r, tangent, cosine, moved
                                 )
-                                tangent[0] = cosine[0] / (
-                                    T.abs(tangent[0])
-                                    + T.sqrt(tangent[0] * tangent[0] + T.cast(1, dtype))
-                                )
-                                cosine[0] = T.cast(1, dtype) / T.sqrt(
-                                    tangent[0] * tangent[0] + T.cast(1, dtype)
-                                )
-                                moved[0] = tangent[0] * work[p, p + 1 + r]
-                                work[p, p] = work[p, p] - moved[0]
-                                work[p + 1 + r, p + 1 + r] = work[p + 1 + r, p + 1 + r] + moved[0]
-                                work[p, p + 1 + r] = T.cast(0, dtype)
-                                work[p + 1 + r, p] = T.cast(0, dtype)
-                                for k in range(size):
-                                    if k != p and k != p + 1 + r:
-                                        moved[0] = work[k, p]
-                                        moved[1] = work[k, p + 1 + r]
-                                        work[k, p] = cosine[0] * (moved[0] - tangent[0] * moved[1])
-                                        work[k, p + 1 + r] = cosine[0] * (
-                                            tangent[0] * moved[0] + moved[1]
-                                        )
-                                        work[p, k] = work[k, p]
-                                        work[p + 1 + r, k] = work[k, p + 1 + r]
-                                    moved[0] = vectors[v, k, p]
-                                    moved[1] = vectors[v, k, p + 1 + r]
-                                    vectors[v, k, p] = cosine[0] * (
-                                        moved[0] - tangent[0] * moved[1]
-                                    )
-                                    vectors[v, k, p + 1 + r] = cosine[0] * (
-                                        tangent[0] * moved[0] + moved[1]
-                                    )
                 for i in range(size):
                     values[v, i] = work[i, i]
                 for i in range(size):
@@ -100,12 +75,31 @@ def eigen(matrix: te.Tensor, *, upper: bool) -> tvm.tirx.PrimFunc:
                     for j in range(size - i):
                         if values[v, i + j] < values[v, least[0]]:
                             least[0] = i + j
-                    moved[0] = values[v, i]
-                    values[v, i] = values[v, least[0]]
-                    values[v, least[0]] = moved[0]
-                    for k in range(size):
-                        moved[0] = vectors[v, k, i]
-                        vectors[v, k, i] = vectors[v, k, least[0]]
-                        vectors[v, k, least[0]] = moved[0]
+                    exchange(values, v, i, least[0], moved)
+                    exchange_columns(vectors, v, size, i, least[0], moved)
 
     return func
+
+
+def _is_off_diagonal(work: Expr, p: Expr, q: Expr) -> Expr:
+    """Whether element (p, q) is more than a rounding error of the two on the diagonal."""
+    small = tvm.tirx.const(float(np.finfo(str(work.dtype)).eps) / 100, work.dtype)
+    return T.abs(work[p, q]) > small * T.min(T.abs(work[p, p]), T.abs(work[q, q]))
+
+
+@T.macro
+def _rotate_both_sides(work, size, p, q, tangent, cosine, moved):
+    """Make element (p, q) zero by a rotation of columns and rows `p` and `q`."""
+    moved[0] = tangent[0] * work[p, q]
+    work[p, p] = work[p, p] - moved[0]
+    work[q, q] = work[q, q] + moved[0]
+    work[p, q] = T.cast(0, work.dtype)
+    work[q, p] = T.cast(0, work.dtype)
+    for k in range(size):
+        if k != p and k != q:
+            moved[0] = work[k, p]
+            moved[1] = work[k, q]
+            work[k, p] = cosine[0] * (moved[0] - tangent[0] * moved[1])
+            work[k, q] = cosine[0] * (tangent[0] * moved[0] + moved[1])
+            work[p, k] = work[k, p]
+            work[q, k] = work[k, q]
