@@ -10,6 +10,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
+from tests.runtime.trained import train
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
@@ -18,7 +19,6 @@ from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
-from tvm_xengine.runtime.trainer import train
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.solvers.result import Limits

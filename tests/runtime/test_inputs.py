@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tests.passes.small_step import two_cpus
+from tests.runtime.trained import train
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
@@ -16,7 +17,6 @@ from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.errors import InvalidInputError, NotFiniteError
 from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.trainer import train
 from tvm_xengine.runtime.transactions import Transactions
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import OpCost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from tvm_xengine.cluster.ranks import Ranks
@@ -20,9 +20,6 @@ _ROUNDS = 9
 """Of messages of all sizes; the median stands against four that were disturbed."""
 _ANSWER_TAG, _MESSAGE_TAG = 1, 0
 """Different, so that an answer is never taken for a message of the other direction."""
-
-Times = Mapping[tuple[str, str], tuple[float, float]]
-"""Latency in microseconds and bandwidth in 10^9 bytes per second, by source and destination."""
 
 
 def with_links_of_ranks(

@@ -71,6 +71,7 @@ class RankExecutable(StepExecutable):
         own = local_program(program, self._rank_of, ranks.rank)
         super().__init__(own, libraries, platform, library_calls=library_calls)
         self.interface = program.interface
+        self._agreed_names = (*self.interface.inputs, *self.interface.results)
         # What other processes send may also be written over state.
         self.overwritten = tuple(n for n in overwritten_state(program) if n in self.tensors)
         ranks.meet()  # one process may have compiled more kernels than another
@@ -141,7 +142,7 @@ class RankExecutable(StepExecutable):
 
     def agreed(self, found: str | None) -> str | None:
         """Collective: the first input or result that a process has found, None where none has."""
-        names = (*self.interface.inputs, *self.interface.results)
+        names = self._agreed_names
         least = self._ranks.least(len(names) if found is None else names.index(found))
         return None if least == len(names) else names[least]
 

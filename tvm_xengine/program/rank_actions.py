@@ -98,7 +98,7 @@ def actions_of_rank(
     def finish(view: ArenaView, writes: bool) -> None:
         for step, message in list(open_messages.items()):
             other, other_writes = _touched(message)
-            if (writes or other_writes) and _overlap(view, other):
+            if (writes or other_writes) and view.overlaps(other):
                 actions.append(Finish(step))
                 del open_messages[step]
 
@@ -123,7 +123,7 @@ def actions_of_rank(
 
 
 def _touches(call: Call, view: ArenaView) -> bool:
-    return any(_overlap(view, touched) for touched, _ in uses(call))
+    return any(view.overlaps(touched) for touched, _ in uses(call))
 
 
 def _touched(message: Send | Receive) -> tuple[ArenaView, bool]:
@@ -131,14 +131,6 @@ def _touched(message: Send | Receive) -> tuple[ArenaView, bool]:
     if isinstance(message, Send):
         return message.copy.src, False
     return message.copy.dst, True
-
-
-def _overlap(one: ArenaView, other: ArenaView) -> bool:
-    return (
-        one.device == other.device
-        and one.offset_bytes < other.offset_bytes + other.size_bytes
-        and other.offset_bytes < one.offset_bytes + one.size_bytes
-    )
 
 
 def _ranks(call: Call, rank_of: Mapping[str, int]) -> set[int]:

@@ -25,6 +25,19 @@ class ArenaView:
         """Bytes of the tensor, without padding."""
         return tensor_bytes(self.shape, self.dtype)
 
+    @property
+    def end_bytes(self) -> int:
+        """The offset behind the tensor."""
+        return self.offset_bytes + self.size_bytes
+
+    def overlaps(self, other: ArenaView) -> bool:
+        """Whether the two have a byte in common."""
+        return (
+            self.device == other.device
+            and self.offset_bytes < other.end_bytes
+            and other.offset_bytes < self.end_bytes
+        )
+
 
 class Outside(Enum):
     """The place of a tensor outside the arenas."""

@@ -100,19 +100,11 @@ def uses(call: Call) -> Iterator[tuple[ArenaView, bool]]:
 
 def overwritten_state(program: StepProgram) -> tuple[str, ...]:
     """State tensors of which a call writes bytes, whether it updates them or only takes the room."""
-    written: dict[str, list[tuple[int, int]]] = {}
-    for call in program.calls:
-        for view, writes in uses(call):
-            if writes:
-                written.setdefault(view.device, []).append(_ends(view))
+    written = {view for call in program.calls for view, writes in uses(call) if writes}
     return tuple(
         name
         for name, view in program.interface.inputs.items()
-        if program.interface.roles[name].is_persistent
-        and any(
-            begin < view.offset_bytes + view.size_bytes and view.offset_bytes < end
-            for begin, end in set(written.get(view.device, ()))
-        )
+        if program.interface.roles[name].is_persistent and any(map(view.overlaps, written))
     )
 
 
@@ -148,4 +140,4 @@ class _Order:
 
 
 def _ends(view: ArenaView) -> tuple[int, int]:
-    return view.offset_bytes, view.offset_bytes + view.size_bytes
+    return view.offset_bytes, view.end_bytes

@@ -50,11 +50,6 @@ def checked_inputs(
     return {name: _checked(interface, name, array) for name, array in arrays.items()}
 
 
-def first_not_finite(arrays: Mapping[str, NDArray[np.generic]]) -> str | None:
-    """Name of the first array that holds a NaN or an infinity."""
-    return next((name for name, array in arrays.items() if not is_finite(array)), None)
-
-
 def is_finite(array: NDArray[Any]) -> bool:
     """Whether no element is a NaN or an infinity; one pass over the array, without a copy."""
     if not _is_float(array.dtype):

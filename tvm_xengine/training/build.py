@@ -16,12 +16,11 @@ from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array, is_static
-from tvm_xengine.scheduling.value_range import ValueRange
 from tvm_xengine.training.assembly import SEED, Assembly
 from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter
-from tvm_xengine.training.forward.input_ranges import index_ranges
+from tvm_xengine.training.forward.input_ranges import value_ranges
 from tvm_xengine.training.forward.precision import in_mixed_precision
 from tvm_xengine.training.forward.simplify import simplified
 from tvm_xengine.training.losses import Loss
@@ -136,19 +135,10 @@ def _assembled(
         num_results=len(results),
         results=tuple(results),
         updates=tuple(order.index(old) for old, _ in replaced),
-        ranges=_value_ranges(source, num_inputs, recipe, assembly.labels),
+        ranges=value_ranges(source, source.params[:num_inputs], recipe.loss, assembly.labels),
     )
     mod[TRAIN_STEP] = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
     return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod), assembly.slots
-
-
-def _value_ranges(
-    source: ForwardOps, num_inputs: int, recipe: Recipe, labels: str | None
-) -> dict[str, ValueRange]:
-    """Which values the inputs and labels of the step may have."""
-    ranges = index_ranges(source, source.params[:num_inputs])
-    allowed = recipe.loss.labels_range(source.outputs[0].ty)
-    return ranges if labels is None or allowed is None else {**ranges, labels: allowed}
 
 
 def read_supported_ops(forward: relax.Function) -> ForwardOps:

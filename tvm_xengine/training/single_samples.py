@@ -18,11 +18,10 @@ from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.scheduling.value_range import ValueRange
 from tvm_xengine.training.assembly import Assembly
 from tvm_xengine.training.build import prepare
 from tvm_xengine.training.emitter import Emitter, dtype_of
-from tvm_xengine.training.forward.input_ranges import index_ranges
+from tvm_xengine.training.forward.input_ranges import value_ranges
 from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 from tvm_xengine.training.losses import Dice
 from tvm_xengine.training.recipe import Recipe
@@ -141,22 +140,16 @@ class _Halves(Assembly):
         kept = {param.name for param in func.params}
         roles = [(var, role) for var, role in self.params if var.name in kept]
         position = {var.name: at for at, (var, _) in enumerate(roles)}
+        ranges = value_ranges(self._source, self._inputs, self._recipe.loss, self.labels)
         signature = StepSignature(
             roles=tuple(role for _, role in roles),
             num_results=len(results),
             results=tuple(results),
             updates=tuple(position[old.name] for old, _ in replaced),
-            ranges=self._ranges() if name == ACCUMULATE else {},
+            ranges=ranges if name == ACCUMULATE else {},
         )
         mod[name] = signature.write(func.with_attr("global_symbol", name))
         return mod
-
-    def _ranges(self) -> dict[str, ValueRange]:
-        ranges = index_ranges(self._source, self._inputs)
-        allowed = self._recipe.loss.labels_range(self._source.outputs[0].ty)
-        return (
-            ranges if allowed is None or self.labels is None else {**ranges, self.labels: allowed}
-        )
 
     def _accumulated(self) -> tuple[dict[str, relax.Expr], list[tuple[relax.Var, relax.Expr]]]:
         batch = {param: self._values[param] for param in self._inputs}

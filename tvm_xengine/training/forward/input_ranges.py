@@ -1,4 +1,4 @@
-"""The ranges of integer inputs that index tables."""
+"""The ranges of integer inputs that index tables, and of labels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tvm import relax
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.scheduling.value_range import ValueRange
+from tvm_xengine.training.losses import Loss
 
 _SAME_VALUES = frozenset(
     f"relax.{name}"
@@ -37,6 +38,15 @@ def index_ranges(source: ForwardOps, inputs: Sequence[relax.Var]) -> dict[str, V
             extent = _indexed_extent(op.call)
             rows[var] = min(extent, rows.get(var, extent))
     return {var.name: ValueRange(0, count - 1) for var, count in rows.items()}
+
+
+def value_ranges(
+    source: ForwardOps, inputs: Sequence[relax.Var], loss: Loss, labels: str | None
+) -> dict[str, ValueRange]:
+    """Which values the inputs and labels of a step may have."""
+    ranges = index_ranges(source, inputs)
+    allowed = loss.labels_range(source.outputs[0].ty)
+    return ranges if labels is None or allowed is None else {**ranges, labels: allowed}
 
 
 def _indexed_extent(take: relax.Call) -> int:

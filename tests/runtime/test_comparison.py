@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from tests.passes.small_step import SmallStep, two_cpus
+from tests.runtime.trained import train
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.runtime.comparison import relative_difference
 from tvm_xengine.runtime.executable import StepExecutable
-from tvm_xengine.runtime.trainer import train
 from tvm_xengine.scheduling.problem import OpCost
 
 X = np.random.default_rng(0).random((4, 8), dtype="float32")
