@@ -70,6 +70,11 @@ class Recipe:
         """The optimizer of all parameters that are in no group, then those of the groups."""
         return (self.optimizer, *(group.optimizer for group in self.groups))
 
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by before the backward, and the gradients divided by."""
+        return 1.0 if self.precision is None else self.precision.loss_scale
+
     def group_of(self, parameter: str) -> int:
         """Position in `optimizers` of the optimizer of a parameter."""
         for position, group in enumerate(self.groups, start=1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -25,6 +25,7 @@ from tvm_xengine.training.forward.input_ranges import value_ranges
 from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 from tvm_xengine.training.losses import Dice
 from tvm_xengine.training.recipe import Recipe
+from tvm_xengine.training.updates import Gradients, Pairs, emit_updates
 
 ACCUMULATE = "accumulate"
 APPLY = "apply"
@@ -75,7 +76,9 @@ def build_single_samples(
     modules = {}
     for function in (ACCUMULATE, APPLY):
         builder = relax.BlockBuilder()
-        halves = _Halves(Emitter(builder), source, recipe, count, trained)
+        emitter = Emitter(builder)
+        assembly = Assembly(emitter, source, recipe, count, trained, weighs_gradients=True)
+        halves = _Halves(emitter, source, recipe, assembly)
         modules[function] = halves.function(builder, function)
     return SingleSamples(modules[ACCUMULATE], modules[APPLY], halves.sums, constants)
 
@@ -104,22 +107,26 @@ def _check_adds_up(source: ForwardOps, recipe: Recipe) -> None:
         )
 
 
-class _Halves(Assembly):
+class _Halves:
     """Assembles one of the two functions inside an open function."""
 
-    weighs_gradients = True
-
-    def _declare(self) -> None:
-        super()._declare()
+    def __init__(
+        self, emitter: Emitter, source: ForwardOps, recipe: Recipe, assembly: Assembly
+    ) -> None:
+        self._emitter = emitter
+        self._source = source
+        self._recipe = recipe
+        self._assembly = assembly
         names = UniqueNames()
-        for var, _ in self.params:
+        for var, _ in assembly.params:
             names.fresh(var.name)
-        self._sums = {p: relax.Var(names.fresh(f"{p.name}_grad_sum"), p.ty) for p in self._trained}
+        trained = assembly.declared.trained
+        self._sums = {p: relax.Var(names.fresh(f"{p.name}_grad_sum"), p.ty) for p in trained}
         self._scale = relax.Var(names.fresh(GRADIENT_SCALE), relax.TensorType((), "float32"))
-        self.params += [(var, Role.OPTIMIZER_STATE) for var in self._sums.values()]
-        self.params.append((self._scale, Role.HYPER))
+        assembly.params += [(var, Role.OPTIMIZER_STATE) for var in self._sums.values()]
+        assembly.params.append((self._scale, Role.HYPER))
         for var in (*self._sums.values(), self._scale):
-            self._emitter.reserve(var.name)
+            emitter.reserve(var.name)
 
     @property
     def sums(self) -> dict[str, str]:
@@ -133,14 +140,19 @@ class _Halves(Assembly):
                 results, replaced = self._accumulated() if name == ACCUMULATE else self._applied()
                 fields = [*results.values(), *(new for _, new in replaced)]
                 output = builder.emit_output(relax.Tuple(fields), "step_results")
-            order = [param for param, _ in self.params]
+            order = [param for param, _ in self._assembly.params]
             builder.emit_func_output(output, params=order)
         mod = relax.transform.DeadCodeElimination([name])(builder.get())
         func = _without_unread(mod[name])
         kept = {param.name for param in func.params}
-        roles = [(var, role) for var, role in self.params if var.name in kept]
+        roles = [(var, role) for var, role in self._assembly.params if var.name in kept]
         position = {var.name: at for at, (var, _) in enumerate(roles)}
-        ranges = value_ranges(self._source, self._inputs, self._recipe.loss, self.labels)
+        ranges = value_ranges(
+            self._source,
+            self._assembly.declared.inputs,
+            self._recipe.loss,
+            self._assembly.labels,
+        )
         signature = StepSignature(
             roles=tuple(role for _, role in roles),
             num_results=len(results),
@@ -151,40 +163,30 @@ class _Halves(Assembly):
         mod[name] = signature.write(func.with_attr("global_symbol", name))
         return mod
 
-    def _accumulated(self) -> tuple[dict[str, relax.Expr], list[tuple[relax.Var, relax.Expr]]]:
-        batch = {param: self._values[param] for param in self._inputs}
-        results, _, gradients = self._pass(batch, self._labels, {}, 0)
-        pairs = [
-            (
-                self._sums[self._parameter(param)],
-                self._emitter.bind(
-                    relax.op.add(self._sums[self._parameter(param)], gradient),
-                    f"{param.name}_grad_summed",
-                ),
-            )
-            for param, gradient in gradients
-        ]
-        return results, self._in_order(pairs)
+    def _accumulated(self) -> tuple[dict[str, relax.Expr], Pairs]:
+        results, _, gradients = self._assembly.whole_batch()
+        pairs = []
+        for param, gradient in gradients:
+            total = self._sums[param]
+            summed = relax.op.add(total, gradient)
+            pairs.append((total, self._emitter.bind(summed, f"{param.name}_grad_summed")))
+        return results, self._assembly.in_order(pairs)
 
-    def _applied(self) -> tuple[dict[str, relax.Expr], list[tuple[relax.Var, relax.Expr]]]:
-        recipe = self._recipe
+    def _applied(self) -> tuple[dict[str, relax.Expr], Pairs]:
+        recipe, declared = self._recipe, self._assembly.declared
         scales_late = recipe.max_gradient_value is None and recipe.max_gradient_norm is None
-        if scales_late and self._loss_scale == 1:
-            pairs = self._updates(iter(self._sums.items()), [self._scale])
+        if scales_late and recipe.loss_scale == 1:
+            sums = iter(self._sums.items())
+            pairs = emit_updates(self._emitter, recipe, declared, sums, [self._scale])
         else:
-            pairs = self._updates(self._means())
-        if self._step is not None:
-            pairs.append((self._step, self._next_step()))
-        return {}, self._in_order(pairs)
+            pairs = emit_updates(self._emitter, recipe, declared, self._means())
+        return {}, self._assembly.in_order([*pairs, *self._assembly.next_step()])
 
-    def _means(self) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    def _means(self) -> Gradients:
         for param, total in self._sums.items():
             scale = relax.op.astype(self._scale, dtype_of(total))
             mean = relax.op.multiply(total, scale)
             yield param, self._emitter.bind(mean, f"{param.name}_grad")
-
-    def _parameter(self, param: relax.Var) -> relax.Var:
-        return next(one for one in self._sums if one.name == param.name)
 
 
 def _without_unread(func: relax.Function) -> relax.Function:

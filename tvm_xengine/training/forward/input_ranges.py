@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.scheduling.value_range import ValueRange
-from tvm_xengine.training.losses import Loss
+
+if TYPE_CHECKING:
+    from tvm_xengine.training.losses import Loss
 
 _SAME_VALUES = frozenset(
     f"relax.{name}"
