@@ -158,7 +158,7 @@ def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, floa
     total_bytes = inputs_bytes + outputs_bytes + kernel.workspace_bytes
     (whole,) = footprints(runs, (0,))
     load_count = max(1.0, sum(count for _, count in loads))
-    values = {
+    amounts = {
         "log_elements": _log(elements),
         "log_flops": _log(flops),
         "log_inputs_bytes": _log(inputs_bytes),
@@ -185,6 +185,12 @@ def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, floa
         "outputs": float(len(kernel.outputs)),
         "inplace": float(len(kernel.inplace)),
         "element_bytes": float(max((s.store.element_bytes for s in statements), default=4)),
+    }
+    return {**amounts, **_machine_part(hardware), **_statement_part(statements, loads, work)}
+
+
+def _machine_part(hardware: Hardware) -> dict[str, float]:
+    return {
         "machine_vector_bytes": float(hardware.vector_bytes),
         "machine_cores": float(hardware.cores),
         "machine_has_fma": float(hardware.has_fma),
@@ -192,6 +198,13 @@ def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, floa
         "log_machine_l2": _log(hardware.caches_bytes[1]),
         "log_machine_l3": _log(hardware.caches_bytes[2]),
     }
+
+
+def _statement_part(
+    statements: Sequence[Statement], loads: Sequence[tuple[Access, float]], work: float
+) -> dict[str, float]:
+    """How much of the work is which arithmetic, and in which patterns memory is touched."""
+    load_count = max(1.0, sum(count for _, count in loads))
     ops: dict[str, float] = dict.fromkeys(OP_CLASSES, 0.0)
     loaded: dict[str, float] = dict.fromkeys((*_PATTERNS, _CONFLICTING), 0.0)
     written = dict(loaded)
@@ -201,7 +214,7 @@ def _kernel_part(lowered: _Lowered, work: float, flops: float) -> dict[str, floa
         _count_pattern(written, s.store, s.executions)
     for load, times in loads:
         _count_pattern(loaded, load, times)
-    values |= {f"{name}_per_work": count / work for name, count in ops.items()}
+    values = {f"{name}_per_work": count / work for name, count in ops.items()}
     for name in _PATTERNS:
         values[f"loads_{name}"] = loaded[name] / load_count
         values[f"stores_{name}"] = written[name] / work

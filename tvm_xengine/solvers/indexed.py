@@ -7,13 +7,14 @@ touches and that may be freed at once. Bytes are divided by their greatest commo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.scheduling.graph import Op
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, Step, Transfer
 from tvm_xengine.solvers.ragged import Ragged, ragged
@@ -255,22 +256,20 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
     graph, platform = problem.graph, problem.platform
     required = required_ops(graph)
     ops = [op for op in graph.ops if op.name in required]
-    touched = {name for op in ops for name in (*graph.reads[op.name], *op.outputs)}
-    touched |= {graph.base[name] for name in graph.outputs}
-    touched |= {t.name for t in graph.bases if t.role.is_persistent}
+    touched = _touched(problem, ops)
     tensors = [tensor for tensor in graph.bases if tensor.name in touched]
     index = {tensor.name: j for j, tensor in enumerate(tensors)}
     op_index = {op.name: i for i, op in enumerate(ops)}
-    compute_value = np.full((len(ops), len(platform.devices)), np.inf)
-    workspace_bytes = np.zeros(compute_value.shape, np.int64)
-    for i, op in enumerate(ops):
-        for name, cost in problem.costs[op.name].items():
-            d = platform.index[name]
-            compute_value[i, d] = cost.compute_us if objective is Objective.COST else cost.energy_uj
-            workspace_bytes[i, d] = cost.workspace_bytes
-    compute_value = np.where(fits(problem, tuple(op_index)), compute_value, np.inf)
+    compute_value, workspace_bytes = _costs_of_runs(problem, ops, objective)
     size_bytes = np.array([tensor.size_bytes for tensor in tensors], np.int64)
     unit_bytes = math.gcd(*size_bytes.tolist(), *workspace_bytes.ravel().tolist()) or 1
+
+    def positions(found: Mapping[str, str], place: Mapping[str, int]) -> Ints:
+        """For each tensor the place of what is found for it."""
+        return np.array(
+            [place[found[t.name]] if t.name in found else NONE for t in tensors], np.int64
+        )
+
     return IndexedProblem(
         problem=problem,
         op_names=tuple(op_index),
@@ -284,34 +283,40 @@ def index_problem(problem: Problem, objective: Objective) -> IndexedProblem:
         unit_bytes=unit_bytes,
         reads=tuple(tuple(index[name] for name in graph.reads[op.name]) for op in ops),
         makes=tuple(tuple(index[name] for name in op.outputs) for op in ops),
-        producer=np.array(
-            [
-                op_index[graph.producer[t.name]] if t.name in graph.producer else NONE
-                for t in tensors
-            ],
-            np.int64,
-        ),
-        home=np.array(
-            [platform.index[problem.home[t.name]] if t.role.is_resident else NONE for t in tensors],
-            np.int64,
+        producer=positions(graph.producer, op_index),
+        home=positions(
+            {t.name: problem.home[t.name] for t in tensors if t.role.is_resident}, platform.index
         ),
         must_end_on=_must_end_on(problem, index),
-        update_of=np.array(
-            [
-                index[graph.update_of[t.name]] if t.name in graph.update_of else NONE
-                for t in tensors
-            ],
-            np.int64,
-        ),
-        updated_by=np.array(
-            [
-                op_index[graph.updated_by[t.name][0]] if t.name in graph.updated_by else NONE
-                for t in tensors
-            ],
-            np.int64,
-        ),
+        update_of=positions(graph.update_of, index),
+        updated_by=positions({name: by[0] for name, by in graph.updated_by.items()}, op_index),
         recomputable=np.array([op.recomputable for op in ops], np.bool_),
     )
+
+
+def _touched(problem: Problem, ops: Sequence[Op]) -> set[str]:
+    """Tensors that an op touches, that an output shows, or that outlive the step."""
+    graph = problem.graph
+    return {
+        *(name for op in ops for name in (*graph.reads[op.name], *op.outputs)),
+        *(graph.base[name] for name in graph.outputs),
+        *(tensor.name for tensor in graph.bases if tensor.role.is_persistent),
+    }
+
+
+def _costs_of_runs(
+    problem: Problem, ops: Sequence[Op], objective: Objective
+) -> tuple[Floats, Ints]:
+    """Value and bytes of workspace of each op on each device; infinite where it cannot run."""
+    value = np.full((len(ops), len(problem.platform.devices)), np.inf)
+    workspace_bytes = np.zeros(value.shape, np.int64)
+    for i, op in enumerate(ops):
+        for name, cost in problem.costs[op.name].items():
+            d = problem.platform.index[name]
+            value[i, d] = cost.compute_us if objective is Objective.COST else cost.energy_uj
+            workspace_bytes[i, d] = cost.workspace_bytes
+    runs = fits(problem, tuple(op.name for op in ops))
+    return np.where(runs, value, np.inf), workspace_bytes
 
 
 def in_order(indexed: IndexedProblem, order: Sequence[int]) -> IndexedProblem:

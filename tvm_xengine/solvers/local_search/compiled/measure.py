@@ -49,7 +49,25 @@ def measure_memory(g: SearchView, w: Scratch) -> float:
 @inlined
 def makespan(g: SearchView, w: Scratch) -> float:
     """End of the last step on the overlapped timeline, by the validator's rule."""
-    steps, devices = w.counted[STEPS], len(g.device)
+    begun = _begin_timeline(g, w)
+    last = 0.0
+    for s in range(w.counted[STEPS]):
+        if w.step[s].kind == COMPUTE:
+            end, begun = _run_on_timeline(g, w, s, begun)
+        else:
+            end, begun = _copy_on_timeline(g, w, s, begun)
+        last = max(last, end)
+        k = w.step[s].first_ending
+        while k >= 0:
+            _note_freed(w, w.stay[k].device, w.stay[k].touched_us, g.tensor[w.stay[k].tensor].size)
+            k = w.stay[k].next_ending
+    return last
+
+
+@inlined
+def _begin_timeline(g: SearchView, w: Scratch) -> int:
+    """Clear the timeline; returns how many stays have begun before the first step."""
+    steps = w.counted[STEPS]
     for s in range(steps):
         w.step[s].first_ending = -1
     for k in range(w.counted[STAYS]):
@@ -66,61 +84,65 @@ def makespan(g: SearchView, w: Scratch) -> float:
         if g.tensor[t].home >= 0:
             w.stay_of[t, g.tensor[t].home] = begun
             begun += 1
-    last = 0.0
-    for s in range(steps):
-        start, allocates = 0.0, True
-        if w.step[s].kind == COMPUTE:
-            i, d = w.step[s].item, w.step[s].src
-            stream, duration = d, g.run[i, d].value
-            start = w.stream_us[stream]
-            for k in range(g.op[i].read_at, g.op[i + 1].read_at):
-                start = max(start, w.stay[w.stay_of[g.read[k], d]].written_us)
-            for k in range(g.op[i].made_at, g.op[i + 1].made_at):
-                state = g.tensor[g.made[k]].update_of
-                if state >= 0:
-                    start = max(start, w.stay[w.stay_of[state, d]].touched_us)
-        else:
-            i, src, d = w.step[s].item, w.step[s].src, w.step[s].dst
-            stream = devices + src * devices + d
-            duration = g.transfer[src, d, i].value
-            start = max(w.stream_us[stream], w.stay[w.stay_of[i, src]].written_us)
-            state = g.tensor[i].update_of
-            if state >= 0 and g.tensor[state].home == d:
-                allocates = False
-                start = max(start, w.stay[w.stay_of[state, d]].touched_us)
-        if allocates:
-            start = max(start, _memory_ready(w, d, g.device[d].budget - w.live[d, s], start))
-        end = start + duration
-        w.stream_us[stream] = end
-        last = max(last, end)
-        if w.step[s].kind == COMPUTE:
-            for k in range(g.op[i].read_at, g.op[i + 1].read_at):
-                stay = w.stay_of[g.read[k], d]
-                w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
-            for k in range(g.op[i].made_at, g.op[i + 1].made_at):
-                t = g.made[k]
-                if g.tensor[t].update_of >= 0:
-                    w.stay_of[t, d] = w.stay_of[g.tensor[t].update_of, d]
-                else:
-                    w.stay_of[t, d] = begun
-                    begun += 1
-                w.stay[w.stay_of[t, d]].written_us = end
-                w.stay[w.stay_of[t, d]].touched_us = end
-        else:
-            stay = w.stay_of[i, src]
-            w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
-            if allocates:
-                w.stay_of[i, d] = begun
-                begun += 1
-            else:
-                w.stay_of[i, d] = w.stay_of[g.tensor[i].update_of, d]
-            w.stay[w.stay_of[i, d]].written_us = end
-            w.stay[w.stay_of[i, d]].touched_us = end
-        k = w.step[s].first_ending
-        while k >= 0:
-            _note_freed(w, w.stay[k].device, w.stay[k].touched_us, g.tensor[w.stay[k].tensor].size)
-            k = w.stay[k].next_ending
-    return last
+    return begun
+
+
+@inlined
+def _run_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[float, int]:
+    """End of a run, and how many stays have begun with it."""
+    i, d = w.step[s].item, w.step[s].src
+    start = w.stream_us[d]
+    for k in range(g.op[i].read_at, g.op[i + 1].read_at):
+        start = max(start, w.stay[w.stay_of[g.read[k], d]].written_us)
+    for k in range(g.op[i].made_at, g.op[i + 1].made_at):
+        state = g.tensor[g.made[k]].update_of
+        if state >= 0:
+            start = max(start, w.stay[w.stay_of[state, d]].touched_us)
+    start = max(start, _memory_ready(w, d, g.device[d].budget - w.live[d, s], start))
+    end = start + g.run[i, d].value
+    w.stream_us[d] = end
+    for k in range(g.op[i].read_at, g.op[i + 1].read_at):
+        stay = w.stay_of[g.read[k], d]
+        w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
+    for k in range(g.op[i].made_at, g.op[i + 1].made_at):
+        begun = _write_on_timeline(
+            g, w, g.made[k], d, end, begun, g.tensor[g.made[k]].update_of >= 0
+        )
+    return end, begun
+
+
+@inlined
+def _copy_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[float, int]:
+    """End of a copy, and how many stays have begun with it."""
+    t, src, d = w.step[s].item, w.step[s].src, w.step[s].dst
+    stream = len(g.device) * (1 + src) + d
+    start = max(w.stream_us[stream], w.stay[w.stay_of[t, src]].written_us)
+    state = g.tensor[t].update_of
+    overwrites = state >= 0 and g.tensor[state].home == d
+    if overwrites:
+        start = max(start, w.stay[w.stay_of[state, d]].touched_us)
+    else:
+        start = max(start, _memory_ready(w, d, g.device[d].budget - w.live[d, s], start))
+    end = start + g.transfer[src, d, t].value
+    w.stream_us[stream] = end
+    stay = w.stay_of[t, src]
+    w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
+    return end, _write_on_timeline(g, w, t, d, end, begun, overwrites)
+
+
+@inlined
+def _write_on_timeline(
+    g: SearchView, w: Scratch, t: int, d: int, end: float, begun: int, overwrites: bool
+) -> int:
+    """Note a tensor that is written until `end`; returns how many stays have begun."""
+    if overwrites:
+        w.stay_of[t, d] = w.stay_of[g.tensor[t].update_of, d]
+    else:
+        w.stay_of[t, d] = begun
+        begun += 1
+    w.stay[w.stay_of[t, d]].written_us = end
+    w.stay[w.stay_of[t, d]].touched_us = end
+    return begun
 
 
 @inlined
