@@ -8,23 +8,20 @@ side where it is not.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
 from tvm_xengine.kernels.schedules.accumulation import (
-    Accumulation,
     read_accumulation,
-    readable_extent,
-    shares_a_load,
     substitute,
 )
 from tvm_xengine.kernels.schedules.blocks import Axis, Block
-from tvm_xengine.kernels.schedules.loops import ForKind, loop, nest, sequence, share, unravel
+from tvm_xengine.kernels.schedules.folds import FoldWriter, Values, over
+from tvm_xengine.kernels.schedules.loops import sequence, share, unravel
 from tvm_xengine.kernels.schedules.padding import pad_first
 from tvm_xengine.kernels.schedules.phases import split_block
 from tvm_xengine.kernels.schedules.shared_axes import (
@@ -36,17 +33,6 @@ from tvm_xengine.kernels.targets import core_count, vector_bytes
 
 _PARALLEL_POSITIONS = 32_768
 """With fewer, waking threads takes longer than they save; chosen."""
-
-_VECTORS_PER_SUM = 4
-"""Sums that do not wait for each other: the latency of an addition in cycles."""
-
-_BRANCHING_LANES = 128
-"""Numbers between two looks at a condition; chosen."""
-
-_SUMS_AT_ONCE = 10
-"""Sums of a tile that stay in the 16 vector registers of AVX2 together with their operands."""
-
-Values = Mapping[ir.Var, ir.Expr]
 
 
 def write_streaming(
@@ -156,189 +142,23 @@ class _GroupWriter:
         fold = read_accumulation(block)
         if fold is None:
             return self._over(spatial, at, lambda here: self._in_memory(block, here))
-        most = self._most_lanes(fold)
+        folded = FoldWriter(block, fold, self._dtype, self._vector_bytes)
         if _sums_innermost(block):
-            beside = _sharing_axes(fold, spatial)
+            beside = folded.sharing_axes(spatial)
             rest = spatial[: len(spatial) - len(beside)]
-            most = max(self._lanes_of(fold), most // max(1, _positions_of(beside)))
-            lanes = _largest_power(min(most, block.summed[-1].extent))
-            return self._over(
-                rest, at, lambda here: self._over_lanes(block, fold, here, lanes, beside)
-            )
+            return self._over(rest, at, lambda here: folded.over_lanes(here, beside))
         if spatial and fold.is_contiguous_in(spatial[-1].var):
-            return self._over(
-                spatial[:-1],
-                at,
-                lambda here: self._side_by_side(block, fold, here, spatial[-1], most),
-            )
-        return self._over(spatial, at, lambda here: self._over_lanes(block, fold, here, 1))
-
-    def _most_lanes(self, fold: Accumulation) -> int:
-        """Elements to fold at a time: some registers full, or a long row for LLVM to mask."""
-        if fold.branches:
-            return _BRANCHING_LANES
-        return self._lanes_of(fold) * _VECTORS_PER_SUM
-
-    def _lanes_of(self, fold: Accumulation) -> int:
-        return max(self._vector_bytes // fold.itemsize, 1)
+            return self._over(spatial[:-1], at, lambda here: folded.side_by_side(here, spatial[-1]))
+        return self._over(spatial, at, folded.one_by_one)
 
     def _in_memory(self, block: Block, at: Values) -> tirx.Stmt:
         body = self._over(block.summed, at, lambda here: substitute(block.body, here))
         return body if block.init is None else sequence([substitute(block.init, at), body])
 
-    def _over_lanes(
-        self,
-        block: Block,
-        fold: Accumulation,
-        at: Values,
-        lanes: int,
-        beside: Sequence[Axis] = (),
-    ) -> tirx.Stmt:
-        """Fold elements in `lanes` parts, each over every `lanes`-th of the innermost axis.
-
-        Parameters
-        ----------
-        beside
-            Axes of the elements that are folded at once.
-        """
-        *outer, last = block.summed
-        sums = list(_places(beside))
-        parts = tirx.decl_buffer((len(sums) * lanes,), fold.dtype, name="parts")
-        whole = tirx.decl_buffer((1,), fold.dtype, name="whole")
-
-        def add(here: Values, number: int, position: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
-            term = substitute(fold.term, {**here, **sums[number], last.var: position})
-            place = number * lanes + lane
-            return tirx.BufferStore(parts, fold.fold(parts[place], term), [place])
-
-        def piece(here: Values, first: ir.Expr, width: int) -> tirx.Stmt:
-            def of_sum(number: int) -> tirx.Stmt:
-                return self._lanes(fold, width, lambda lane: add(here, number, first + lane, lane))
-
-            return sequence([of_sum(number) for number in range(len(sums))])
-
-        def innermost(here: Values) -> tirx.Stmt:
-            whole_chunks = last.extent // lanes
-            chunks = self._loop(whole_chunks, lambda c: piece(here, c * lanes, lanes), "chunk")
-            rest = [
-                piece(here, tirx.const(first, self._dtype), width)
-                for first, width in _powers(whole_chunks * lanes, last.extent)
-            ]
-            return sequence([chunks, *rest])
-
-        def cleared(number: int) -> tirx.Stmt:
-            start = substitute(fold.start, {**at, **sums[number]})
-            return self._lanes(
-                fold,
-                lanes,
-                lambda lane: tirx.BufferStore(parts, start, [number * lanes + lane]),
-            )
-
-        def join(number: int, lane: ir.Expr) -> tirx.Stmt:
-            value = fold.fold(whole[0], parts[number * lanes + lane])
-            return tirx.BufferStore(whole, value, [0])
-
-        def joined(number: int) -> list[tirx.Stmt]:
-            here = {**at, **sums[number]}
-            index = [substitute(i, here) for i in fold.index]
-            return [
-                tirx.BufferStore(whole, substitute(fold.start, here), [0]),
-                self._loop(lanes, lambda lane: join(number, lane), "lane", self._join_kind(fold)),
-                tirx.BufferStore(fold.buffer, whole[0], index),
-            ]
-
-        return sequence(
-            [
-                tirx.AllocBuffer(parts),
-                tirx.AllocBuffer(whole),
-                *(cleared(number) for number in range(len(sums))),
-                self._over(outer, at, innermost),
-                *(stmt for number in range(len(sums)) for stmt in joined(number)),
-            ]
-        )
-
-    def _side_by_side(
-        self, block: Block, fold: Accumulation, at: Values, axis: Axis, most: int
-    ) -> tirx.Stmt:
-        """Fold neighbouring elements in the lanes of one register."""
-
-        def piece(first: ir.Expr, lanes: int, stored: int | None = None) -> tirx.Stmt:
-            parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts")
-
-            def add(here: Values) -> tirx.Stmt:
-                def one(lane: ir.Expr) -> tirx.Stmt:
-                    term = substitute(fold.term, {**here, axis.var: first + lane})
-                    return tirx.BufferStore(parts, fold.fold(parts[lane], term), [lane])
-
-                return self._lanes(fold, lanes, one)
-
-            def start(lane: ir.Expr) -> tirx.Stmt:
-                value = substitute(fold.start, {**at, axis.var: first + lane})
-                return tirx.BufferStore(parts, value, [lane])
-
-            def store(lane: ir.Expr) -> tirx.Stmt:
-                index = [substitute(i, {**at, axis.var: first + lane}) for i in fold.index]
-                return tirx.BufferStore(fold.buffer, parts[lane], index)
-
-            def stored_from(place: int, width: int) -> tirx.Stmt:
-                return self._lanes(fold, width, lambda lane: store(place + lane))
-
-            return sequence(
-                [
-                    tirx.AllocBuffer(parts),
-                    self._lanes(fold, lanes, start),
-                    self._over(block.summed, at, add),
-                    *(stored_from(*run) for run in _powers(0, stored or lanes)),
-                ]
-            )
-
-        whole = axis.extent // most
-        stmts = [self._loop(whole, lambda c: piece(c * most, most), "chunk")] if whole else []
-        rest = axis.extent - whole * most
-        at_once = min(most, 1 << (rest - 1).bit_length()) if rest else 0
-        start = tirx.const(whole * most, self._dtype)
-        if rest and not fold.branches and whole * most + at_once <= self._readable(block, fold):
-            # One register that is not full costs less than several smaller ones.
-            stmts.append(piece(start, at_once, rest))
-            return sequence(stmts)
-        stmts += [
-            piece(tirx.const(first, self._dtype), lanes)
-            for first, lanes in _powers(whole * most, axis.extent)
-        ]
-        return sequence(stmts)
-
-    def _readable(self, block: Block, fold: Accumulation) -> int:
-        """Positions of the last spatial axis at which the term may be read, also behind its end."""
-        return readable_extent(fold.term, block.spatial[-1], (*block.spatial, *block.summed))
-
     def _over(
         self, axes: Sequence[Axis], at: Values, body: Callable[[Values], tirx.Stmt]
     ) -> tirx.Stmt:
-        return nest(
-            [axis.extent for axis in axes],
-            lambda i: body({**at, **{a.var: p for a, p in zip(axes, i, strict=True)}}),
-            "i",
-            self._dtype,
-        )
-
-    def _lanes(
-        self, fold: Accumulation, lanes: int, body: Callable[[ir.Expr], tirx.Stmt]
-    ) -> tirx.Stmt:
-        """Run `body` for every lane: as vectors, or as a loop that LLVM can vectorise with masks."""
-        kind = ForKind.SERIAL if fold.branches else ForKind.VECTORIZED
-        return self._loop(lanes, body, "lane", kind)
-
-    def _join_kind(self, fold: Accumulation) -> ForKind:
-        return ForKind.SERIAL if fold.branches else ForKind.UNROLLED
-
-    def _loop(
-        self,
-        extent: int,
-        body: Callable[[ir.Expr], tirx.Stmt],
-        name: str,
-        kind: ForKind = ForKind.SERIAL,
-    ) -> tirx.Stmt:
-        return loop(extent, body, name, kind, dtype=self._dtype)
+        return over(axes, at, body, self._dtype)
 
 
 class _Slice:
@@ -404,38 +224,3 @@ def _positions(block: Block) -> int:
 def _index_dtype(blocks: Sequence[Block]) -> str:
     axes = [axis for block in blocks for axis in (*block.spatial, *block.summed)]
     return str(axes[0].var.ty.dtype) if axes else "int32"
-
-
-def _powers(first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Cut ``first .. stop`` into pieces whose lengths are powers of two: (start, length)."""
-    while first < stop:
-        length = _largest_power(stop - first)
-        yield first, length
-        first += length
-
-
-def _sharing_axes(fold: Accumulation, axes: Sequence[Axis]) -> list[Axis]:
-    """The last axes, of few positions, whose elements are sums with a factor in common."""
-    chosen: list[Axis] = []
-    for axis in reversed(axes):
-        if _positions_of([axis, *chosen]) > _SUMS_AT_ONCE or not shares_a_load(fold.term, axis.var):
-            break
-        chosen.insert(0, axis)
-    return chosen
-
-
-def _positions_of(axes: Sequence[Axis]) -> int:
-    return math.prod(axis.extent for axis in axes)
-
-
-def _places(axes: Sequence[Axis]) -> Iterator[dict[ir.Var, ir.Expr]]:
-    """Every position of some axes."""
-    for place in itertools.product(*(range(axis.extent) for axis in axes)):
-        yield {
-            axis.var: tirx.const(i, str(axis.var.ty.dtype))
-            for axis, i in zip(axes, place, strict=True)
-        }
-
-
-def _largest_power(limit: int) -> int:
-    return 1 << (limit.bit_length() - 1)

@@ -1,0 +1,262 @@
+"""Loops that fold the terms of sums in vector registers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tvm import ir, tirx
+
+from tvm_xengine.kernels.schedules.accumulation import (
+    Accumulation,
+    readable_extent,
+    shares_a_load,
+    substitute,
+)
+from tvm_xengine.kernels.schedules.blocks import Axis, Block
+from tvm_xengine.kernels.schedules.loops import ForKind, loop, nest, sequence
+
+_VECTORS_PER_SUM = 4
+"""Sums that do not wait for each other: the latency of an addition in cycles."""
+
+_BRANCHING_LANES = 128
+"""Numbers between two looks at a condition; chosen."""
+
+_SUMS_AT_ONCE = 10
+"""Sums of a tile that stay in the 16 vector registers of AVX2 together with their operands."""
+
+Values = Mapping[ir.Var, ir.Expr]
+
+
+def over(
+    axes: Sequence[Axis], at: Values, body: Callable[[Values], tirx.Stmt], dtype: str
+) -> tirx.Stmt:
+    """Loops over axes, inside which `body` is given the positions of all."""
+    return nest(
+        [axis.extent for axis in axes],
+        lambda i: body({**at, **{a.var: p for a, p in zip(axes, i, strict=True)}}),
+        "i",
+        dtype,
+    )
+
+
+class FoldWriter:
+    """Writes the loops of one block that folds terms.
+
+    Parameters
+    ----------
+    dtype
+        Of positions.
+    vector_bytes
+        Of a register.
+    """
+
+    def __init__(self, block: Block, fold: Accumulation, dtype: str, vector_bytes: int) -> None:
+        self.block = block
+        self.fold = fold
+        self.dtype = dtype
+        self._lanes_of_register = max(vector_bytes // fold.itemsize, 1)
+        # Some registers full, or a long row for LLVM to mask.
+        self._most = (
+            _BRANCHING_LANES if fold.branches else self._lanes_of_register * _VECTORS_PER_SUM
+        )
+
+    def sharing_axes(self, axes: Sequence[Axis]) -> list[Axis]:
+        """The last axes, of few positions, whose elements are sums with a factor in common."""
+        chosen: list[Axis] = []
+        for axis in reversed(axes):
+            beside = _positions_of([axis, *chosen])
+            if beside > _SUMS_AT_ONCE or not shares_a_load(self.fold.term, axis.var):
+                break
+            chosen.insert(0, axis)
+        return chosen
+
+    def over_lanes(self, at: Values, beside: Sequence[Axis]) -> tirx.Stmt:
+        """Fold an element, or those of the axes `beside` at once, over lanes of the innermost axis."""
+        most = max(self._lanes_of_register, self._most // max(1, _positions_of(beside)))
+        lanes = _largest_power(min(most, self.block.summed[-1].extent))
+        return _LaneSums(self, at, lanes, beside).write()
+
+    def one_by_one(self, at: Values) -> tirx.Stmt:
+        """Fold an element, term by term."""
+        return _LaneSums(self, at, 1, ()).write()
+
+    def side_by_side(self, at: Values, axis: Axis) -> tirx.Stmt:
+        """Fold neighbouring elements in the lanes of one register."""
+        most = self._most
+        whole = axis.extent // most
+
+        def piece(first: ir.Expr, lanes: int, stored: int) -> tirx.Stmt:
+            return self._neighbours(at, axis, first, lanes, stored)
+
+        stmts = [self.loop(whole, lambda c: piece(c * most, most, most), "chunk")] if whole else []
+        rest = axis.extent - whole * most
+        at_once = min(most, 1 << (rest - 1).bit_length()) if rest else 0
+        start = tirx.const(whole * most, self.dtype)
+        if rest and not self.fold.branches and whole * most + at_once <= self._readable():
+            # One register that is not full costs less than several smaller ones.
+            return sequence([*stmts, piece(start, at_once, rest)])
+        stmts += [
+            piece(tirx.const(first, self.dtype), lanes, lanes)
+            for first, lanes in _powers(whole * most, axis.extent)
+        ]
+        return sequence(stmts)
+
+    def _neighbours(
+        self, at: Values, axis: Axis, first: ir.Expr, lanes: int, stored: int
+    ) -> tirx.Stmt:
+        """Fold `lanes` neighbouring elements from `first`, and store the first `stored` of them."""
+        fold = self.fold
+        parts = tirx.decl_buffer((lanes,), fold.dtype, name="parts")
+
+        def add(here: Values) -> tirx.Stmt:
+            def one(lane: ir.Expr) -> tirx.Stmt:
+                term = substitute(fold.term, {**here, axis.var: first + lane})
+                return tirx.BufferStore(parts, fold.fold(parts[lane], term), [lane])
+
+            return self.lanes(lanes, one)
+
+        def start(lane: ir.Expr) -> tirx.Stmt:
+            value = substitute(fold.start, {**at, axis.var: first + lane})
+            return tirx.BufferStore(parts, value, [lane])
+
+        def store(lane: ir.Expr) -> tirx.Stmt:
+            index = [substitute(i, {**at, axis.var: first + lane}) for i in fold.index]
+            return tirx.BufferStore(fold.buffer, parts[lane], index)
+
+        def stored_from(place: int, width: int) -> tirx.Stmt:
+            return self.lanes(width, lambda lane: store(place + lane))
+
+        return sequence(
+            [
+                tirx.AllocBuffer(parts),
+                self.lanes(lanes, start),
+                over(self.block.summed, at, add, self.dtype),
+                *(stored_from(*run) for run in _powers(0, stored)),
+            ]
+        )
+
+    def _readable(self) -> int:
+        """Positions of the last spatial axis at which the term may be read, also behind its end."""
+        block = self.block
+        return readable_extent(self.fold.term, block.spatial[-1], (*block.spatial, *block.summed))
+
+    def lanes(self, lanes: int, body: Callable[[ir.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """Run `body` for every lane: as vectors, or as a loop that LLVM can vectorise with masks."""
+        kind = ForKind.SERIAL if self.fold.branches else ForKind.VECTORIZED
+        return self.loop(lanes, body, "lane", kind)
+
+    def loop(
+        self,
+        extent: int,
+        body: Callable[[ir.Expr], tirx.Stmt],
+        name: str,
+        kind: ForKind = ForKind.SERIAL,
+    ) -> tirx.Stmt:
+        """A loop over positions."""
+        return loop(extent, body, name, kind, dtype=self.dtype)
+
+
+class _LaneSums:
+    """Folds elements in `lanes` parts, each over every `lanes`-th of the innermost axis.
+
+    Parameters
+    ----------
+    beside
+        Axes of the elements that are folded at once.
+    """
+
+    def __init__(self, writer: FoldWriter, at: Values, lanes: int, beside: Sequence[Axis]) -> None:
+        self._writer = writer
+        self._fold = writer.fold
+        self._at = at
+        self._lanes = lanes
+        self._sums = list(_places(beside))
+        self._parts = tirx.decl_buffer((len(self._sums) * lanes,), self._fold.dtype, name="parts")
+        self._whole = tirx.decl_buffer((1,), self._fold.dtype, name="whole")
+
+    def write(self) -> tirx.Stmt:
+        outer, sums = self._writer.block.summed[:-1], range(len(self._sums))
+        return sequence(
+            [
+                tirx.AllocBuffer(self._parts),
+                tirx.AllocBuffer(self._whole),
+                *(self._cleared(number) for number in sums),
+                over(outer, self._at, self._innermost, self._writer.dtype),
+                *(stmt for number in sums for stmt in self._joined(number)),
+            ]
+        )
+
+    def _cleared(self, number: int) -> tirx.Stmt:
+        start = substitute(self._fold.start, {**self._at, **self._sums[number]})
+        first = number * self._lanes
+        return self._writer.lanes(
+            self._lanes, lambda lane: tirx.BufferStore(self._parts, start, [first + lane])
+        )
+
+    def _innermost(self, here: Values) -> tirx.Stmt:
+        extent, lanes = self._writer.block.summed[-1].extent, self._lanes
+        whole_chunks = extent // lanes
+        chunks = self._writer.loop(
+            whole_chunks, lambda c: self._piece(here, c * lanes, lanes), "chunk"
+        )
+        rest = [
+            self._piece(here, tirx.const(first, self._writer.dtype), width)
+            for first, width in _powers(whole_chunks * lanes, extent)
+        ]
+        return sequence([chunks, *rest])
+
+    def _piece(self, here: Values, first: ir.Expr, width: int) -> tirx.Stmt:
+        def of_sum(number: int) -> tirx.Stmt:
+            return self._writer.lanes(
+                width, lambda lane: self._add(here, number, first + lane, lane)
+            )
+
+        return sequence([of_sum(number) for number in range(len(self._sums))])
+
+    def _add(self, here: Values, number: int, position: ir.Expr, lane: ir.Expr) -> tirx.Stmt:
+        last = self._writer.block.summed[-1]
+        term = substitute(self._fold.term, {**here, **self._sums[number], last.var: position})
+        place = number * self._lanes + lane
+        return tirx.BufferStore(self._parts, self._fold.fold(self._parts[place], term), [place])
+
+    def _joined(self, number: int) -> list[tirx.Stmt]:
+        fold, here = self._fold, {**self._at, **self._sums[number]}
+
+        def join(lane: ir.Expr) -> tirx.Stmt:
+            part = self._parts[number * self._lanes + lane]
+            return tirx.BufferStore(self._whole, fold.fold(self._whole[0], part), [0])
+
+        kind = ForKind.SERIAL if fold.branches else ForKind.UNROLLED
+        index = [substitute(i, here) for i in fold.index]
+        return [
+            tirx.BufferStore(self._whole, substitute(fold.start, here), [0]),
+            self._writer.loop(self._lanes, join, "lane", kind),
+            tirx.BufferStore(fold.buffer, self._whole[0], index),
+        ]
+
+
+def _powers(first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Cut ``first .. stop`` into pieces whose lengths are powers of two: (start, length)."""
+    while first < stop:
+        length = _largest_power(stop - first)
+        yield first, length
+        first += length
+
+
+def _positions_of(axes: Sequence[Axis]) -> int:
+    return math.prod(axis.extent for axis in axes)
+
+
+def _places(axes: Sequence[Axis]) -> Iterator[dict[ir.Var, ir.Expr]]:
+    """Every position of some axes."""
+    for place in itertools.product(*(range(axis.extent) for axis in axes)):
+        yield {
+            axis.var: tirx.const(i, str(axis.var.ty.dtype))
+            for axis, i in zip(axes, place, strict=True)
+        }
+
+
+def _largest_power(limit: int) -> int:
+    return 1 << (limit.bit_length() - 1)
