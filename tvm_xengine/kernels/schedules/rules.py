@@ -6,9 +6,9 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from tvm_xengine.kernels.schedules.blocks import intermediates, read_blocks
-from tvm_xengine.kernels.schedules.contraction import read_contraction
 from tvm_xengine.kernels.schedules.inline import inline_elementwise
-from tvm_xengine.kernels.schedules.matrix_product import write_matrix_product
+from tvm_xengine.kernels.schedules.products.contraction import read_contraction
+from tvm_xengine.kernels.schedules.products.matrix_product import write_matrix_product
 from tvm_xengine.kernels.schedules.streaming import write_streaming
 
 

@@ -23,7 +23,7 @@ from tvm_xengine.kernels.schedules.blocks import Axis, Block
 from tvm_xengine.kernels.schedules.folds import FoldWriter, Values, over
 from tvm_xengine.kernels.schedules.loops import sequence, share, unravel
 from tvm_xengine.kernels.schedules.padding import pad_first
-from tvm_xengine.kernels.schedules.phases import split_block
+from tvm_xengine.kernels.schedules.products.phases import split_block
 from tvm_xengine.kernels.schedules.shared_axes import (
     SharedAxis,
     partitioned_dimensions,

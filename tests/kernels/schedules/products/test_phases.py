@@ -4,8 +4,8 @@ import pytest
 from tvm import te
 
 from tvm_xengine.kernels.schedules.blocks import read_blocks
-from tvm_xengine.kernels.schedules.contraction import Contraction, read_contraction
-from tvm_xengine.kernels.schedules.phases import split_block, split_contraction
+from tvm_xengine.kernels.schedules.products.contraction import Contraction, read_contraction
+from tvm_xengine.kernels.schedules.products.phases import split_block, split_contraction
 from tvm_xengine.kernels.te.convolution import conv_data_gradient
 
 

@@ -4,7 +4,7 @@ from tvm import te, topi
 
 from tests.kernels.kernels import matmul
 from tvm_xengine.kernels.schedules.blocks import read_blocks
-from tvm_xengine.kernels.schedules.contraction import read_contraction, size
+from tvm_xengine.kernels.schedules.products.contraction import read_contraction, size
 from tvm_xengine.kernels.te.convolution import conv_data_gradient
 
 

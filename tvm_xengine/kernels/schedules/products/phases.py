@@ -16,7 +16,7 @@ from tvm import ir, sym, tirx
 
 from tvm_xengine.kernels.schedules.accumulation import mentions, substitute
 from tvm_xengine.kernels.schedules.blocks import Axis, Block
-from tvm_xengine.kernels.schedules.contraction import Contraction
+from tvm_xengine.kernels.schedules.products.contraction import Contraction
 
 _MAX_STRIDE = 4
 """With s phases per axis there would be too much code for longer strides."""

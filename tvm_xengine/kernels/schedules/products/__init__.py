@@ -1,0 +1,1 @@
+"""Loops for contractions: matrix products, and convolutions read as such."""

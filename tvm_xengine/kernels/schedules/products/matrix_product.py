@@ -1,0 +1,167 @@
+"""Loops for contractions: packed panels and a block of sums that stays in registers.
+
+The structure is that of Goto and van de Geijn, "Anatomy of high-performance matrix
+multiplication" (ACM TOMS 2008). Packing evaluates the factors as expressions, so that a
+convolution needs no im2col buffer larger than one panel, and padding costs nothing but a
+comparison per packed element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tvm import ir, tirx
+from tvm.target import Target
+
+from tvm_xengine.kernels.schedules.accumulation import substitute
+from tvm_xengine.kernels.schedules.loops import loop, nest, sequence, share, unravel
+from tvm_xengine.kernels.schedules.products.contraction import Contraction, size
+from tvm_xengine.kernels.schedules.products.packing import Position, pack_left, pack_right
+from tvm_xengine.kernels.schedules.products.phases import split_contraction
+from tvm_xengine.kernels.schedules.products.register_tile import (
+    clear_sums,
+    multiply_panels,
+    store_sums,
+)
+from tvm_xengine.kernels.schedules.products.tiling import DEPTH_BLOCK, TiledProduct, choose_tiling
+from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
+
+
+def write_matrix_product(
+    func: tirx.PrimFunc, contraction: Contraction, target: Target
+) -> tirx.PrimFunc:
+    """Return `func`, which is `contraction`, with loops for a CPU."""
+    io_bytes = sum(_size_bytes(param) for param in func.params)
+    phases = split_contraction(contraction)
+    in_parts = _may_be_stored_in_parts(func, contraction)
+    body = sequence([_write(phase, target, io_bytes, in_parts) for phase in phases])
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _may_be_stored_in_parts(func: tirx.PrimFunc, contraction: Contraction) -> bool:
+    """Whether the output can hold sums that are not complete.
+
+    It cannot where it has another type, or lies over an input that is still to be read.
+    """
+    dtype = str(contraction.output.ty.dtype.dtype)
+    return dtype == contraction.dtype and INPLACE_ATTR not in func.attrs
+
+
+def _write(contraction: Contraction, target: Target, io_bytes: int, in_parts: bool) -> tirx.Stmt:
+    depth = size(contraction.depth)
+    if depth == 0:
+        return _write_empty_sum(contraction)
+    most = DEPTH_BLOCK if in_parts else depth
+    tiling = choose_tiling(contraction, target, io_bytes, most_depth=most)
+    return _Writer(TiledProduct(contraction, tiling)).write()
+
+
+def _size_bytes(param: ir.Var) -> int:
+    elements = math.prod(int(extent) for extent in param.ty.shape)
+    return elements * int(param.ty.dtype.dtype.itemsize)
+
+
+def _write_empty_sum(contraction: Contraction) -> tirx.Stmt:
+    axes = [*contraction.batch, *contraction.rows, *contraction.columns]
+    zero = tirx.const(0, contraction.dtype)
+
+    def store(position: Sequence[ir.Expr]) -> tirx.Stmt:
+        at = {axis.var: i for axis, i in zip(axes, position, strict=True)}
+        value = substitute(contraction.finish, at | {contraction.product: zero})
+        index = [substitute(part, at) for part in contraction.index]
+        return tirx.BufferStore(contraction.output, value, index)
+
+    return nest([axis.extent for axis in axes], store, "i", str(axes[0].var.ty.dtype))
+
+
+class _Writer:
+    """Writes the loops around the panels of one contraction."""
+
+    def __init__(self, product: TiledProduct) -> None:
+        self.p = product
+        self.c = product.contraction
+        self.t = product.tiling
+
+    def write(self) -> tirx.Stmt:
+        batch = size(self.c.batch)
+        left = tirx.AllocBuffer(self.p.left)
+        if self.t.workers > 1 and batch >= self.t.workers:
+            return share(
+                batch,
+                self.t.workers,
+                lambda b: self._one_product(unravel(b, self.c.batch), 1),
+                "batch",
+                dtype=self.p.index_dtype,
+                setup=[left],
+            )
+        product = self._loop(
+            batch, lambda b: self._one_product(unravel(b, self.c.batch), self.t.workers), "batch"
+        )
+        return sequence([left, product])
+
+    def _one_product(self, at: Position, workers: int) -> tirx.Stmt:
+        p = self.p
+
+        def depth_block(d: ir.Expr) -> tirx.Stmt:
+            piece = tirx.floormod(d, p.split_pieces)
+            outer = unravel(tirx.floordiv(d, p.split_pieces), p.outer_depth)
+            here = {**at, **outer, p.split.var: piece * self.t.depth_extents[0]}
+            pack = share(
+                p.row_panels,
+                workers,
+                lambda panel: pack_left(p, here, panel),
+                "row_panel",
+                dtype=p.index_dtype,
+            )
+            multiply = share(
+                p.column_blocks,
+                workers,
+                lambda block: self._column_block(here, d, block),
+                "column_block",
+                dtype=p.index_dtype,
+                setup=[
+                    tirx.AllocBuffer(p.right),
+                    tirx.AllocBuffer(p.tile),
+                    tirx.AllocBuffer(p.sums),
+                    clear_sums(p),
+                ],
+            )
+            return sequence([pack, multiply])
+
+        return self._loop(p.depth_blocks, depth_block, "depth_block")
+
+    def _column_block(self, at: Position, depth_block: ir.Expr, block: ir.Expr) -> tirx.Stmt:
+        p, panels = self.p, self.t.column_panels
+
+        def row_panel(row: ir.Expr) -> tirx.Stmt:
+            first_row = row * self.t.row_tile
+
+            def column_panel(column: ir.Expr) -> tirx.Stmt:
+                first_column = (block * panels + column) * self.t.column_tile
+                store = self._store_tile(at, depth_block, first_row, first_column)
+                return multiply_panels(p, row, column, store)
+
+            return self._loop(panels, column_panel, "column_panel")
+
+        pack = self._loop(panels, lambda q: pack_right(p, at, block, q), "column_panel")
+        return sequence([pack, self._loop(p.row_panels, row_panel, "row_panel")])
+
+    def _store_tile(
+        self, at: Position, depth_block: ir.Expr, first_row: ir.Expr, first_column: ir.Expr
+    ) -> tirx.Stmt:
+        def store(is_first: bool, is_last: bool) -> tirx.Stmt:
+            return store_sums(self.p, at, first_row, first_column, (is_first, is_last))
+
+        last = self.p.depth_blocks - 1
+        if last == 0:
+            return store(True, True)
+        later = store(False, True)
+        if not self.c.finish.same_as(self.c.product):
+            later = tirx.IfThenElse(depth_block == last, later, store(False, False))
+        return tirx.IfThenElse(depth_block == 0, store(True, False), later)
+
+    def _loop(
+        self, extent: ir.Expr | int, body: Callable[[ir.Expr], tirx.Stmt], name: str
+    ) -> tirx.Stmt:
+        return loop(extent, body, name, dtype=self.p.index_dtype)

@@ -1,0 +1,203 @@
+"""Sizes of the pieces that a contraction is computed in: registers, panels, caches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import ir, tirx
+from tvm.target import Target
+
+from tvm_xengine.kernels.schedules.blocks import Axis
+from tvm_xengine.kernels.schedules.products.contraction import Contraction, size
+from tvm_xengine.kernels.targets import core_count, cpu_features, vector_bytes
+
+DEPTH_BLOCK = 512
+"""Steps of the sum in one block of packed operands: 2 KiB of float32 per row or column; chosen."""
+
+_COLUMN_BLOCK_BYTES = 192 * 1024
+"""Of the packed right operand: part of a second level cache of 256 KiB or more."""
+
+_COLUMN_BLOCK_SHARE = 8  # of the bytes the kernel reads and writes: workspace counts in the arena
+_PARALLEL_MULTIPLICATIONS = 200_000
+"""With fewer, waking threads takes longer than they save; chosen."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Sizes of the pieces a contraction is computed in.
+
+    Attributes
+    ----------
+    lanes
+        Elements of a vector register.
+    row_tile, column_tile
+        Size of the block of sums in registers.
+    depth_extents
+        Extents of the innermost depth axes that are packed at a time; the first of them may be a
+        part of its axis.
+    column_panels
+        Column tiles packed at a time.
+    workers
+        Threads that share the work.
+    """
+
+    lanes: int
+    row_tile: int
+    column_tile: int
+    depth_extents: tuple[int, ...]
+    column_panels: int
+    workers: int
+
+    @property
+    def depth(self) -> int:
+        """Terms of each sum that are added at a time."""
+        return math.prod(self.depth_extents)
+
+
+def choose_tiling(
+    contraction: Contraction, target: Target, io_bytes: int, *, most_depth: int = DEPTH_BLOCK
+) -> Tiling:
+    """Return sizes that keep the sums in registers and the panels in the caches.
+
+    Parameters
+    ----------
+    io_bytes
+        Size of all inputs and outputs, which the workspace should not exceed.
+    most_depth
+        Terms of each sum that may be added at a time.
+    """
+    itemsize = 8 if contraction.dtype == "float64" else 4
+    lanes = max(vector_bytes(target) // itemsize, 1)
+    rows, columns = size(contraction.rows), size(contraction.columns)
+    vectors = 1 if columns <= lanes else 2
+    sums = 26 if cpu_features(target) & {"avx512f", "neon"} else 12
+    row_tile = _row_tile(rows, sums // vectors)
+    column_tile = lanes * vectors
+    depth_extents = _depth_extents(contraction.depth, most_depth)
+    panels = -(-columns // column_tile)
+    block_bytes = min(_COLUMN_BLOCK_BYTES, io_bytes // _COLUMN_BLOCK_SHARE)
+    cached = block_bytes // (itemsize * column_tile * math.prod(depth_extents))
+    cores = core_count(target) if contraction.multiplications >= _PARALLEL_MULTIPLICATIONS else 1
+    if size(contraction.batch) >= cores:
+        column_panels = min(max(cached, 1), panels)
+    else:
+        column_panels = min(max(cached, 1), -(-panels // cores))
+    return Tiling(lanes, row_tile, column_tile, depth_extents, column_panels, cores)
+
+
+def _row_tile(rows: int, most: int) -> int:
+    """The tile of at most `most` rows that wastes least, the larger of equals."""
+    if rows <= most:
+        return rows
+    tiles = range(max(most // 2, 1), most + 1)
+    return min(tiles, key=lambda tile: (-(-rows // tile) * (tile + 2), -tile))
+
+
+def _depth_extents(axes: tuple[Axis, ...], most: int) -> tuple[int, ...]:
+    extents: list[int] = []
+    block = 1
+    for axis in reversed(axes):
+        if block * axis.extent <= most:
+            extents.insert(0, axis.extent)
+            block *= axis.extent
+            continue
+        pieces = -(-axis.extent * block // most)
+        extents.insert(0, -(-axis.extent // pieces))
+        break
+    return tuple(extents)
+
+
+@dataclass(frozen=True)
+class TiledProduct:
+    """A contraction in pieces, with the counts and buffers that follow from their sizes."""
+
+    contraction: Contraction
+    tiling: Tiling
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the product."""
+        return size(self.contraction.rows)
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of the product."""
+        return size(self.contraction.columns)
+
+    @cached_property
+    def row_panels(self) -> int:
+        """Panels of the left factor."""
+        return -(-self.rows // self.tiling.row_tile)
+
+    @cached_property
+    def column_blocks(self) -> int:
+        """Blocks of panels of the right factor."""
+        panels = -(-self.columns // self.tiling.column_tile)
+        return -(-panels // self.tiling.column_panels)
+
+    @property
+    def block_columns(self) -> int:
+        """Columns of a block of panels."""
+        return self.tiling.column_tile * self.tiling.column_panels
+
+    @property
+    def inner_depth(self) -> tuple[Axis, ...]:
+        """Depth axes of a block; of the first of them a block may hold a part."""
+        return self.contraction.depth[-len(self.tiling.depth_extents) :]
+
+    @property
+    def outer_depth(self) -> tuple[Axis, ...]:
+        """Depth axes around the blocks."""
+        return self.contraction.depth[: -len(self.tiling.depth_extents)]
+
+    @property
+    def split(self) -> Axis:
+        """The depth axis that may be cut."""
+        return self.inner_depth[0]
+
+    @cached_property
+    def split_pieces(self) -> int:
+        """Parts of that axis."""
+        return -(-self.split.extent // self.tiling.depth_extents[0])
+
+    @cached_property
+    def depth_blocks(self) -> int:
+        """Blocks that each sum is made of."""
+        return size(self.outer_depth) * self.split_pieces
+
+    @cached_property
+    def index_dtype(self) -> str:
+        """Type of positions."""
+        return str(self.contraction.depth[0].var.ty.dtype)
+
+    @property
+    def zero(self) -> ir.Expr:
+        """Zero, of the type of the sums."""
+        return tirx.const(0, self.contraction.dtype)
+
+    @cached_property
+    def left(self) -> ir.Var:
+        """All packed panels of the left factor."""
+        panel_elements = self.tiling.depth * self.tiling.row_tile
+        return self._buffer("packed_left", self.row_panels * panel_elements)
+
+    @cached_property
+    def right(self) -> ir.Var:
+        """A block of packed panels of the right factor."""
+        panel_elements = self.tiling.depth * self.tiling.column_tile
+        return self._buffer("packed_right", self.tiling.column_panels * panel_elements)
+
+    @cached_property
+    def sums(self) -> ir.Var:
+        """The block of sums in registers."""
+        return self._buffer("sums", self.tiling.row_tile * self.tiling.column_tile)
+
+    @cached_property
+    def tile(self) -> ir.Var:
+        """The sums on their way to the output."""
+        return self._buffer("tile", self.tiling.row_tile * self.tiling.column_tile)
+
+    def _buffer(self, name: str, elements: int) -> ir.Var:
+        return tirx.decl_buffer((elements,), self.contraction.dtype, name=name)
