@@ -40,11 +40,11 @@ def rotation(tangent, cosine):
 
 
 @T.macro
-def rotate_columns(matrix, v, rows, p, q, tangent, cosine, kept):
+def rotate_columns(matrix, v, rows, pair, tangent, cosine, kept):
     for k in range(rows):
-        kept[0] = matrix[v, k, p]
-        matrix[v, k, p] = cosine[0] * (kept[0] - tangent[0] * matrix[v, k, q])
-        matrix[v, k, q] = cosine[0] * (tangent[0] * kept[0] + matrix[v, k, q])
+        kept[0] = matrix[v, k, pair[0]]
+        matrix[v, k, pair[0]] = cosine[0] * (kept[0] - tangent[0] * matrix[v, k, pair[1]])
+        matrix[v, k, pair[1]] = cosine[0] * (tangent[0] * kept[0] + matrix[v, k, pair[1]])
 
 
 @T.macro

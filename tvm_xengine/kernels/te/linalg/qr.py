@@ -39,9 +39,9 @@ def reflectors(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
                         most[0] = T.max(most[0], T.abs(packed[v, s + 1 + i, s]))
                     factor[v, s] = T.cast(0, dtype)
                     if most[0] > T.cast(0, dtype):
-                        _make_reflection(packed, factor, v, rows, s, most, total, head)
+                        _make_reflection(packed, factor, v, s, most, total, head)
                         for j in range(columns - 1 - s):
-                            _reflect(packed, s + 1 + j, packed, factor, v, rows - 1 - s, s, total)
+                            _reflect(packed, s + 1 + j, packed, factor, v, s, total)
 
     return func
 
@@ -69,36 +69,34 @@ def product_of_reflections(
                 set_identity(product, v, rows, width)
                 for s in range(steps):
                     for j in range(width):
-                        _reflect(
-                            product, j, packed, factor, v, rows - steps + s, steps - 1 - s, total
-                        )
+                        _reflect(product, j, packed, factor, v, steps - 1 - s, total)
 
     return func
 
 
 @T.macro
-def _make_reflection(packed, factor, v, rows, s, most, total, head):
+def _make_reflection(packed, factor, v, s, most, total, head):
     """Write the reflection that makes column `s` zero below the diagonal, where `most` is the largest."""
     most[0] = T.max(most[0], T.abs(packed[v, s, s]))
     total[0] = T.cast(0, total.dtype)
-    for i in range(rows - s):
+    for i in range(packed.shape[1] - s):
         total[0] = total[0] + (packed[v, s + i, s] / most[0]) * (packed[v, s + i, s] / most[0])
     head[0] = T.sqrt(total[0]) * most[0]
     if packed[v, s, s] >= T.cast(0, total.dtype):
         head[0] = T.cast(0, total.dtype) - head[0]
     factor[v, s] = (head[0] - packed[v, s, s]) / head[0]
-    for i in range(rows - 1 - s):
+    for i in range(packed.shape[1] - 1 - s):
         packed[v, s + 1 + i, s] = packed[v, s + 1 + i, s] / (packed[v, s, s] - head[0])
     packed[v, s, s] = head[0]
 
 
 @T.macro
-def _reflect(matrix, j, packed, factor, v, below, s, total):
-    """Apply reflection `s`, which has `below` elements under the diagonal, to a column of a matrix."""
+def _reflect(matrix, j, packed, factor, v, s, total):
+    """Apply reflection `s` to column `j` of a matrix."""
     total[0] = matrix[v, s, j]
-    for i in range(below):
+    for i in range(packed.shape[1] - 1 - s):
         total[0] = total[0] + packed[v, s + 1 + i, s] * matrix[v, s + 1 + i, j]
     total[0] = total[0] * factor[v, s]
     matrix[v, s, j] = matrix[v, s, j] - total[0]
-    for i in range(below):
+    for i in range(packed.shape[1] - 1 - s):
         matrix[v, s + 1 + i, j] = matrix[v, s + 1 + i, j] - total[0] * packed[v, s + 1 + i, s]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import tvm
 from tvm import te
@@ -52,6 +54,7 @@ def singular(matrix: te.Tensor, *, width: int) -> tvm.tirx.PrimFunc:
                 c = T.sblock_alloc_buffer((1,), dtype)
                 g = T.sblock_alloc_buffer((1,), dtype)
                 found = T.sblock_alloc_buffer((2,), "int32")
+                w = T.meta_var(_Work(v, rows, columns, left, values, right, a, c, g, found))
                 copy_matrix(matrix, left, v, rows, columns)
                 set_identity(right, v, columns, columns)
                 found[0] = 1
@@ -60,17 +63,31 @@ def singular(matrix: te.Tensor, *, width: int) -> tvm.tirx.PrimFunc:
                         found[0] = 0
                         for p in range(columns):
                             for r in range(columns - 1 - p):
-                                _make_orthogonal(
-                                    left, right, v, rows, columns, p, p + 1 + r, a, c, g, found
-                                )
-                _take_norms(left, values, v, rows, columns)
-                _sort_descending(left, values, right, v, rows, columns, a, found)
-                _normalise(left, values, v, rows, columns, found)
+                                _make_orthogonal(w, p, p + 1 + r)
+                _take_norms(w)
+                _sort_descending(w)
+                _normalise(w)
                 for j in range(width):
                     if j >= found[1]:
-                        _append_to_basis(left, v, rows, j, a, c, found)
+                        _append_to_basis(w, j)
 
     return func
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The matrix `v` of a stack: its factors, and buffers for numbers in between."""
+
+    v: tvm.tirx.Expr
+    rows: int
+    columns: int
+    left: tvm.tirx.Buffer
+    values: tvm.tirx.Buffer
+    right: tvm.tirx.Buffer
+    a: tvm.tirx.Buffer
+    c: tvm.tirx.Buffer
+    g: tvm.tirx.Buffer
+    found: tvm.tirx.Buffer
 
 
 def _rounding(dtype: str) -> tvm.tirx.Expr:
@@ -78,75 +95,75 @@ def _rounding(dtype: str) -> tvm.tirx.Expr:
 
 
 @T.macro
-def _make_orthogonal(left, right, v, rows, columns, p, q, a, c, g, found):
+def _make_orthogonal(w, p, q):
     """Rotate columns `p` and `q`; `found[0]` becomes 1 unless they were orthogonal."""
-    a[0] = T.cast(0, a.dtype)
-    c[0] = T.cast(0, a.dtype)
-    g[0] = T.cast(0, a.dtype)
-    for k in range(rows):
-        a[0] = a[0] + left[v, k, p] * left[v, k, p]
-        c[0] = c[0] + left[v, k, q] * left[v, k, q]
-        g[0] = g[0] + left[v, k, p] * left[v, k, q]
-    if T.abs(g[0]) > _rounding(a.dtype) * T.sqrt(a[0]) * T.sqrt(c[0]):
-        found[0] = 1
-        g[0] = (c[0] - a[0]) / (g[0] * T.cast(2, a.dtype))
-        rotation(g, c)
-        rotate_columns(left, v, rows, p, q, g, c, a)
-        rotate_columns(right, v, columns, p, q, g, c, a)
+    w.a[0] = T.cast(0, w.a.dtype)
+    w.c[0] = T.cast(0, w.a.dtype)
+    w.g[0] = T.cast(0, w.a.dtype)
+    for k in range(w.rows):
+        w.a[0] = w.a[0] + w.left[w.v, k, p] * w.left[w.v, k, p]
+        w.c[0] = w.c[0] + w.left[w.v, k, q] * w.left[w.v, k, q]
+        w.g[0] = w.g[0] + w.left[w.v, k, p] * w.left[w.v, k, q]
+    if T.abs(w.g[0]) > _rounding(w.a.dtype) * T.sqrt(w.a[0]) * T.sqrt(w.c[0]):
+        w.found[0] = 1
+        w.g[0] = (w.c[0] - w.a[0]) / (w.g[0] * T.cast(2, w.a.dtype))
+        rotation(w.g, w.c)
+        rotate_columns(w.left, w.v, w.rows, (p, q), w.g, w.c, w.a)
+        rotate_columns(w.right, w.v, w.columns, (p, q), w.g, w.c, w.a)
 
 
 @T.macro
-def _take_norms(left, values, v, rows, columns):
-    for j in range(columns):
-        values[v, j] = T.cast(0, values.dtype)
-        for k in range(rows):
-            values[v, j] = values[v, j] + left[v, k, j] * left[v, k, j]
-        values[v, j] = T.sqrt(values[v, j])
+def _take_norms(w):
+    for j in range(w.columns):
+        w.values[w.v, j] = T.cast(0, w.values.dtype)
+        for k in range(w.rows):
+            w.values[w.v, j] = w.values[w.v, j] + w.left[w.v, k, j] * w.left[w.v, k, j]
+        w.values[w.v, j] = T.sqrt(w.values[w.v, j])
 
 
 @T.macro
-def _sort_descending(left, values, right, v, rows, columns, kept, found):
-    for i in range(columns):
-        found[0] = i
-        for j in range(columns - i):
-            if values[v, i + j] > values[v, found[0]]:
-                found[0] = i + j
-        exchange(values, v, i, found[0], kept)
-        exchange_columns(left, v, rows, i, found[0], kept)
-        exchange_columns(right, v, columns, i, found[0], kept)
+def _sort_descending(w):
+    for i in range(w.columns):
+        w.found[0] = i
+        for j in range(w.columns - i):
+            if w.values[w.v, i + j] > w.values[w.v, w.found[0]]:
+                w.found[0] = i + j
+        exchange(w.values, w.v, i, w.found[0], w.a)
+        exchange_columns(w.left, w.v, w.rows, i, w.found[0], w.a)
+        exchange_columns(w.right, w.v, w.columns, i, w.found[0], w.a)
 
 
 @T.macro
-def _normalise(left, values, v, rows, columns, found):
+def _normalise(w):
     """Divide columns by their norms; `found[1]` counts those that are not zero."""
-    found[1] = 0
-    for j in range(columns):
-        if values[v, j] > _rounding(values.dtype) * values[v, 0]:
-            found[1] = j + 1
-            for k in range(rows):
-                left[v, k, j] = left[v, k, j] / values[v, j]
+    w.found[1] = 0
+    for j in range(w.columns):
+        if w.values[w.v, j] > _rounding(w.values.dtype) * w.values[w.v, 0]:
+            w.found[1] = j + 1
+            for k in range(w.rows):
+                w.left[w.v, k, j] = w.left[w.v, k, j] / w.values[w.v, j]
 
 
 @T.macro
-def _append_to_basis(left, v, rows, j, a, c, found):
+def _append_to_basis(w, j):
     """Make column `j` of the unit vector that is furthest from all columns before it."""
-    found[0] = 0
-    a[0] = T.cast(-1, a.dtype)
-    for i in range(rows):
-        c[0] = T.cast(1, a.dtype)
+    w.found[0] = 0
+    w.a[0] = T.cast(-1, w.a.dtype)
+    for i in range(w.rows):
+        w.c[0] = T.cast(1, w.a.dtype)
         for k in range(j):
-            c[0] = c[0] - left[v, i, k] * left[v, i, k]
-        if c[0] > a[0]:
-            a[0] = c[0]
-            found[0] = i
-    for i in range(rows):
-        left[v, i, j] = T.Select(found[0] == i, T.cast(1, a.dtype), T.cast(0, a.dtype))
+            w.c[0] = w.c[0] - w.left[w.v, i, k] * w.left[w.v, i, k]
+        if w.c[0] > w.a[0]:
+            w.a[0] = w.c[0]
+            w.found[0] = i
+    for i in range(w.rows):
+        w.left[w.v, i, j] = T.Select(w.found[0] == i, T.cast(1, w.a.dtype), T.cast(0, w.a.dtype))
     for _ in range(2):  # once leaves rounding errors
         for k in range(j):
-            dot(left, v, rows, k, j, c)
-            for i in range(rows):
-                left[v, i, j] = left[v, i, j] - c[0] * left[v, i, k]
-    dot(left, v, rows, j, j, c)
-    c[0] = T.sqrt(c[0])
-    for i in range(rows):
-        left[v, i, j] = left[v, i, j] / c[0]
+            dot(w.left, w.v, w.rows, k, j, w.c)
+            for i in range(w.rows):
+                w.left[w.v, i, j] = w.left[w.v, i, j] - w.c[0] * w.left[w.v, i, k]
+    dot(w.left, w.v, w.rows, j, j, w.c)
+    w.c[0] = T.sqrt(w.c[0])
+    for i in range(w.rows):
+        w.left[w.v, i, j] = w.left[w.v, i, j] / w.c[0]

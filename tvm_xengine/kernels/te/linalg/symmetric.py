@@ -66,19 +66,24 @@ def eigen(matrix: te.Tensor, *, upper: bool) -> tvm.tirx.PrimFunc:
                                 rotation(tangent, cosine)
                                 _rotate_both_sides(work, size, p, p + 1 + r, tangent, cosine, moved)
                                 rotate_columns(
-                                    vectors, v, size, p, p + 1 + r, tangent, cosine, moved
+                                    vectors, v, size, (p, p + 1 + r), tangent, cosine, moved
                                 )
                 for i in range(size):
                     values[v, i] = work[i, i]
-                for i in range(size):
-                    least[0] = i
-                    for j in range(size - i):
-                        if values[v, i + j] < values[v, least[0]]:
-                            least[0] = i + j
-                    exchange(values, v, i, least[0], moved)
-                    exchange_columns(vectors, v, size, i, least[0], moved)
+                _sort_ascending(values, vectors, v, size, moved, least)
 
     return func
+
+
+@T.macro
+def _sort_ascending(values, vectors, v, size, moved, least):
+    for i in range(size):
+        least[0] = i
+        for j in range(size - i):
+            if values[v, i + j] < values[v, least[0]]:
+                least[0] = i + j
+        exchange(values, v, i, least[0], moved)
+        exchange_columns(vectors, v, size, i, least[0], moved)
 
 
 def _is_off_diagonal(work: Expr, p: Expr, q: Expr) -> Expr:
