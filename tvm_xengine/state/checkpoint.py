@@ -16,7 +16,7 @@ from tvm_xengine.files.read_text import parse_json
 from tvm_xengine.relax_ir.types import Array
 
 if TYPE_CHECKING:
-    from tvm_xengine.session.step import Step
+    from tvm_xengine.session.installed import InstalledStep
 
 SCHEMA = "tvm_xengine.checkpoint/1"
 """Version of the header, raised when a field is added or changes its meaning."""
@@ -54,7 +54,7 @@ class Position:
             raise ValueError(f"expected lr to be a finite number, found {self.lr!r}")
 
 
-def save_step(step: Step, path: Path, position: Position | None = None) -> None:
+def save_step(step: InstalledStep, path: Path, position: Position | None = None) -> None:
     """Write a checkpoint, complete or not at all; of several processes on a host the first one does."""
     from safetensors.numpy import save
 
@@ -66,7 +66,7 @@ def save_step(step: Step, path: Path, position: Position | None = None) -> None:
     write_bytes_atomically(path, save(tensors, {_METADATA: json.dumps(header)}))
 
 
-def load_step(step: Step, path: Path) -> Position:
+def load_step(step: InstalledStep, path: Path) -> Position:
     """Load the state in a checkpoint; returns the position of its run.
 
     Raises
