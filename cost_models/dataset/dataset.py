@@ -265,9 +265,34 @@ def make_dataset(
     InvalidDatasetError
         When features are of another version, or a number is not finite.
     """
-    features = rows[0][0].feature_set if rows else FEATURE_SET
+    records = [record for record, _ in rows]
+    table = _table(records, names)
+    return Dataset(
+        table=table,
+        time_us=np.array([m.compute_us for _, m in rows]),
+        noise_ratio=np.array([(m.hi_us - m.lo_us) / (2 * m.compute_us) for _, m in rows]),
+        kernels=tuple(record.computes for record in records),
+        names=tuple(record.name for record in records),
+        devices=tuple(
+            record.device if record.source == TIR else f"{record.device} {record.source}"
+            for record in records
+        ),
+        targets=tuple(record.target for record in records),
+        families=_families(records),
+        sources=tuple(record.source for record in records),
+        rounds_us=tuple(
+            tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for _, m in rows
+        ),
+        workspace_bytes=np.array([record.workspace_bytes for record in records], dtype=np.float64),
+        energy_uj=np.array([m.energy_uj for _, m in rows]),
+        machines=tuple(record.machine for record in records),
+    )
+
+
+def _table(records: Sequence[KernelRecord], names: tuple[str, ...]) -> FeatureTable:
+    features = records[0].feature_set if records else FEATURE_SET
     features = features if version_of(features) == FEATURE_SET else FEATURE_SET
-    for record, _ in rows:
+    for record in records:
         if record.feature_set != features or len(record.features) != len(names):
             raise InvalidDatasetError(
                 f"{record.name}: expected {len(names)} features of {features}, found"
@@ -276,33 +301,13 @@ def make_dataset(
             )
         if not all(map(math.isfinite, (*record.features, record.work))):
             raise InvalidDatasetError(f"{record.name}: a feature is not a number")
-    table = FeatureTable(
+    return FeatureTable(
         feature_set=features,
         names=names,
-        values=np.array([record.features for record, _ in rows], dtype=np.float64),
-        work=np.array([record.work for record, _ in rows]),
-        flops=np.array([record.flops for record, _ in rows]),
-        moved_bytes=np.array([record.moved_bytes for record, _ in rows]),
-    )
-    return Dataset(
-        table=table,
-        time_us=np.array([m.compute_us for _, m in rows]),
-        noise_ratio=np.array([(m.hi_us - m.lo_us) / (2 * m.compute_us) for _, m in rows]),
-        kernels=tuple(record.computes for record, _ in rows),
-        names=tuple(record.name for record, _ in rows),
-        devices=tuple(
-            record.device if record.source == TIR else f"{record.device} {record.source}"
-            for record, _ in rows
-        ),
-        targets=tuple(record.target for record, _ in rows),
-        families=_families([record for record, _ in rows]),
-        sources=tuple(record.source for record, _ in rows),
-        rounds_us=tuple(
-            tuple(typical_us(batches, m.clock) for batches in m.rounds_us) for _, m in rows
-        ),
-        workspace_bytes=np.array([record.workspace_bytes for record, _ in rows], dtype=np.float64),
-        energy_uj=np.array([m.energy_uj for _, m in rows]),
-        machines=tuple(record.machine for record, _ in rows),
+        values=np.array([record.features for record in records], dtype=np.float64),
+        work=np.array([record.work for record in records]),
+        flops=np.array([record.flops for record in records]),
+        moved_bytes=np.array([record.moved_bytes for record in records]),
     )
 
 

@@ -107,42 +107,8 @@ def read_model(path: Path) -> ModelFile:
     """
     try:
         with zipfile.ZipFile(path) as file:
-            if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
-                raise ValueError(f"its members unpack to more than {_MOST_BYTES} bytes")
-            text = file.read(_DOCUMENT)
-            document = parse_json(text.decode())
-            if not isinstance(document, dict):
-                raise ValueError(f"{_DOCUMENT} holds no object")
-            found = (document["schema"], document["feature_set"])
-            if (found[0], version_of(found[1])) != (SCHEMA, FEATURE_SET):
-                raise InvalidDatasetError(
-                    f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
-                    f" schema {found[0]} on {found[1]}; train it again with this version"
-                )
-            if missing := missing_features(found[1]):
-                raise InvalidDatasetError(
-                    f"{path}: the model needs the cost feature {missing[0]!r}, which no installed"
-                    " package computes; install the package that adds it, or train the model again"
-                    " without it"
-                )
-            wholes, parts = int(document["wholes"]), int(document["parts"])
-            if not (0 <= wholes <= _MOST_MEMBERS and 0 <= parts <= _MOST_MEMBERS):
-                raise ValueError(f"{wholes} and {parts} members; expected at most {_MOST_MEMBERS}")
-            raw = [file.read(_member(member)) for member in range(wholes + parts)]
-            if file.read(_DIGEST) != _digest(text, raw):
-                raise ValueError("its content is not what was written")
-        boosters = tuple(map(_booster, raw))
-        predictor = BoostedTreesPredictor(
-            feature_set=document["feature_set"],
-            feature_names=tuple(document["feature_names"]),
-            wholes=boosters[:wholes],
-            parts=boosters[wholes:],
-            rate_limits=tuple(document["rate_limits"]),
-            disagreement_floor=float(document["disagreement_floor"]),
-            widths=tuple(document["widths"]),
-            smearing=tuple(document["smearing"]),
-            most_threads=int(document["most_threads"]),
-        )
+            document, raw = _read_parts(file, path)
+        predictor = _predictor(document, tuple(map(_booster, raw)))
         model = ModelFile(
             predictor,
             tuple(document["architectures"]),
@@ -155,6 +121,52 @@ def read_model(path: Path) -> ModelFile:
         raise InvalidDatasetError(
             f"{path}: expected a cost model written by tvm-xengine costs train: {error}"
         ) from error
+
+
+def _read_parts(file: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], list[bytes]]:
+    """The document of a model file, and the contents of its members."""
+    if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
+        raise ValueError(f"its members unpack to more than {_MOST_BYTES} bytes")
+    text = file.read(_DOCUMENT)
+    document = parse_json(text.decode())
+    if not isinstance(document, dict):
+        raise ValueError(f"{_DOCUMENT} holds no object")
+    found = (document["schema"], document["feature_set"])
+    if (found[0], version_of(found[1])) != (SCHEMA, FEATURE_SET):
+        raise InvalidDatasetError(
+            f"{path}: expected a model of schema {SCHEMA} on features {FEATURE_SET}, found"
+            f" schema {found[0]} on {found[1]}; train it again with this version"
+        )
+    if missing := missing_features(found[1]):
+        raise InvalidDatasetError(
+            f"{path}: the model needs the cost feature {missing[0]!r}, which no installed"
+            " package computes; install the package that adds it, or train the model again"
+            " without it"
+        )
+    wholes, parts = int(document["wholes"]), int(document["parts"])
+    if not (0 <= wholes <= _MOST_MEMBERS and 0 <= parts <= _MOST_MEMBERS):
+        raise ValueError(f"{wholes} and {parts} members; expected at most {_MOST_MEMBERS}")
+    raw = [file.read(_member(member)) for member in range(wholes + parts)]
+    if file.read(_DIGEST) != _digest(text, raw):
+        raise ValueError("its content is not what was written")
+    return document, raw
+
+
+def _predictor(
+    document: dict[str, Any], boosters: tuple[xgboost.Booster, ...]
+) -> BoostedTreesPredictor:
+    wholes = int(document["wholes"])
+    return BoostedTreesPredictor(
+        feature_set=document["feature_set"],
+        feature_names=tuple(document["feature_names"]),
+        wholes=boosters[:wholes],
+        parts=boosters[wholes:],
+        rate_limits=tuple(document["rate_limits"]),
+        disagreement_floor=float(document["disagreement_floor"]),
+        widths=tuple(document["widths"]),
+        smearing=tuple(document["smearing"]),
+        most_threads=int(document["most_threads"]),
+    )
 
 
 def _digest(document: bytes, members: Sequence[bytes]) -> bytes:

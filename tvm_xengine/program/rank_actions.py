@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_xengine.program.step_program import ArenaView, Call, StepProgram, TensorCopy
@@ -76,7 +76,23 @@ def actions_of_rank(
     As calls on the same bytes keep their order, no interleaving needs more memory than the program.
     """
     mine = [call for call in program.calls if rank in _ranks(call, rank_of)]
-    begun: dict[int, list[TensorCopy]] = {}  # what is received after so many of these calls
+    begun = _receives_by_position(mine, rank_of, rank)
+    actions = _Actions()
+    for position, call in enumerate(mine):
+        actions.begin_all(begun.get(position, ()))
+        if _ranks(call, rank_of) == {rank}:
+            actions.call(call)
+        elif not _receives(call, rank_of, rank):
+            assert isinstance(call, TensorCopy)
+            actions.begin(Send(call, rank_of[call.dst.device]))
+    return actions.finished()
+
+
+def _receives_by_position(
+    mine: Sequence[Call], rank_of: Mapping[str, int], rank: int
+) -> dict[int, list[Receive]]:
+    """What begins to be received after so many of the calls of a process."""
+    begun: dict[int, list[Receive]] = {}
     for position, call in enumerate(mine):
         if _receives(call, rank_of, rank):
             assert isinstance(call, TensorCopy)
@@ -85,41 +101,47 @@ def actions_of_rank(
                 start -= 1
             if start and _ranks(mine[start - 1], rank_of) != {rank}:
                 start = position  # behind a message on the same bytes: waiting for it can wait
-            begun.setdefault(start, []).append(call)
-    actions: list[list[Call] | Send | Receive | Finish] = []
-    open_messages: dict[int, Send | Receive] = {}
+            begun.setdefault(start, []).append(Receive(call, rank_of[call.src.device]))
+    return begun
 
-    def begin(message: Send | Receive) -> None:
-        view, writes = _touched(message)
-        finish(view, writes)
-        open_messages[message.copy.step] = message
-        actions.append(message)
 
-    def finish(view: ArenaView, writes: bool) -> None:
-        for step, message in list(open_messages.items()):
+class _Actions:
+    """The actions so far, and the messages that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self._actions: list[list[Call] | Send | Receive | Finish] = []
+        self._open: dict[int, Send | Receive] = {}
+
+    def begin_all(self, messages: Iterable[Receive]) -> None:
+        for message in messages:
+            self.begin(message)
+
+    def begin(self, message: Send | Receive) -> None:
+        """Begin a message, once those on the same bytes have ended."""
+        self._finish_on(*_touched(message))
+        self._open[message.copy.step] = message
+        self._actions.append(message)
+
+    def call(self, call: Call) -> None:
+        """Run a call, once the messages on its bytes have ended."""
+        for view, writes in uses(call):
+            self._finish_on(view, writes)
+        if self._actions and isinstance(calls := self._actions[-1], list):
+            calls.append(call)
+        else:
+            self._actions.append([call])
+
+    def finished(self) -> tuple[Action, ...]:
+        """All actions, with the waits for the last messages."""
+        made = [LocalCalls(tuple(one)) if isinstance(one, list) else one for one in self._actions]
+        return (*made, *(Finish(step) for step in self._open))
+
+    def _finish_on(self, view: ArenaView, writes: bool) -> None:
+        for step, message in list(self._open.items()):
             other, other_writes = _touched(message)
             if (writes or other_writes) and view.overlaps(other):
-                actions.append(Finish(step))
-                del open_messages[step]
-
-    for position in range(len(mine) + 1):
-        for copy in begun.get(position, ()):
-            begin(Receive(copy, rank_of[copy.src.device]))
-        if position == len(mine):
-            break
-        call = mine[position]
-        if _ranks(call, rank_of) == {rank}:
-            for view, writes in uses(call):
-                finish(view, writes)
-            if actions and isinstance(calls := actions[-1], list):
-                calls.append(call)
-            else:
-                actions.append([call])
-        elif not _receives(call, rank_of, rank):
-            assert isinstance(call, TensorCopy)
-            begin(Send(call, rank_of[call.dst.device]))
-    made = [LocalCalls(tuple(one)) if isinstance(one, list) else one for one in actions]
-    return (*made, *(Finish(step) for step in open_messages))
+                self._actions.append(Finish(step))
+                del self._open[step]
 
 
 def _touches(call: Call, view: ArenaView) -> bool:

@@ -132,7 +132,6 @@ def summarize_plan(
     """
     problem, result = plan.problem, plan.result
     low_us, high_us = step_interval_us(plan)
-    computed = [step for step in plan.schedule.steps if isinstance(step, Compute)]
     return PlanSummary(
         model=model,
         batch=batch,
@@ -157,25 +156,29 @@ def summarize_plan(
         all_kernels=all_kernels,
         cost_sources=cost_sources(problem, plan.schedule),
         keep_all=_keep_all(plan),
-        devices=tuple(
-            DeviceSummary(
-                name=device.name,
-                budget_bytes=device.budget_bytes,
-                planned_arena_bytes=plan.arenas.arena_bytes[device.name],
-                peak_bytes=plan.simulation.peak_bytes[device.name],
-                measured_peak_bytes=None,
-                ops=sum(step.device == device.name for step in computed),
-                busy_us=plan.simulation.busy_us[device.name],
-                computed_by={}
-                if source_of is None
-                else {
-                    step.op: source_of(step.op, device.name)
-                    for step in computed
-                    if step.device == device.name
-                },
-            )
-            for device in problem.platform.devices
-        ),
+        devices=_devices(plan, source_of),
+    )
+
+
+def _devices(plan: Plan, source_of: Callable[[str, str], str] | None) -> tuple[DeviceSummary, ...]:
+    ops: dict[str, list[str]] = {}
+    for step in plan.schedule.steps:
+        if isinstance(step, Compute):
+            ops.setdefault(step.device, []).append(step.op)
+    return tuple(
+        DeviceSummary(
+            name=device.name,
+            budget_bytes=device.budget_bytes,
+            planned_arena_bytes=plan.arenas.arena_bytes[device.name],
+            peak_bytes=plan.simulation.peak_bytes[device.name],
+            measured_peak_bytes=None,
+            ops=len(ops.get(device.name, ())),
+            busy_us=plan.simulation.busy_us[device.name],
+            computed_by={}
+            if source_of is None
+            else {op: source_of(op, device.name) for op in ops.get(device.name, ())},
+        )
+        for device in plan.problem.platform.devices
     )
 
 

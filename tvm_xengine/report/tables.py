@@ -68,6 +68,13 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
     table.add_row("", f"the bound holds for {Scope(plan.scope).words}")
     table.add_row("recomputed ops", str(plan.recomputed_ops))
     table.add_row("transfers", str(plan.transfers))
+    _add_times(table, plan, run)
+    if run is not None:
+        _add_run(table, run)
+    return table
+
+
+def _add_times(table: Table, plan: PlanSummary, run: RunSummary | None) -> None:
     measured = (
         "" if run is None or not run.losses else f", measured {format_us(run.step_us_measured)}"
     )
@@ -97,21 +104,22 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
             f"predicted {format_us(keep.step_us_predicted)}{kept},"
             f" arena {format_bytes(keep.arena_bytes)} on {keep.device}",
         )
-    if run is not None:
-        if run.loss_first is not None:
-            losses = f"{run.loss_first:.4f} to {run.loss_last:.4f}"
-            table.add_row("loss", f"{losses} in {len(run.losses)} steps")
-        else:
-            table.add_row("loss", f"no step taken: the checkpoint has {run.steps} steps already")
-        if "loss" in run.validation:
-            table.add_row("validation loss", f"{run.validation['loss']:.4f}")
-        if run.accuracy is not None:
-            table.add_row("test accuracy", f"{100 * run.accuracy:.1f} %")
-        if run.identical_to_keep_all is not None and run.max_rel_diff is not None:
-            same = (
-                "bit-identical"
-                if run.identical_to_keep_all
-                else f"largest relative difference {run.max_rel_diff:.2g}"
-            )
-            table.add_row("against keeping all", same)
-    return table
+
+
+def _add_run(table: Table, run: RunSummary) -> None:
+    if run.loss_first is not None:
+        losses = f"{run.loss_first:.4f} to {run.loss_last:.4f}"
+        table.add_row("loss", f"{losses} in {len(run.losses)} steps")
+    else:
+        table.add_row("loss", f"no step taken: the checkpoint has {run.steps} steps already")
+    if "loss" in run.validation:
+        table.add_row("validation loss", f"{run.validation['loss']:.4f}")
+    if run.accuracy is not None:
+        table.add_row("test accuracy", f"{100 * run.accuracy:.1f} %")
+    if run.identical_to_keep_all is not None and run.max_rel_diff is not None:
+        same = (
+            "bit-identical"
+            if run.identical_to_keep_all
+            else f"largest relative difference {run.max_rel_diff:.2g}"
+        )
+        table.add_row("against keeping all", same)

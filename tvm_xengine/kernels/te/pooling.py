@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import tvm
@@ -118,8 +119,13 @@ def avg_pool_backward(
     """Each input pixel gathers its share of the windows that cover it."""
     _, _, *space = data_shape
     _, _, *out_space = [int(extent) for extent in output_gradient.shape]
+    windows = _Windows(pool_size, strides, padding, dilation, tuple(space), count_include_pad)
     rank = len(space)
     k = [te.reduce_axis((0, extent), name=f"k{a}") for a, extent in enumerate(pool_size)]
+    zero = tvm.tirx.const(0, output_gradient.dtype)
+
+    def share(n: Var, c: Var, at: Sequence[Expr]) -> Expr:
+        return output_gradient(n, c, *at) / windows.covered(at).astype(output_gradient.dtype)
 
     def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
         scaled = [i[a] + padding[a] - k[a] * dilation[a] for a in range(rank)]
@@ -128,39 +134,45 @@ def avg_pool_backward(
             tvm.tirx.floormod(scaled[a], strides[a]) == 0 for a in range(rank) if strides[a] > 1
         ]
         inside = tvm.tirx.all(*reads, _inside(at, out_space))
-        share = output_gradient(n, c, *at) / _covered(at).astype(output_gradient.dtype)
-        zero = tvm.tirx.const(0, output_gradient.dtype)
-        return te.sum(tvm.tirx.if_then_else(inside, share, zero), axis=k)
-
-    def _covered(at: Sequence[Expr]) -> Expr:
-        """How many elements the window at an output pixel is divided by."""
-        extents = []
-        for a, position in enumerate(at):
-            first = position * strides[a] - padding[a]
-            if count_include_pad:
-                last = te.min(first + pool_size[a], space[a] + padding[a + rank])
-                extents.append(last - first)
-            elif dilation[a] == 1:
-                extents.append(te.min(first + pool_size[a], space[a]) - te.max(first, 0))
-            else:
-                below = te.max(0, tvm.tirx.floordiv(dilation[a] - 1 - first, dilation[a]))
-                above = te.min(
-                    pool_size[a], tvm.tirx.floordiv(space[a] - first - 1, dilation[a]) + 1
-                )
-                extents.append(above - below)
-        total = extents[0]
-        for extent in extents[1:]:
-            total = total * extent
-        return total
+        return te.sum(tvm.tirx.if_then_else(inside, share(n, c, at), zero), axis=k)
 
     def of_its_window(n: Var, c: Var, *i: Var) -> Expr:
         at = [tvm.tirx.floordiv(i[a] + padding[a], strides[a]) for a in range(rank)]
-        share = output_gradient(n, c, *at) / _covered(at).astype(output_gradient.dtype)
-        zero = tvm.tirx.const(0, output_gradient.dtype)
-        return tvm.tirx.if_then_else(_inside(at, out_space), share, zero)
+        return tvm.tirx.if_then_else(_inside(at, out_space), share(n, c, at), zero)
 
     gather = of_its_window if _side_by_side(pool_size, strides, dilation) else data_gradient
     return te.compute(data_shape, gather, name="data_gradient")
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The windows of a pooling over an image."""
+
+    pool_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    space: tuple[int, ...]
+    count_include_pad: bool
+
+    def covered(self, at: Sequence[Expr]) -> Expr:
+        """How many elements the window at an output pixel is divided by."""
+        total, *others = [self._covered_along(axis, at[axis]) for axis in range(len(self.space))]
+        for extent in others:
+            total = total * extent
+        return total
+
+    def _covered_along(self, axis: int, position: Expr) -> Expr:
+        size, space, dilation = self.pool_size[axis], self.space[axis], self.dilation[axis]
+        first = position * self.strides[axis] - self.padding[axis]
+        if self.count_include_pad:
+            end = space + self.padding[axis + len(self.space)]
+            return te.min(first + size, end) - first
+        if dilation == 1:
+            return te.min(first + size, space) - te.max(first, 0)
+        below = te.max(0, tvm.tirx.floordiv(dilation - 1 - first, dilation))
+        above = te.min(size, tvm.tirx.floordiv(space - first - 1, dilation) + 1)
+        return above - below
 
 
 def adaptive_avg_pool_backward(

@@ -51,10 +51,22 @@ def cross_entropy_forward(
         return rows.counted(row, rows.weight_of(label) * log_probabilities(*rows.at(row, label)))
 
     likely = rows.total(likelihood, "likelihood")
-    if not label_smoothing:
+    if label_smoothing:
+        loss = _smoothed(rows, labels, log_probabilities, (likely, counted), label_smoothing)
+    else:
         loss = te.compute((), lambda: -likely() / counted(), name="loss")
-        return [loss, log_probabilities, counted, correct]
+    return [loss, log_probabilities, counted, correct]
 
+
+def _smoothed(
+    rows: Labels,
+    labels: te.Tensor,
+    log_probabilities: te.Tensor,
+    totals: tuple[te.Tensor, te.Tensor],
+    label_smoothing: float,
+) -> te.Tensor:
+    """The loss with smoothed labels, from the sums of likelihoods and of weights."""
+    likely, counted = totals
     c = te.reduce_axis((0, rows.classes), name="c")
     spread = te.compute(
         labels.shape,
@@ -63,12 +75,11 @@ def cross_entropy_forward(
     )
     uniform = rows.total(lambda row: rows.counted(row, spread(*row)), "uniform")
     share = label_smoothing / rows.classes
-    smoothed = te.compute(
+    return te.compute(
         (),
         lambda: -(likely() * (1 - label_smoothing) + uniform() * share) / counted(),
         name="loss",
     )
-    return [smoothed, log_probabilities, counted, correct]
 
 
 def cross_entropy_backward(

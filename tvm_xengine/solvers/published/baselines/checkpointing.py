@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -19,6 +20,7 @@ from tvm_xengine.solvers.published.baselines.chain import Chain, chain_of, repla
 from tvm_xengine.solvers.request import Request
 
 Sequence = list[tuple[str, int]]
+_Table = NDArray[np.float64]
 _MEMORY_SLOTS = 64
 """Steps in which the dynamic program counts memory: its time grows with their number, and rounding up
 loses at most one in 64 of the budget for each block."""
@@ -148,37 +150,13 @@ def _plan_chain(chain: Chain, free_units: float) -> Sequence | None:
     """
     if free_units <= 0:
         return None
-    length, unit = chain.length, free_units / _MEMORY_SLOTS
-    slots = np.arange(_MEMORY_SLOTS + 1)
+    unit = free_units / _MEMORY_SLOTS
     saved = [math.ceil(s / unit) for s in chain.saved_units]
     passed = [math.ceil(s / unit) for s in chain.passed_units]
-    peak = [math.ceil(s / unit) for s in chain.peak_units]
-    run, back = chain.forward_value, chain.backward_value
-    cost = np.full((length, length, _MEMORY_SLOTS + 1), np.inf)
-    choice = np.full((length, length, _MEMORY_SLOTS + 1), -1)
-
-    def shifted(
-        values: np.ndarray[tuple[int], np.dtype[np.float64]], by: int
-    ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        moved = np.full(len(values), np.inf)
-        if by < len(values):
-            moved[by:] = values[: len(values) - by]
-        return moved
-
-    for s in reversed(range(length)):
-        alone = np.where(slots >= saved[s] + peak[s], run[s] + back[s], np.inf)
-        cost[s, s], choice[s, s] = alone, s
-        for t in range(s + 1, length):
-            kept = run[s] + back[s] + shifted(cost[s + 1, t], saved[s])
-            kept = np.where(slots >= saved[s] + peak[s], kept, np.inf)
-            cost[s, t], choice[s, t] = kept, s
-            ahead = 0.0
-            for middle in range(s + 1, t + 1):
-                ahead += run[middle - 1]
-                split = ahead + shifted(cost[middle, t], passed[middle - 1]) + cost[s, middle - 1]
-                better = split < cost[s, t]
-                cost[s, t][better], choice[s, t][better] = split[better], middle
-    if not np.isfinite(cost[0, length - 1, _MEMORY_SLOTS]):
+    cost, choice = _least_costs(
+        chain, saved, passed, [math.ceil(s / unit) for s in chain.peak_units]
+    )
+    if not np.isfinite(cost[0, chain.length - 1, _MEMORY_SLOTS]):
         return None
     sequence: Sequence = []
 
@@ -195,5 +173,38 @@ def _plan_chain(chain: Chain, free_units: float) -> Sequence | None:
             unfold(middle, t, m - passed[middle - 1])
             unfold(s, middle - 1, m)
 
-    unfold(0, length - 1, _MEMORY_SLOTS)
+    unfold(0, chain.length - 1, _MEMORY_SLOTS)
     return sequence
+
+
+def _least_costs(
+    chain: Chain, saved: list[int], passed: list[int], peak: list[int]
+) -> tuple[_Table, NDArray[np.int64]]:
+    """cost(s, t, m), and the block whose input is kept next: s where all of s is kept."""
+    length, run, back = chain.length, chain.forward_value, chain.backward_value
+    slots = np.arange(_MEMORY_SLOTS + 1)
+    cost = np.full((length, length, _MEMORY_SLOTS + 1), np.inf)
+    choice = np.full((length, length, _MEMORY_SLOTS + 1), -1)
+    for s in reversed(range(length)):
+        alone = np.where(slots >= saved[s] + peak[s], run[s] + back[s], np.inf)
+        cost[s, s], choice[s, s] = alone, s
+        for t in range(s + 1, length):
+            kept = run[s] + back[s] + _with_less(cost[s + 1, t], saved[s])
+            kept = np.where(slots >= saved[s] + peak[s], kept, np.inf)
+            cost[s, t], choice[s, t] = kept, s
+            ahead = 0.0
+            for middle in range(s + 1, t + 1):
+                ahead += run[middle - 1]
+                rest = _with_less(cost[middle, t], passed[middle - 1])
+                split = ahead + rest + cost[s, middle - 1]
+                better = split < cost[s, t]
+                cost[s, t][better], choice[s, t][better] = split[better], middle
+    return cost, choice
+
+
+def _with_less(values: _Table, taken: int) -> _Table:
+    """Costs by memory where `taken` slots of it are in use."""
+    moved = np.full(len(values), np.inf)
+    if taken < len(values):
+        moved[taken:] = values[: len(values) - taken]
+    return moved
