@@ -7,10 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.astar.bits import ONE, assign, has, put, take
-from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.estimate import estimate
-from tvm_xengine.solvers.astar.memory import COUNT, OPEN, Memory, find, push
-from tvm_xengine.solvers.astar.move_scratch import SAVE, STAY, Move, MoveScratch
+from tvm_xengine.solvers.astar.memory import COUNT, OPEN, find, push
+from tvm_xengine.solvers.astar.move_scratch import SAVE, STAY, Expansion, Move
 from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, forget, overwrite
 from tvm_xengine.solvers.compiled import inlined
@@ -37,18 +36,9 @@ def finish(p: StateView, row: Words, move: Move) -> None:
 
 
 @inlined
-def arrive(
-    p: StateView,
-    c: Covers,
-    m: Memory,
-    b: MoveScratch,
-    move: Move,
-    depth: int,
-    paid: float,
-    key: float,
-    cut: float,
-) -> None:
+def arrive(e: Expansion, move: Move, depth: int, paid: float) -> None:
     """Open the states that a move leads to; outputs that no op reads may be kept for good or dropped."""
+    p, m, b = e.problem, e.memory, e.scratch
     words, d = p.reads.shape[1], move.device
     finals = 0
     if move.op >= 0 and p.is_capacitated[d]:
@@ -56,7 +46,7 @@ def arrive(
             if p.is_final[j] and p.size[j] > 0 and has(p.makes[move.op], 0, j):
                 is_new = True
                 for a in range(p.is_capacitated.size):
-                    is_new = is_new and not has(m.rows[move.state], a * words, j)
+                    is_new = is_new and not has(m.rows[e.state], a * words, j)
                 if is_new:
                     b.final[finals] = j
                     finals += 1
@@ -72,29 +62,21 @@ def arrive(
         for k in range(finals):
             if dropped >> k & 1:
                 take(b.following, d * words, b.final[k])
-        _open(p, c, m, b, move, paid, key, cut)
+        _open(e, move, paid)
 
 
 @inlined
-def _open(
-    p: StateView,
-    c: Covers,
-    m: Memory,
-    b: MoveScratch,
-    move: Move,
-    paid: float,
-    key: float,
-    cut: float,
-) -> None:
+def _open(e: Expansion, move: Move, paid: float) -> None:
+    p, m, b = e.problem, e.memory, e.scratch
     forget(p, b.following, b.is_relevant_next, b.wanted_next)
     slot = find(m, b.following)
     state = m.table[slot]
     if state < 0:
-        least = estimate(p, c, b.following, b.inner)
+        least = estimate(p, e.covers, b.following, b.inner)
         seen = m.known.table[find(m.known, b.following)]
         if seen >= 0 and least != DEAD_END:
             least = max(least, m.known.least[seen])
-        if least == DEAD_END or paid + least >= cut or m.counter[COUNT] >= m.paid.size:
+        if least == DEAD_END or paid + least >= e.cut or m.counter[COUNT] >= m.paid.size:
             return
         state = m.counter[COUNT]
         m.counter[COUNT] += 1
@@ -102,9 +84,9 @@ def _open(
         assign(m.rows[state], b.following)
         m.paid[state] = np.inf
         m.least[state] = least
-    if paid < m.paid[state] - 1e-12 and paid + m.least[state] < cut:
+    if paid < m.paid[state] - 1e-12 and paid + m.least[state] < e.cut:
         m.paid[state] = paid
-        m.parent[state] = move.state
+        m.parent[state] = e.state
         m.move[state] = move.code
         if m.counter[OPEN] < m.key.size:
-            push(m, max(key, paid + m.least[state]), paid, state)
+            push(m, max(e.key, paid + m.least[state]), paid, state)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.estimate import Scratch, new_scratch
+from tvm_xengine.solvers.astar.memory import Memory
 from tvm_xengine.solvers.astar.view import StateView, Words
 
 STAY, DROP, SAVE = range(3)
@@ -55,13 +56,33 @@ def new_move_scratch(view: StateView, covers: Covers, row: int) -> MoveScratch:
     )
 
 
+class Expansion(NamedTuple):
+    """A state that is expanded, with all that its expansion reads and writes.
+
+    Attributes
+    ----------
+    key
+        Lower bound on every schedule through the state.
+    cut
+        Only schedules of less than it are of interest.
+    """
+
+    problem: StateView
+    covers: Covers
+    memory: Memory
+    scratch: MoveScratch
+    state: int
+    key: float
+    cut: float
+
+
 class Move(NamedTuple):
     """A move, before evictions make room for it.
 
     Attributes
     ----------
-    state, code
-        Where it starts; ``op * D + device``, or ``n * D + tensor * D + device`` of a copy.
+    code
+        ``op * D + device``, or ``n * D + tensor * D + device`` of a copy.
     op, tensor
         What is run or copied, the other is -1.
     device
@@ -74,7 +95,6 @@ class Move(NamedTuple):
         The ops whose runs wait for a reader afterwards.
     """
 
-    state: int
     code: int
     op: int
     tensor: int

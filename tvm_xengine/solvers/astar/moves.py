@@ -8,30 +8,19 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.astar.bits import ONE, assign, has, put
-from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.eviction import make_room
-from tvm_xengine.solvers.astar.memory import Memory
-from tvm_xengine.solvers.astar.move_scratch import Move, MoveScratch
+from tvm_xengine.solvers.astar.move_scratch import Expansion, Move, MoveScratch
 from tvm_xengine.solvers.astar.view import AT_THE_END, StateView, Words
 from tvm_xengine.solvers.astar.walk import cheapest_copy, is_overwritten
 from tvm_xengine.solvers.compiled import inlined
 
 
 @inlined
-def run(
-    p: StateView,
-    c: Covers,
-    m: Memory,
-    b: MoveScratch,
-    state: int,
-    key: float,
-    cut: float,
-    i: int,
-    d: int,
-) -> None:
+def run(e: Expansion, i: int, d: int) -> None:
     """Run op i on d, after its inputs were brought there."""
+    p, b = e.problem, e.scratch
     words = p.reads.shape[1]
-    row = m.rows[state]
+    row = e.memory.rows[e.state]
     is_useful = False
     for w in range(words):
         is_useful = is_useful or p.makes[i, w] & ~row[d * words + w] != 0
@@ -52,7 +41,7 @@ def run(
             put(b.base, d * words, j)
         if has(p.makes[i], 0, j) and p.update_of[j] < 0 and not has(row, d * words, j):
             units += p.size[j]
-    if m.paid[state] + weight >= cut:  # or something is nowhere
+    if e.memory.paid[e.state] + weight >= e.cut:  # or something is nowhere
         return
     for j in range(p.must_end_on.size):
         if (
@@ -61,8 +50,7 @@ def run(
             and not has(b.base, d * words, p.update_of[j])
         ):
             return
-    move = Move(state, i * p.is_capacitated.size + d, i, -1, d, weight, units, unread)
-    make_room(p, c, m, b, move, key, cut)
+    make_room(e, Move(i * p.is_capacitated.size + d, i, -1, d, weight, units, unread))
 
 
 @inlined
@@ -158,19 +146,10 @@ def _may_be_overwritten(p: StateView, row: Words, b: MoveScratch, j: int, a: int
 
 
 @inlined
-def copy(
-    p: StateView,
-    c: Covers,
-    m: Memory,
-    b: MoveScratch,
-    state: int,
-    key: float,
-    cut: float,
-    j: int,
-    d: int,
-) -> None:
+def copy(e: Expansion, j: int, d: int) -> None:
     """Copy tensor j to d; an update's result takes the place of the state at home."""
-    row = m.rows[state]
+    p, b = e.problem, e.scratch
+    row = e.memory.rows[e.state]
     assign(b.base, row)
     old = p.update_of[j]
     units = 0
@@ -178,11 +157,10 @@ def copy(
         units = p.size[j]
         put(b.base, d * p.reads.shape[1], j)
     weight = cheapest_copy(p, row, j, d)
-    if m.paid[state] + weight >= cut:
+    if e.memory.paid[e.state] + weight >= e.cut:
         return
     devices = p.is_capacitated.size
     unread = row[row.size - 1]
     if _is_awaited_home(p, row, j, d):
         unread &= ~(ONE << np.uint64(p.producer[j]))
-    move = Move(state, (p.floor.size + j) * devices + d, -1, j, d, weight, units, unread)
-    make_room(p, c, m, b, move, key, cut)
+    make_room(e, Move((p.floor.size + j) * devices + d, -1, j, d, weight, units, unread))

@@ -31,7 +31,7 @@ from tvm_xengine.solvers.astar.memory import (
     find,
     push,
 )
-from tvm_xengine.solvers.astar.move_scratch import MoveScratch
+from tvm_xengine.solvers.astar.move_scratch import Expansion, MoveScratch
 from tvm_xengine.solvers.astar.moves import copy, may_copy, run
 from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, is_finished, needs, relevance
@@ -84,17 +84,16 @@ def advance(
             return FOUND
         m.counter[EXPANDED] += 1
         before = m.counter[WAYS]
-        _expand(p, c, m, b, state, key, cut)
+        _expand(Expansion(p, c, m, b, state, key, cut))
         if m.counter[WAYS] - before >= m.counter[MOST_WAYS]:
             return FULL
     return RUNNING
 
 
 @inlined
-def _expand(
-    p: StateView, c: Covers, m: Memory, b: MoveScratch, state: int, key: float, cut: float
-) -> None:
-    row = m.rows[state]
+def _expand(e: Expansion) -> None:
+    p, b = e.problem, e.scratch
+    row = e.memory.rows[e.state]
     relevance(p, row, b.is_relevant, b.wanted)
     needs(p, row, b.outer.anywhere, b.outer.need, b.outer.wanted)
     is_needed = False
@@ -103,8 +102,8 @@ def _expand(
     for i in range(p.floor.size):
         for d in range(p.is_capacitated.size):
             if b.is_relevant[i] and np.isfinite(p.compute_value[i, d]):
-                run(p, c, m, b, state, key, cut, i, d)
+                run(e, i, d)
     for j in range(p.must_end_on.size):
         for d in range(p.is_capacitated.size):
             if may_copy(p, row, b, j, d, is_needed):
-                copy(p, c, m, b, state, key, cut, j, d)
+                copy(e, j, d)
