@@ -19,54 +19,86 @@ def encode_tight(model: TightModel, schedule: Schedule) -> NDArray[np.float64] |
     the schedule does; then there is none either.
     """
     p = model.indexed
-    x = np.zeros(model.program.column_count)
-    op_index, tensor_index, device_index = p.op_index, p.tensor_index, p.problem.platform.index
-    resident = np.zeros((p.device_count, p.tensor_count), np.bool_)
-    for j, d in enumerate(p.home.tolist()):
-        resident[d, j] = d >= 0
-    stage, is_boundary = 0, True
+    encoding = _Encoding(model)
     for step in with_frees(p.problem, schedule.steps).steps:
-        # Copies of a result right after its first run still belong to the stage of that run.
-        is_late = (
-            is_boundary
-            and isinstance(step, Transfer)
-            and p.producer[tensor_index[step.tensor]] == stage - 1
-            and is_set(x, model.compute[device_index[step.src], stage - 1, stage - 1])
-        )
-        if is_boundary and not is_late and not isinstance(step, Free):
-            _set(x, model.keep[:, stage], resident)
-            is_boundary = False
         match step:
             case Compute(op, device):
-                if op not in op_index:
-                    return None
-                i, d = op_index[op], device_index[device]
-                column = model.compute[d, stage, i]
-                if i > stage or column < 0 or x[column]:
-                    return None
-                x[column] = 1.0
-                for j in p.makes[i]:
-                    resident[d, j] = True
-                    if p.update_of[j] >= 0:
-                        resident[d, p.update_of[j]] = False
-                if i == stage:
-                    stage, is_boundary = stage + 1, True
+                fits = op in p.op_index and encoding.run(p.op_index[op], encoding.device[device])
             case Transfer(tensor, src, dst):
-                j, b = tensor_index[tensor], device_index[dst]
-                t, a = stage - is_late, device_index[src]
-                hop = _next_hop(model, x, a, t, j)
-                if hop < 0 or not model.copies.take(x, t, j, a, b, hop):
-                    return None
-                resident[b, j] = True
-                if p.update_of[j] >= 0 and p.home[p.update_of[j]] == b:
-                    resident[b, p.update_of[j]] = False
+                fits = encoding.copy(
+                    p.tensor_index[tensor], encoding.device[src], encoding.device[dst]
+                )
             case Free(tensor, device):
-                if tensor in tensor_index:
-                    resident[device_index[device], tensor_index[tensor]] = False
-    if is_boundary:
-        _set(x, model.keep[:, stage], resident)
-    _make_and_hold(model, x)
-    return x if model.program.is_satisfied_by(x) else None
+                fits = True
+                if tensor in p.tensor_index:
+                    encoding.resident[encoding.device[device], p.tensor_index[tensor]] = False
+        if not fits:
+            return None
+    return encoding.solution()
+
+
+class _Encoding:
+    """The columns that are set so far, and what is where."""
+
+    def __init__(self, model: TightModel) -> None:
+        p = model.indexed
+        self._model = model
+        self._x = np.zeros(model.program.column_count)
+        self._stage = 0
+        self._is_boundary = True
+        self.device = p.problem.platform.index
+        self.resident = p.at_home.copy()
+
+    def run(self, i: int, d: int) -> bool:
+        """Run op i on device d; False where the model has no column for it."""
+        self._enter_stage()
+        p, stage = self._model.indexed, self._stage
+        column = self._model.compute[d, stage, i]
+        if i > stage or column < 0 or self._x[column]:
+            return False
+        self._x[column] = 1.0
+        for j in p.makes[i]:
+            self.resident[d, j] = True
+            if p.update_of[j] >= 0:
+                self.resident[d, p.update_of[j]] = False
+        if i == stage:
+            self._stage, self._is_boundary = stage + 1, True
+        return True
+
+    def copy(self, j: int, a: int, b: int) -> bool:
+        """Copy tensor j from device a to b; False where the model has no column for it."""
+        p = self._model.indexed
+        t = self._stage
+        if self._is_boundary and self._was_just_made(j, a):
+            t -= 1
+        else:
+            self._enter_stage()
+        hop = _next_hop(self._model, self._x, a, t, j)
+        if hop < 0 or not self._model.copies.take(self._x, t, j, a, b, hop):
+            return False
+        self.resident[b, j] = True
+        if p.update_of[j] >= 0 and p.home[p.update_of[j]] == b:
+            self.resident[b, p.update_of[j]] = False
+        return True
+
+    def solution(self) -> NDArray[np.float64] | None:
+        """All columns; None where they break a row."""
+        self._enter_stage()
+        _make_and_hold(self._model, self._x)
+        return self._x if self._model.program.is_satisfied_by(self._x) else None
+
+    def _was_just_made(self, j: int, a: int) -> bool:
+        """Whether a copy from device a still belongs to the stage of the first run that made j."""
+        made_in = self._stage - 1
+        return bool(
+            self._model.indexed.producer[j] == made_in
+            and is_set(self._x, self._model.compute[a, made_in, made_in])
+        )
+
+    def _enter_stage(self) -> None:
+        if self._is_boundary:
+            _set(self._x, self._model.keep[:, self._stage], self.resident)
+            self._is_boundary = False
 
 
 def _set(x: NDArray[np.float64], columns: NDArray[np.int64], values: NDArray[np.bool_]) -> None:

@@ -22,56 +22,80 @@ def encode_time_points(model: TimePointModel, schedule: Schedule) -> NDArray[np.
     the makespan, whose model has more columns. Its objective is at most that of the schedule.
     On devices with room for everything, what is ever there is so from its first run on.
     """
-    p, may_be = model.indexed, model.periods.may_be
-    x = np.zeros(model.program.column_count)
-    op_index, tensor_index, device_index = p.op_index, p.tensor_index, p.problem.platform.index
-    link_index = {link: e for e, link in enumerate(p.links)}
-    at_once = there_at_once(p)
+    p = model.indexed
+    op_index, tensor_index, device = p.op_index, p.tensor_index, p.problem.platform.index
     steps = with_frees(p.problem, schedule.steps).steps
-    is_early = at_once & _ever_there(p, steps)
-    resident = p.at_home | (is_early & (p.producer < 0))
-    first_period = np.full(p.op_count, _ABSENT)
-    first_device = np.full(p.op_count, _ABSENT)
-    period = 0
+    encoding = _Encoding(model, _ever_there(p, steps))
     for step in steps:
         match step:
-            case Compute(op, device) if op in op_index:
-                i, d = op_index[op], device_index[device]
-                is_first = first_period[i] < 0
-                if is_first and period < len(may_be) and may_be[period, i]:
-                    _set_where_there_is_one(x, model.keep[period], resident)
-                    columns = model.at[period, d, i]
-                    period += 1
-                elif at_once[d, list(p.makes[i])].all() and not is_first:
-                    columns = model.run[first_period[i], d, i]
-                else:
-                    columns = model.run[period, d, i]
-                _set_where_there_is_one(x, columns, np.True_)
-                if is_first:
-                    first_period[i], first_device[i] = period, d
-                for j in p.makes[i]:
-                    resident[d, j] = True
-                    if is_first:
-                        resident[:, j] |= is_early[:, j]
-                    if p.update_of[j] >= 0:
-                        resident[d, p.update_of[j]] = False
+            case Compute(op, where) if op in op_index:
+                encoding.run(op_index[op], device[where])
             case Transfer(tensor, src, dst) if tensor in tensor_index:
-                j, a, b = tensor_index[tensor], device_index[src], device_index[dst]
-                when, made_by = period, int(p.producer[j])
-                if at_once[b, j]:
-                    when = 0 if made_by < 0 else int(first_period[made_by])
-                    a = int(p.home[j]) if made_by < 0 else int(first_device[made_by])
-                if a != b:
-                    _set_where_there_is_one(x, model.copy[when, link_index[a, b], j], np.True_)
-                resident[b, j] = True
-                if p.update_of[j] >= 0 and p.home[p.update_of[j]] == b:
-                    resident[b, p.update_of[j]] = False
-            case Free(tensor, device) if tensor in tensor_index:
-                d, j = device_index[device], tensor_index[tensor]
-                resident[d, j] = is_early[d, j] and p.updated_by[j] < 0
-    _set_where_there_is_one(x, model.keep[len(may_be)], resident)
-    _set_holds(model, x)
-    return x if model.program.is_satisfied_by(x) else None
+                encoding.copy(tensor_index[tensor], device[src], device[dst])
+            case Free(tensor, where) if tensor in tensor_index:
+                encoding.free(tensor_index[tensor], device[where])
+    return encoding.solution()
+
+
+class _Encoding:
+    """The columns that are set so far, and what is where."""
+
+    def __init__(self, model: TimePointModel, ever_there: NDArray[np.bool_]) -> None:
+        p = model.indexed
+        self._model = model
+        self._x = np.zeros(model.program.column_count)
+        self._link = {link: e for e, link in enumerate(p.links)}
+        self._at_once = there_at_once(p)
+        self._is_early = self._at_once & ever_there
+        self._resident = p.at_home | (self._is_early & (p.producer < 0))
+        self._first_period = np.full(p.op_count, _ABSENT)
+        self._first_device = np.full(p.op_count, _ABSENT)
+        self._period = 0
+
+    def run(self, i: int, d: int) -> None:
+        model, p = self._model, self._model.indexed
+        may_be, is_first = model.periods.may_be, self._first_period[i] < 0
+        if is_first and self._period < len(may_be) and may_be[self._period, i]:
+            _set_where_there_is_one(self._x, model.keep[self._period], self._resident)
+            columns = model.at[self._period, d, i]
+            self._period += 1
+        elif self._at_once[d, list(p.makes[i])].all() and not is_first:
+            columns = model.run[self._first_period[i], d, i]
+        else:
+            columns = model.run[self._period, d, i]
+        _set_where_there_is_one(self._x, columns, np.True_)
+        if is_first:
+            self._first_period[i], self._first_device[i] = self._period, d
+        for j in p.makes[i]:
+            self._resident[d, j] = True
+            if is_first:
+                self._resident[:, j] |= self._is_early[:, j]
+            if p.update_of[j] >= 0:
+                self._resident[d, p.update_of[j]] = False
+
+    def copy(self, j: int, a: int, b: int) -> None:
+        p = self._model.indexed
+        when, made_by = self._period, int(p.producer[j])
+        if self._at_once[b, j]:
+            when = 0 if made_by < 0 else int(self._first_period[made_by])
+            a = int(p.home[j]) if made_by < 0 else int(self._first_device[made_by])
+        if a != b:
+            columns = self._model.copy[when, self._link[a, b], j]
+            _set_where_there_is_one(self._x, columns, np.True_)
+        self._resident[b, j] = True
+        if p.update_of[j] >= 0 and p.home[p.update_of[j]] == b:
+            self._resident[b, p.update_of[j]] = False
+
+    def free(self, j: int, d: int) -> None:
+        is_updated = self._model.indexed.updated_by[j] >= 0
+        self._resident[d, j] = self._is_early[d, j] and not is_updated
+
+    def solution(self) -> NDArray[np.float64] | None:
+        """All columns; None where they break a row."""
+        model = self._model
+        _set_where_there_is_one(self._x, model.keep[len(model.periods.may_be)], self._resident)
+        _set_holds(model, self._x)
+        return self._x if model.program.is_satisfied_by(self._x) else None
 
 
 def _ever_there(p: IndexedProblem, steps: Sequence[Step]) -> NDArray[np.bool_]:
