@@ -96,6 +96,7 @@ def export(
     time_limit_s: float = 10.0,
     storage: ShortStorage | None = None,
     entries: Collection[str] = (),
+    layout: str = "cmake",
 ) -> ExportReport:
     """The package of `model` in `directory`."""
     recipe = Recipe(optimizer=OPTIMIZERS[optimizer], residuals_apart=optimize == "size")
@@ -109,6 +110,7 @@ def export(
         storage=storage,
         entries=chosen_entries(tuple(entries)),
         recipe=recipe,
+        layout=layout,
     )
     return export_step(model, training, options, directory)
 

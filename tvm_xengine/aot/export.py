@@ -11,22 +11,25 @@ import numpy as np
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.check.selftest import selftest_source
+from tvm_xengine.aot.emit_c.build_systems.choose import build_files
 from tvm_xengine.aot.emit_c.driver import driver_source
 from tvm_xengine.aot.emit_c.expressions import Names
 from tvm_xengine.aot.emit_c.header import header_source
 from tvm_xengine.aot.emit_c.kernel import c_kernel
 from tvm_xengine.aot.emit_c.llvm_object import object_prototype, write_object
-from tvm_xengine.aot.emit_c.project_files import (
-    cmake_lists,
-    library_sources,
-    make_fragment,
-    readme,
-)
+from tvm_xengine.aot.emit_c.readme import readme
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.checkpoint_file import hash_of
 from tvm_xengine.aot.package.code_size import CodeSize, measure_code
-from tvm_xengine.aot.package.contents import KernelCode, Package, StateTensor, arguments_of
+from tvm_xengine.aot.package.contents import (
+    KernelCode,
+    Package,
+    StateTensor,
+    arguments_of,
+    library_sources,
+)
+from tvm_xengine.aot.package.layout import layout_called
 from tvm_xengine.aot.package.plan_document import as_json, plan_document
 from tvm_xengine.aot.plan.kernels import Backend
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
@@ -134,12 +137,13 @@ def write_package(
             folder, library_sources(package)[:2], package.target, options.optimize
         )
         report.append(measured)
-        write_file(folder / f"{package.name}.h", header_source(package, measured))
+        header = package.layout.source(f"{package.name}.h")
+        write_file(folder / header, header_source(package, measured))
         document = plan_document(package, plan.functions, keep, measured)
         write_file(folder / f"{package.name}_plan.json", as_json(document))
         write_file(folder / "README.md", readme(package, keep, measured))
         selftest = selftest_source(package, plan.trial.inputs, plan.expected)
-        write_file(folder / f"{package.name}_selftest.c", selftest)
+        write_file(folder / package.layout.test(f"{package.name}_selftest.c"), selftest)
 
     write_directory(directory, write, force=force)
     return ExportReport(directory, package, plan.functions, keep, report[0], plan.expected)
@@ -147,21 +151,27 @@ def write_package(
 
 def _write_sources(folder: Path, package: Package, machine: Machine) -> None:
     name = package.name
-    files = {
+    sources = {
         f"{name}.h": header_source(package, None),
         f"{name}.c": driver_source(package),
         f"{name}_kernels.h": kernels_header(package),
         f"{name}_data.c": data_source(package),
-        "CMakeLists.txt": cmake_lists(package),
-        f"{name}.mk": make_fragment(package),
     }
     if package.backend is Backend.C:
-        files[f"{name}_kernels.c"] = kernels_source(package)
+        sources[f"{name}_kernels.c"] = kernels_source(package)
     else:
         named = {package.codes[symbol].name: k for symbol, k in package.kernels.items()}
         write_object(named, machine.code, folder / f"{name}_kernels.o")
-    for path, text in files.items():
+    layout = package.layout
+    files = {
+        layout.source(path): layout.prologue * path.endswith(".c") + text
+        for path, text in sources.items()
+    }
+    for path, text in {**files, **build_files(package)}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_file(folder / path, text)
+    if layout.test_folder:
+        (folder / layout.test_folder).mkdir()
 
 
 def _package(plan: PreparedExport) -> Package:
@@ -195,6 +205,7 @@ def _package(plan: PreparedExport) -> Package:
         summed_bytes={region: layout.end_bytes[region] for region in used},
         sums=layout.sums,
         frozen=_frozen(plan.model, constants),
+        layout=layout_called(options.layout, has_objects=options.backend is Backend.LLVM),
         origin=hash_of({role.name: plan.model.state[role.variable] for role in plan.model.roles}),
     )
 

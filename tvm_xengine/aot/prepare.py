@@ -71,6 +71,8 @@ class ExportOptions:
         Constraints on the schedule of the training step, or the schedule itself.
     entries
         Entry points of the package.
+    layout
+        For which build system its files are laid out (`package.layout.LAYOUTS`).
     recipe
         How the training step was made; only ``accumulate`` and ``apply`` need it.
     """
@@ -87,6 +89,7 @@ class ExportOptions:
     wishes: Wishes = field(default_factory=Wishes)
     entries: tuple[Entry, ...] = USUAL
     recipe: Recipe | None = None
+    layout: str = "cmake"
 
 
 @dataclass(frozen=True)

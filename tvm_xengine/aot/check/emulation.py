@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_xengine.aot.emit_c.project_files import library_sources
 from tvm_xengine.aot.package.code_size import compile_flags
 from tvm_xengine.aot.package.compiler_messages import reason
-from tvm_xengine.aot.package.contents import Package
+from tvm_xengine.aot.package.contents import Package, library_sources
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.errors import CompilationError, InvalidPlatformError
 
@@ -92,7 +91,8 @@ class Build:
 
 def selftest_build(directory: Path, package: Package, *flags: str, compiler: str = "") -> Build:
     """The self-test of the package in `directory`."""
-    return Build(directory / f"{package.name}_selftest.c", flags, compiler)
+    main = directory / package.layout.test(f"{package.name}_selftest.c")
+    return Build(main, flags, compiler)
 
 
 def build_program(directory: Path, package: Package, build: Build, program: Path) -> None:
@@ -106,7 +106,8 @@ def build_program(directory: Path, package: Package, build: Build, program: Path
         If it refuses a file.
     """
     sources = [build.main, *(directory / source for source in library_sources(package))]
-    flags = [*compile_flags(package.target, package.optimize), f"-I{directory}", *build.flags]
+    headers = directory / package.layout.source_folder
+    flags = [*compile_flags(package.target, package.optimize), f"-I{headers}", *build.flags]
     compile_program(package.target, sources, flags, program, build.compiler)
 
 

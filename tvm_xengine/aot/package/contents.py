@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.package.layout import CMAKE, Layout
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.targets import EmbeddedTarget
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -134,6 +135,7 @@ class Package:
     sums: Mapping[str, ArenaView] = field(default_factory=dict)
     frozen: Mapping[str, str] = field(default_factory=dict)
     origin: int = 0
+    layout: Layout = CMAKE
 
     @property
     def macro(self) -> str:
@@ -176,6 +178,13 @@ class Package:
             json.dumps(document, sort_keys=True, default=_plain).encode()
         ).digest()
         return int.from_bytes(digest[:8], "little")
+
+
+def library_sources(package: Package) -> list[str]:
+    """The files that an application compiles or links, in the folder of the package."""
+    name = package.name
+    kernels = f"{name}_kernels.c" if package.backend.value == "c" else f"{name}_kernels.o"
+    return [package.layout.source(file) for file in (f"{name}.c", kernels, f"{name}_data.c")]
 
 
 def arguments_of(program: StepProgram) -> tuple[OutsideView, ...]:

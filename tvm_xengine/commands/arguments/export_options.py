@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from tvm_xengine.commands.arguments.names import ENTRY_NAMES, STORAGE_NAMES
+from tvm_xengine.commands.arguments.names import ENTRY_NAMES, LAYOUT_NAMES, STORAGE_NAMES
 from tvm_xengine.commands.arguments.values import (
     ByteSize,
     Flag,
@@ -35,6 +35,9 @@ class TargetOptions:
         Folder to write.
     format
         c (plain C) or tvm (a library for TVM's virtual machine).
+    layout
+        Build system that the package is laid out for: cmake (also make), zephyr, arduino, platformio
+        or esp-idf.
     backend
         Form of the kernels: c (source) or llvm (an object file).
     entry
@@ -59,6 +62,7 @@ class TargetOptions:
     target: Text
     output: Annotated[Folder, Parameter(name=("--output", "-o"))]
     format: Annotated[str, choice(("c", "tvm"))] = "c"
+    layout: Annotated[str, choice(LAYOUT_NAMES)] = "cmake"
     backend: Annotated[str, choice(("c", "llvm"))] = "c"
     entry: Annotated[tuple[str, ...], choices(ENTRY_NAMES)] = ("train_step", "eval")
     eval_mode: Flag = False

@@ -10,6 +10,7 @@ from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
 from tvm_xengine.aot.entries import USUAL, chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.package.layout import CMAKE, layout_called
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
@@ -51,8 +52,11 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     schedule = None if given is None else read_schedule(given)
     check_free(wanted.output, force=wanted.force)
     entries = chosen_entries(tuple(wanted.entry))
+    layout_called(wanted.layout, has_objects=wanted.backend == "llvm")
     if is_library and entries != USUAL:
         raise UsageError("--format tvm has train_step and eval; it takes no --entry")
+    if is_library and wanted.layout != CMAKE.name:
+        raise UsageError("--format tvm is a library of its own; it takes no --layout")
     platform = _platform(options.regions)
     regions = (
         _library_memory(wanted, options.regions)
@@ -76,6 +80,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         wishes=wishes,
         entries=entries,
         recipe=training.known_recipe,
+        layout=wanted.layout,
     )
     export = export_library if is_library else export_step
     with terminal.reporting() as reporter:

@@ -1,55 +1,10 @@
-"""Build files and README of a package."""
+"""The README of a package."""
 
 from __future__ import annotations
 
 from tvm_xengine.aot.emit_c.prototypes import prototype
-from tvm_xengine.aot.package.code_size import CodeSize, compile_flags
+from tvm_xengine.aot.package.code_size import CodeSize
 from tvm_xengine.aot.package.contents import Package
-
-
-def library_sources(package: Package) -> list[str]:
-    """The files that an application compiles or links."""
-    name = package.name
-    kernels = f"{name}_kernels.c" if package.backend.value == "c" else f"{name}_kernels.o"
-    return [f"{name}.c", kernels, f"{name}_data.c"]
-
-
-def cmake_lists(package: Package) -> str:
-    """The text of ``CMakeLists.txt``."""
-    name = package.name
-    sources = " ".join(library_sources(package))
-    return f"""\
-cmake_minimum_required(VERSION 3.13)
-project({name} C)
-add_library({name} STATIC {sources})
-target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-target_compile_features({name} PUBLIC c_std_11)
-target_compile_options({name} PRIVATE -fno-strict-aliasing)
-target_link_libraries({name} PUBLIC m)
-add_executable({name}_selftest EXCLUDE_FROM_ALL {name}_selftest.c)
-target_link_libraries({name}_selftest PRIVATE {name})
-"""
-
-
-def make_fragment(package: Package) -> str:
-    """The text of ``<name>.mk``, to be included by a Makefile."""
-    name, macro = package.name, package.macro
-    flags = " ".join(compile_flags(package.target, package.optimize))
-    return f"""\
-# Include this file; then add $({macro}_OBJECTS) to what you link, and -lm.
-{macro}_DIR := $(dir $(lastword $(MAKEFILE_LIST)))
-{macro}_CC ?= {package.target.compiler}
-{macro}_CFLAGS ?= {flags}
-{macro}_SOURCES := $(addprefix $({macro}_DIR),{" ".join(library_sources(package))})
-{macro}_COMPILED := $(patsubst %.c,%.o,$(filter %.c,$({macro}_SOURCES)))
-{macro}_OBJECTS := $({macro}_COMPILED) $(filter %.o,$({macro}_SOURCES))
-
-$({macro}_COMPILED): %.o: %.c
-\t$({macro}_CC) $({macro}_CFLAGS) -I$({macro}_DIR) -c $< -o $@
-
-$({macro}_DIR){name}_selftest: $({macro}_DIR){name}_selftest.c $({macro}_OBJECTS)
-\t$({macro}_CC) $({macro}_CFLAGS) -I$({macro}_DIR) $^ -o $@ -lm
-"""
 
 
 def readme(package: Package, keep_all_bytes: int | None, code: CodeSize | None) -> str:
@@ -101,8 +56,8 @@ infinity and labels out of range are refused before they reach the state, unless
 {_accumulation(package)}
 Compile with `-fno-strict-aliasing`, because one byte of an arena holds values of several types one
 after the other, and without `-ffast-math`. Functions that are not called are left out by
-`-ffunction-sections -Wl,--gc-sections`. The self-test (`{name}_selftest.c`) runs seeded batches and
-compares the losses; `CMakeLists.txt` and `{name}.mk` build it.
+`-ffunction-sections -Wl,--gc-sections`. The self-test, `{package.layout.test(name)}_selftest.c`, runs
+seeded batches and compares the losses.
 
 A checkpoint holds tensors by name, so packages of the same model share it whatever their plan, batch
 size or optimizer. `{name}_slots_save` and `{name}_slots_load` keep checkpoints in two or more slots, of

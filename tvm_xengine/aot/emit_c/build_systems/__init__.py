@@ -1,0 +1,1 @@
+"""The files that a build system finds a package by."""
