@@ -31,6 +31,8 @@ from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_desi
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset, DatasetFolder
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import table_of
+from tvm_xengine.cost_models.judging.evaluate import SPLITS, hold_out
+from tvm_xengine.cost_models.judging.metrics import noise_floor
 from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,
     default_cache_path,
@@ -39,8 +41,6 @@ from tvm_xengine.cost_models.measure.measurements import (
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.models.evaluate import SPLITS, hold_out
-from tvm_xengine.cost_models.models.metrics import noise_floor
 from tvm_xengine.cost_models.models.model_file import ModelFile
 from tvm_xengine.cost_models.prediction.predict import (
     architecture_of,

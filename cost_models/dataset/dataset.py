@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tvm_xengine.checks.documents import typed
 from tvm_xengine.cost_models.features.added import version_of
 from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
+from tvm_xengine.cost_models.measure.caches import HOT
 from tvm_xengine.cost_models.measure.measurements import (
     Measurement,
     MeasurementCache,
@@ -116,6 +117,8 @@ class Dataset:
         Of one call; 0 where it was not measured.
     machines
         `KernelRecord.machine` of each row; empty where all are of one.
+    hot_us
+        Times of kernels called again and again; not a number where that was not measured.
     """
 
     table: FeatureTable
@@ -131,6 +134,11 @@ class Dataset:
     workspace_bytes: NDArray[np.float64]
     energy_uj: NDArray[np.float64]
     machines: tuple[str, ...] = ()
+    hot_us: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.hot_us):
+            object.__setattr__(self, "hot_us", np.full(len(self), np.nan))
 
     def __len__(self) -> int:
         return len(self.time_us)
@@ -152,6 +160,7 @@ class Dataset:
             workspace_bytes=self.workspace_bytes[at],
             energy_uj=self.energy_uj[at],
             machines=tuple(self.machines[i] for i in at) if self.machines else (),
+            hot_us=self.hot_us[at],
         )
 
     def all_families(self) -> tuple[str, ...]:
@@ -231,7 +240,7 @@ class DatasetFolder:
                 f"{self.folder}: expected measured kernels, found none; collect some with"
                 " tvm-xengine costs collect"
             )
-        return make_dataset(found, self.feature_names)
+        return replace(make_dataset(found, self.feature_names), hot_us=self._hot_us(found))
 
     def measured(self) -> list[tuple[KernelRecord, Measurement]]:
         """The kernels that have a measurement, with it."""
@@ -240,6 +249,10 @@ class DatasetFolder:
             for record in self._records.values()
             if (measured := self.measurements.find(record.kernel, record.device)) is not None
         ]
+
+    def _hot_us(self, rows: Sequence[tuple[KernelRecord, Measurement]]) -> NDArray[np.float64]:
+        hot = (self.measurements.find(record.kernel, record.device, HOT) for record, _ in rows)
+        return np.array([math.nan if m is None else m.compute_us for m in hot])
 
     def _append(self, row: KernelRecord | FeatureNames) -> None:
         self._remember(row)

@@ -76,6 +76,7 @@ def _labelled(data: Dataset, values: np.ndarray[tuple[int, ...], np.dtype[np.flo
         data,
         time_us=values,
         noise_ratio=np.zeros(len(data)),
+        hot_us=np.full(len(data), np.nan),
         rounds_us=tuple((float(value), float(value)) for value in values),
     )
 

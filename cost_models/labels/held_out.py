@@ -16,7 +16,7 @@ import numpy as np
 
 from tvm_xengine.checks.documents import typed
 from tvm_xengine.cost_models.dataset.dataset import Dataset
-from tvm_xengine.cost_models.models.evaluate import HeldOut
+from tvm_xengine.cost_models.judging.evaluate import HeldOut
 from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.append_only import AppendOnlyFile

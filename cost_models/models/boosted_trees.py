@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import xgboost
@@ -18,13 +19,17 @@ from tvm_xengine.cost_models.models.body_sum import (
     has_bodies,
     sum_of_bodies_us,
 )
+from tvm_xengine.cost_models.models.interval_widths import (
+    BySize,
+    calibrated,
+    size_bins,
+    with_interval,
+)
+from tvm_xengine.cost_models.models.label_weights import weights_of
 from tvm_xengine.cost_models.models.model import CALL_US, Prediction
 from tvm_xengine.cost_models.models.threads import most_threads, on_one_thread, with_threads_us
 from tvm_xengine.cost_models.models.whole_view import whole_view
 from tvm_xengine.errors import InvalidDatasetError
-
-SIZE_LIMITS_US = (20.0, 500.0)
-"""Intervals are calibrated apart for kernels that are predicted shorter, between and longer."""
 
 _FEW_KERNELS = 300
 """With fewer kernels shallower trees were the better ones in the study that chose the settings."""
@@ -32,27 +37,15 @@ _FEW_KERNELS = 300
 _MOST_FOLDS = 6
 """Of held-out families that calibrate intervals; more take longer to train."""
 
-_NOISE_RATIO = 0.05
-"""Spread of two measurements of kernels above 20 us, relative to their time."""
-
-_TIME_POWER = 0.25
-"""Long kernels are few, and make up most of a network's time."""
-
 _RATE_MARGIN = 1.0
 """A predicted logarithmic rate leaves the range of the training data by at most this: a factor
 of e."""
-
-_LARGEST_RATIO = 2.0
-"""Held-out kernels that are further off say nothing of the mean of others."""
 
 _MOST_BINS = 64
 """Of values of a feature; 256 take twice the time."""
 
 _LEAVES_STEP = 4
 """Every fourth tree tells how alike two kernels are, in a quarter of the time of all."""
-
-_LEAST_RESIDUALS = 50
-"""Errors that a quantile of an interval needs; with fewer all errors are taken together."""
 
 _LEAST_COLUMNS = 20
 """Features that each tree may choose from at least."""
@@ -128,9 +121,7 @@ class BoostedTrees:
         if not (np.isfinite(data.time_us) & (data.time_us > 0)).all():
             bad = [name for name, t in zip(data.names, data.time_us, strict=True) if not t > 0]
             raise InvalidDatasetError(f"expected times > 0, found others for {bad[:5]}")
-        weights = 1.0 / (_NOISE_RATIO**2 + np.minimum(data.noise_ratio, 0.5) ** 2)
-        weights *= data.time_us**_TIME_POWER
-        weights /= weights.mean()
+        weights = weights_of(data)
         rates = np.log(data.time_us / data.table.work)
         matrix = xgboost.DMatrix(whole_view(data.table), label=rates, weight=weights)
         wholes = tuple(
@@ -191,19 +182,11 @@ class BoostedTrees:
     def _calibrated(self, data: Dataset, fitted: BoostedTreesPredictor) -> BoostedTreesPredictor:
         # A sketch of the model errs a little more, so the interval is rather too wide.
         rows, predicted, disagreement = held_out(self.sketched(), data)
-        ratios = data.time_us[rows] / predicted
-        scaled = np.abs(np.log(ratios)) / (disagreement + fitted.disagreement_floor)
-        clipped = np.clip(ratios, 1 / _LARGEST_RATIO, _LARGEST_RATIO)
-        bins = _size_bins(predicted)
-        parts = [np.flatnonzero(bins == k) for k in range(len(SIZE_LIMITS_US) + 1)]
-        parts = [part if len(part) >= _LEAST_RESIDUALS else np.arange(len(rows)) for part in parts]
-        widths = [float(np.quantile(scaled[part], self.coverage)) for part in parts]
-        smearing = [float(clipped[part].mean()) for part in parts]
-        return replace(
-            fitted,
-            widths=(widths[0], widths[1], widths[2]),
-            smearing=(smearing[0], smearing[1], smearing[2]),
+        floor = fitted.disagreement_floor
+        widths, smearing = calibrated(
+            data.time_us[rows], predicted, disagreement + floor, self.coverage
         )
+        return replace(fitted, widths=widths, smearing=smearing)
 
 
 @dataclass(frozen=True)
@@ -232,8 +215,8 @@ class BoostedTreesPredictor:
     parts: tuple[xgboost.Booster, ...]
     rate_limits: tuple[float, float]
     disagreement_floor: float
-    widths: tuple[float, float, float]
-    smearing: tuple[float, float, float]
+    widths: BySize
+    smearing: BySize
     most_threads: int
 
     def predict(self, table: FeatureTable) -> Prediction:
@@ -245,10 +228,8 @@ class BoostedTreesPredictor:
             When the features are not those that were learned from.
         """
         typical_us, disagreement = self.times_us(table)
-        bins = _size_bins(typical_us)
-        factor = np.exp(np.array(self.widths)[bins] * (disagreement + self.disagreement_floor))
-        lo_us, hi_us = typical_us / factor, typical_us * factor
-        return Prediction(np.clip(self.mean_us(typical_us), lo_us, hi_us), lo_us, hi_us)
+        spread = disagreement + self.disagreement_floor
+        return with_interval(typical_us, self.mean_us(typical_us), spread, self.widths)
 
     def leaves(self, table: FeatureTable) -> NDArray[np.int_]:
         """Where kernels fall in every fourth tree, (kernels, trees): like ones often together."""
@@ -258,7 +239,7 @@ class BoostedTreesPredictor:
 
     def mean_us(self, typical_us: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean times of kernels whose typical times these are."""
-        return np.asarray(typical_us * np.array(self.smearing)[_size_bins(typical_us)])
+        return np.asarray(typical_us * np.array(self.smearing)[size_bins(typical_us)])
 
     def times_us(self, table: FeatureTable) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Typical times, and how far the members disagree on their logarithms."""
@@ -293,8 +274,22 @@ class BoostedTreesPredictor:
         return table.only(self.feature_names)
 
 
+class PointPredictor(Protocol):
+    """A predictor that says apart what is typical, and how sure it is."""
+
+    def times_us(self, table: FeatureTable) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Typical times, and how far its members disagree on their logarithms."""
+
+
+class PointModel(Protocol):
+    """A model that can learn without calibrating its intervals, which takes longest."""
+
+    def fit_point(self, data: Dataset) -> PointPredictor:
+        """Learn; its intervals mean nothing."""
+
+
 def held_out(
-    model: BoostedTrees, data: Dataset, most: int | None = _MOST_FOLDS
+    model: PointModel, data: Dataset, most: int | None = _MOST_FOLDS
 ) -> tuple[NDArray[np.int_], NDArray[np.float64], NDArray[np.float64]]:
     """Rows of kernels of designed families, each predicted by a model that knows none of its
     families, with the disagreement; `most` is that of :func:`family_folds`."""
@@ -348,7 +343,3 @@ def _groups(data: Dataset, most: int | None) -> Sequence[set[str]]:
         groups[smallest].add(family)
         totals[smallest] += sizes[family]
     return groups
-
-
-def _size_bins(time_us: NDArray[np.float64]) -> NDArray[np.int_]:
-    return np.digitize(time_us, SIZE_LIMITS_US)

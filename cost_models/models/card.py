@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
-from tvm_xengine.cost_models.models.boosted_trees import (
-    BoostedTrees,
-    BoostedTreesPredictor,
-    held_out,
-)
-from tvm_xengine.cost_models.models.metrics import metrics_of, noise_floor
+from tvm_xengine.cost_models.judging.metrics import metrics_of, noise_floor
+from tvm_xengine.cost_models.models.adapted import AdaptedTrees
+from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees, held_out
+from tvm_xengine.cost_models.models.model_file import TimePredictor
 
 
-def make_card(model: BoostedTrees, data: Dataset, fitted: BoostedTreesPredictor) -> dict[str, Any]:
+def make_card(
+    model: BoostedTrees | AdaptedTrees, data: Dataset, fitted: TimePredictor
+) -> dict[str, Any]:
     """Data, errors on held-out families with the noise floor, and ranges."""
     rows, typical_us, _ = held_out(model, data)
     predicted = fitted.mean_us(typical_us)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 
+from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.model import CostModel
@@ -22,6 +23,7 @@ from tvm_xengine.extensions.extended import extended
 def cost_models() -> dict[str, Callable[[], CostModel]]:
     """What makes each model, by the name of its entry point."""
     own: dict[str, Callable[[], CostModel]] = {
+        "adapted-trees": AdaptedTrees,
         "boosted-trees": BoostedTrees,
         "roofline": Roofline,
         "nearest-neighbours": NearestNeighbours,

@@ -7,21 +7,31 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xgboost
 
+import tvm_xengine.cost_models.models
 from tvm_xengine.cost_models.dataset.dataset import TIR
 from tvm_xengine.cost_models.features.added import missing_features, version_of
-from tvm_xengine.cost_models.features.table import FEATURE_SET
+from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
+from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
-from tvm_xengine.cost_models.models.processors import processors_of
+from tvm_xengine.cost_models.models.cold_calls import ColdCalls
+from tvm_xengine.cost_models.models.model import Prediction
+from tvm_xengine.cost_models.models.processors import is_foreign, processor_of, processors_of
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.archives import DAMAGED_ZIP
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
+
+PRIOR_MODEL = Path(str(files(tvm_xengine.cost_models.models))) / "prior.costmodel"
+"""Boosted trees on 22,960 kernels of a Rocket Lake, timed with hot caches. Their data is lost."""
 
 SCHEMA = 5
 """Version of the document, raised when a field is added or changes its meaning."""
@@ -40,6 +50,16 @@ _UNREADABLE = (
 )
 
 
+TREES, ADAPTED = "trees", "adapted"
+_MEMBERS = {TREES: ("wholes", "parts"), ADAPTED: ("machine", "caches")}
+"""How many members of each view a file has, by the kind of its model."""
+
+_COMMON = ("feature_set", "feature_names", "disagreement_floor", "widths", "smearing")
+_ADAPTED = ("prior_digest", "machine_limits", "caches_limits", "machines")
+
+TimePredictor = BoostedTreesPredictor | AdaptedPredictor
+
+
 @dataclass(frozen=True)
 class ModelFile:
     """A model with its card.
@@ -52,37 +72,46 @@ class ModelFile:
         Where those kernels came from: generated code, or libraries.
     card
         Data, metrics, noise floor and ranges, for people.
+    xgboost
+        Version that it was trained with.
     """
 
-    predictor: BoostedTreesPredictor
+    predictor: TimePredictor
     architectures: tuple[str, ...]
     sources: tuple[str, ...] = (TIR,)
     card: Mapping[str, Any] = field(default_factory=dict)
+    xgboost: str = xgboost.__version__
 
     @property
     def processors(self) -> frozenset[str]:
         """Those whose kernels it has learned from; none where only baseline code was measured."""
         return processors_of(self.card.get("targets", ()))
 
+    def predict(self, table: FeatureTable, targets: Sequence[str]) -> Prediction:
+        """Run times of kernels, each for a target (as JSON)."""
+        if isinstance(self.predictor, BoostedTreesPredictor):
+            return self.predictor.predict(table)
+        shares = {target: self._share(self.predictor, target) for target in set(targets)}
+        return self.predictor.predict(table, np.array([shares[target] for target in targets]))
+
+    def _share(self, predictor: AdaptedPredictor, target: str) -> float:
+        """Of what the machines of the labels do differently, what this one is expected to do."""
+        if not is_foreign(self.processors, target):
+            return 1.0
+        of_prior = processors_of(self.card.get("prior_targets", ()))
+        return 0.0 if processor_of(target) in of_prior else predictor.share_elsewhere
+
 
 def write_model(model: ModelFile, path: Path) -> None:
     """Write a model file, whole or not at all."""
-    predictor = model.predictor
-    members = [bytes(b.save_raw("ubj")) for b in (*predictor.wholes, *predictor.parts)]
+    facts, boosters = _described(model.predictor)
+    members = [bytes(booster.save_raw("ubj")) for booster in boosters]
     document = {
         "schema": SCHEMA,
-        "feature_set": predictor.feature_set,
-        "feature_names": predictor.feature_names,
-        "wholes": len(predictor.wholes),
-        "parts": len(predictor.parts),
-        "rate_limits": predictor.rate_limits,
-        "disagreement_floor": predictor.disagreement_floor,
-        "widths": predictor.widths,
-        "smearing": predictor.smearing,
-        "most_threads": predictor.most_threads,
+        **facts,
         "architectures": model.architectures,
         "sources": model.sources,
-        "xgboost": xgboost.__version__,
+        "xgboost": model.xgboost,
         "card": model.card,
     }
     text = json.dumps(document, indent=1).encode()
@@ -103,17 +132,17 @@ def read_model(path: Path) -> ModelFile:
     Raises
     ------
     InvalidDatasetError
-        When it cannot be read, or was trained on another version of the features.
+        When it cannot be read, or was trained on another version of the features, or from another
+        prior than the one that is installed.
     """
     try:
-        with zipfile.ZipFile(path) as file:
-            document, raw = _read_parts(file, path)
-        predictor = _predictor(document, tuple(map(_booster, raw)))
+        document, boosters = _read(path)
         model = ModelFile(
-            predictor,
+            _predictor(document, boosters, path),
             tuple(document["architectures"]),
             tuple(document["sources"]),
             dict(document["card"]),
+            str(document["xgboost"]),
         )
         _ = model.processors  # refuses targets that are none
         return model
@@ -123,14 +152,41 @@ def read_model(path: Path) -> ModelFile:
         ) from error
 
 
-def _read_parts(file: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], list[bytes]]:
-    """The document of a model file, and the contents of its members."""
-    if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
-        raise ValueError(f"its members unpack to more than {_MOST_BYTES} bytes")
-    text = file.read(_DOCUMENT)
-    document = parse_json(text.decode())
-    if not isinstance(document, dict):
-        raise ValueError(f"{_DOCUMENT} holds no object")
+@cache
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def prior_predictor() -> BoostedTreesPredictor:
+    """The prior that ships with the package."""
+    predictor = read_model(PRIOR_MODEL).predictor
+    if not isinstance(predictor, BoostedTreesPredictor):
+        raise InvalidDatasetError(f"{PRIOR_MODEL}: expected boosted trees, found an adapted model")
+    return predictor
+
+
+def _read(path: Path) -> tuple[dict[str, Any], tuple[xgboost.Booster, ...]]:
+    """The document and the members of a file whose content is what was written."""
+    with zipfile.ZipFile(path) as file:
+        if sum(entry.file_size for entry in file.infolist()) > _MOST_BYTES:
+            raise ValueError(f"its members unpack to more than {_MOST_BYTES} bytes")
+        text = file.read(_DOCUMENT)
+        document = parse_json(text.decode())
+        if not isinstance(document, dict):
+            raise ValueError(f"{_DOCUMENT} holds no object")
+        _check_versions(document, path)
+        counts = [int(document[name]) for name in _MEMBERS[document.get("kind", TREES)]]
+        if not all(0 <= count <= _MOST_MEMBERS for count in counts):
+            raise ValueError(f"{counts} members; expected at most {_MOST_MEMBERS}")
+        raw = [file.read(_member(member)) for member in range(sum(counts))]
+        if file.read(_DIGEST) != _digest(text, raw):
+            raise ValueError("its content is not what was written")
+    return document, tuple(map(_booster, raw))
+
+
+def _check_versions(document: Mapping[str, Any], path: Path) -> None:
     found = (document["schema"], document["feature_set"])
     if (found[0], version_of(found[1])) != (SCHEMA, FEATURE_SET):
         raise InvalidDatasetError(
@@ -143,29 +199,56 @@ def _read_parts(file: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], list
             " package computes; install the package that adds it, or train the model again"
             " without it"
         )
-    wholes, parts = int(document["wholes"]), int(document["parts"])
-    if not (0 <= wholes <= _MOST_MEMBERS and 0 <= parts <= _MOST_MEMBERS):
-        raise ValueError(f"{wholes} and {parts} members; expected at most {_MOST_MEMBERS}")
-    raw = [file.read(_member(member)) for member in range(wholes + parts)]
-    if file.read(_DIGEST) != _digest(text, raw):
-        raise ValueError("its content is not what was written")
-    return document, raw
+
+
+def _described(
+    predictor: TimePredictor,
+) -> tuple[dict[str, Any], tuple[xgboost.Booster, ...]]:
+    """What a document says of a predictor, and its members."""
+    common = {name: getattr(predictor, name) for name in _COMMON}
+    if isinstance(predictor, AdaptedPredictor):
+        facts = {name: getattr(predictor, name) for name in _ADAPTED}
+        members = {"machine": len(predictor.machine), "caches": len(predictor.caches)}
+        facts |= {"kind": ADAPTED, "cold": asdict(predictor.cold), **members}
+        return common | facts, (*predictor.machine, *predictor.caches)
+    facts = {name: getattr(predictor, name) for name in ("rate_limits", "most_threads")}
+    facts |= {"wholes": len(predictor.wholes), "parts": len(predictor.parts)}
+    return common | facts, (*predictor.wholes, *predictor.parts)
 
 
 def _predictor(
-    document: dict[str, Any], boosters: tuple[xgboost.Booster, ...]
-) -> BoostedTreesPredictor:
-    wholes = int(document["wholes"])
-    return BoostedTreesPredictor(
-        feature_set=document["feature_set"],
-        feature_names=tuple(document["feature_names"]),
-        wholes=boosters[:wholes],
-        parts=boosters[wholes:],
-        rate_limits=tuple(document["rate_limits"]),
-        disagreement_floor=float(document["disagreement_floor"]),
-        widths=tuple(document["widths"]),
-        smearing=tuple(document["smearing"]),
-        most_threads=int(document["most_threads"]),
+    document: Mapping[str, Any], boosters: tuple[xgboost.Booster, ...], path: Path
+) -> TimePredictor:
+    common: dict[str, Any] = {
+        "feature_set": str(document["feature_set"]),
+        "feature_names": tuple(document["feature_names"]),
+        "disagreement_floor": float(document["disagreement_floor"]),
+        "widths": tuple(document["widths"]),
+        "smearing": tuple(document["smearing"]),
+    }
+    if document.get("kind", TREES) == TREES:
+        return BoostedTreesPredictor(
+            **common,
+            wholes=boosters[: int(document["wholes"])],
+            parts=boosters[int(document["wholes"]) :],
+            rate_limits=tuple(document["rate_limits"]),
+            most_threads=int(document["most_threads"]),
+        )
+    if document["prior_digest"] != digest_of(PRIOR_MODEL):
+        raise InvalidDatasetError(
+            f"{path}: expected a cost model that begins from the {PRIOR_MODEL.name} of this version,"
+            " found one of another; train it again"
+        )
+    return AdaptedPredictor(
+        **common,
+        prior=prior_predictor(),
+        prior_digest=str(document["prior_digest"]),
+        machine=boosters[: int(document["machine"])],
+        caches=boosters[int(document["machine"]) :],
+        machine_limits=tuple(document["machine_limits"]),
+        caches_limits=tuple(document["caches_limits"]),
+        cold=ColdCalls(**document["cold"]),
+        machines=int(document["machines"]),
     )
 
 

@@ -19,7 +19,6 @@ from tvm_xengine.cost_models.features.table import FeatureTable, table_of
 from tvm_xengine.cost_models.measure.garbage import collection_paused
 from tvm_xengine.cost_models.models.baselines import RooflinePredictor
 from tvm_xengine.cost_models.models.model import Predictor
-from tvm_xengine.cost_models.models.processors import is_foreign
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.cost_models.prediction.prior import correction_of, costs_of
 from tvm_xengine.errors import InvalidDatasetError
@@ -58,7 +57,8 @@ _LIBRARY_OVERHEAD_US = 3.0
 _SAME_FAMILY = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 SHIPPED_MODEL = Path(str(files(tvm_xengine.cost_models.models))) / "cpu.costmodel"
-"""The model that comes with the package, trained on kernels of two x86-64 targets."""
+"""The model that comes with the package: ``tvm-xengine costs train -o cpu.costmodel`` makes it of the
+labels that ship."""
 
 
 def predict_costs(kernels: Sequence[DeviceKernel], model: ModelFile | None) -> dict[str, OpCost]:
@@ -122,8 +122,8 @@ def predict_to_correct(
         return costs, None
     symbols = tuple(kernel.symbol for kernel in known)
     groups = tuple(f"{kernel.target} {kernel.source}" for kernel in known)
-    foreign = [is_foreign(model.processors, str(kernel.target)) for kernel in known]
-    correction = correction_of(model, symbols, groups, foreign, _features(known))
+    targets = [str(kernel.target) for kernel in known]
+    correction = correction_of(model, symbols, groups, targets, _features(known))
     return {**costs, **correction.predicted}, correction
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.model import Prediction
+from tvm_xengine.cost_models.models.processors import is_foreign
 from tvm_xengine.cost_models.prediction.correction import (
     COMMON_DEVIATION,
     COVERED_DEVIATIONS,
@@ -30,7 +31,7 @@ def correction_of(
     model: ModelFile,
     symbols: Sequence[str],
     groups: Sequence[str],
-    foreign: Sequence[bool],
+    targets: Sequence[str],
     table: FeatureTable,
 ) -> Correction:
     """The predictions of a model, and their correction by measurements.
@@ -39,14 +40,15 @@ def correction_of(
     ----------
     symbols, groups
         As in `Correction`.
-    foreign
-        For which kernels the processor is another one than those the model has learned from.
+    targets
+        What each kernel is compiled for, as JSON; on a processor that the model has not learned from
+        its prediction is a transferred one.
     """
-    predicted = costs_of(symbols, model.predictor.predict(table), CostSource.PREDICTED)
+    predicted = costs_of(symbols, model.predict(table, targets), CostSource.PREDICTED)
     predicted |= {
         symbol: _transferred(predicted[symbol])
-        for symbol, elsewhere in zip(symbols, foreign, strict=True)
-        if elsewhere
+        for symbol, target in zip(symbols, targets, strict=True)
+        if is_foreign(model.processors, target)
     }
     leaves = cache(partial(model.predictor.leaves, table))
     return Correction(tuple(symbols), tuple(groups), leaves, predicted)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.features.table import FeatureTable
+from tvm_xengine.cost_models.judging.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees, BoostedTreesPredictor
-from tvm_xengine.cost_models.models.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.models.model import Prediction, Predictor
-from tvm_xengine.cost_models.models.processors import is_foreign
 from tvm_xengine.cost_models.prediction.prior import correction_of
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
@@ -94,9 +93,8 @@ def evaluate_correction(
     """The same for a model whose data is not at hand, which the measured kernels correct."""
     judged, pool = _split(target)
     test = target.take(judged)
-    foreign = [is_foreign(model.processors, name) for name in target.targets]
     symbols = tuple(str(row) for row in range(len(target)))
-    prior = correction_of(model, symbols, target.devices, foreign, target.table)
+    prior = correction_of(model, symbols, target.devices, target.targets, target.table)
 
     def metrics_after(measured: NDArray[np.int_]) -> Metrics:
         known = {
@@ -198,6 +196,7 @@ def _pool(source: Dataset, few: Dataset) -> Dataset:
         rounds_us=source.rounds_us + few.rounds_us,
         workspace_bytes=np.concatenate([source.workspace_bytes, few.workspace_bytes]),
         energy_uj=np.concatenate([source.energy_uj, few.energy_uj]),
+        hot_us=np.concatenate([source.hot_us, few.hot_us]),
     )
 
 

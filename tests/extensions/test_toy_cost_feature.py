@@ -78,8 +78,8 @@ def test_a_feature_reaches_a_trained_model_and_its_file(
         assert document["feature_names"][-1] == "name_length"
         predictor = read_model(toy).predictor
         assert (
-            predictor.wholes[0].num_features()
-            == read_model(plain).predictor.wholes[0].num_features() + 1
+            predictor.machine[0].num_features()
+            == read_model(plain).predictor.machine[0].num_features() + 1
         )
         assert np.isfinite(predictor.predict(data.table).time_us).all()
 

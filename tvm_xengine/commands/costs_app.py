@@ -212,13 +212,16 @@ def train(
     dataset: AnyDataset = None,
     output: Written,
     seed: Annotated[Natural, Parameter(help="Seed of the model.")] = 0,
+    from_scratch: Annotated[
+        Flag, Parameter(help="Learn from the dataset alone, without the prior that ships.")
+    ] = False,
     out: OutputOptions = _OUT,
 ) -> None:
-    """Train a cost model on a dataset."""
+    """Train a cost model on a dataset; without one this makes the shipped model."""
     from tvm_xengine.commands.costs.models import train_model
 
     terminal = Terminal(out)
-    terminal.write(train_model(dataset, output, seed, terminal))
+    terminal.write(train_model(dataset, output, seed, terminal, from_scratch=from_scratch))
 
 
 @costs.command(name="eval")

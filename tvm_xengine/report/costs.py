@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tvm_xengine.cost_models.models.metrics import Metrics
+from tvm_xengine.cost_models.judging.metrics import Metrics
 from tvm_xengine.explain.words.framed import framed
 from tvm_xengine.scheduling.problem import OpCost
 

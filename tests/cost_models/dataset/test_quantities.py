@@ -13,8 +13,8 @@ from tvm_xengine.cost_models.dataset.quantities import (
     energy_of_kernels,
     memory_of_calls,
 )
+from tvm_xengine.cost_models.judging.evaluate import SPLITS, evaluate
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
-from tvm_xengine.cost_models.models.evaluate import SPLITS, evaluate
 from tvm_xengine.errors import InvalidDatasetError
 
 QUICK = BoostedTrees(members=1, trees=80, learning_rate=0.2, depth=5)

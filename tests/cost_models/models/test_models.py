@@ -14,10 +14,10 @@ from rich.console import Console
 from scipy.spatial import cKDTree
 
 from tests.cost_models.synthetic import synthetic
+from tvm_xengine.cost_models.judging.evaluate import SPLITS, evaluate, hold_out
+from tvm_xengine.cost_models.judging.metrics import metrics_of, noise_floor
 from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees, family_folds
-from tvm_xengine.cost_models.models.evaluate import SPLITS, evaluate, hold_out
-from tvm_xengine.cost_models.models.metrics import metrics_of, noise_floor
 from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.models.model_file import ModelFile, read_model, write_model
 from tvm_xengine.cost_models.prediction.transfer import (
@@ -245,7 +245,7 @@ def test_predictors_need_no_compiler():
         "import tvm_xengine.cost_models.models.boosted_trees, tvm_xengine.cost_models.models.baselines\n"
         "import tvm_xengine.cost_models.models.model_file, tvm_xengine.cost_models.prediction.transfer\n"
         "import tvm_xengine.cost_models.prediction.correction, tvm_xengine.cost_models.prediction.prior\n"
-        "import tvm_xengine.cost_models.models.evaluate, tvm_xengine.cost_models.dataset.dataset\n"
+        "import tvm_xengine.cost_models.judging.evaluate, tvm_xengine.cost_models.dataset.dataset\n"
         "sys.exit('tvm' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -12,14 +12,14 @@ from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.costs.given import learnable, loaded, note_missing
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.judging.fold_jobs import FoldStore, learners
+from tvm_xengine.cost_models.judging.leaderboard import leaderboard, page
 from tvm_xengine.cost_models.labels.held_out import LEDGER, judge
 from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels
 from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, pack, this_generator, unpack
 from tvm_xengine.cost_models.measure.measurements import default_cache_path
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.catalogue import cost_models
-from tvm_xengine.cost_models.models.fold_jobs import FoldStore, learners
-from tvm_xengine.cost_models.models.leaderboard import leaderboard, page
 from tvm_xengine.cost_models.models.model import CostModel
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL

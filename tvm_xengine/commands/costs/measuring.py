@@ -15,6 +15,7 @@ from tvm_xengine.commands.run.steps import training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.costs import note_transferred
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
+from tvm_xengine.cost_models.judging.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,
@@ -24,7 +25,6 @@ from tvm_xengine.cost_models.measure.measurements import (
 from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.measure.timing import Effort
-from tvm_xengine.cost_models.models.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.predict import default_model, predict_costs
 from tvm_xengine.kernels.store.kernel_store import KernelStore

@@ -13,13 +13,19 @@ from tvm_xengine.commands.costs.given import learnable
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.dataset.quantities import QUANTITIES
+from tvm_xengine.cost_models.judging.evaluate import hold_out
+from tvm_xengine.cost_models.judging.metrics import Metrics, noise_floor
+from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.card import make_card
-from tvm_xengine.cost_models.models.evaluate import hold_out
-from tvm_xengine.cost_models.models.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.models.model import CostModel
-from tvm_xengine.cost_models.models.model_file import ModelFile, read_model, write_model
+from tvm_xengine.cost_models.models.model_file import (
+    PRIOR_MODEL,
+    ModelFile,
+    read_model,
+    write_model,
+)
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, architecture_of
 from tvm_xengine.cost_models.prediction.transfer import (
     device_names,
@@ -41,17 +47,33 @@ class Evaluation:
     is_sketch: bool
 
 
-def train_model(dataset: Path | None, path: Path, seed: int, terminal: Terminal) -> dict[str, Any]:
-    """Train the model on all kernels of a dataset, and write it with its card."""
+def train_model(
+    dataset: Path | None, path: Path, seed: int, terminal: Terminal, *, from_scratch: bool
+) -> dict[str, Any]:
+    """Train a model on all kernels of a dataset, and write it with its card.
+
+    It begins from the prior that ships, where that knows the kind of processor.
+    """
     data = learnable(dataset, terminal)
     architectures = tuple(sorted({architecture_of(target) for target in set(data.targets)}))
-    model = BoostedTrees(seed=seed)
+    sources = tuple(sorted(set(data.sources)))
+    prior = read_model(PRIOR_MODEL)
+    knows = all(
+        set(needed) <= set(known)
+        for needed, known in (
+            (architectures, prior.architectures),
+            (sources, prior.sources),
+            (prior.predictor.feature_names, data.table.names),
+        )
+    )
+    model = AdaptedTrees(seed=seed) if knows and not from_scratch else BoostedTrees(seed=seed)
     with terminal.console.status("training, and holding out one family after the other"):
         predictor = model.fit(data)
         card = make_card(model, data, predictor)
-    sources = tuple(sorted(set(data.sources)))
+    if isinstance(model, AdaptedTrees):
+        card["prior_targets"] = prior.card.get("targets", {})
     write_model(ModelFile(predictor, architectures, sources, card), path)
-    print_facts(terminal.console, f"trained on {len(data)} kernels", _summary(card))
+    print_facts(terminal.console, f"{model.name} of {len(data)} kernels", _summary(card))
     return card
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.cost_models.synthetic import synthetic
+from tvm_xengine.cost_models.judging.evaluate import SPLITS
+from tvm_xengine.cost_models.judging.fold_jobs import FoldJob, FoldStore, answers
 from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours
-from tvm_xengine.cost_models.models.evaluate import SPLITS
-from tvm_xengine.cost_models.models.fold_jobs import FoldJob, FoldStore, answers
 from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.errors import InvalidDatasetError
 

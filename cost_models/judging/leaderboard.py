@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
-from tvm_xengine.cost_models.models.evaluate import SPLITS, HeldOut, held_out_of
-from tvm_xengine.cost_models.models.fold_jobs import FoldJob, FoldStore, answers
-from tvm_xengine.cost_models.models.metrics import noise_floor
+from tvm_xengine.cost_models.judging.evaluate import SPLITS, HeldOut, held_out_of
+from tvm_xengine.cost_models.judging.fold_jobs import FoldJob, FoldStore, answers
+from tvm_xengine.cost_models.judging.metrics import noise_floor
 from tvm_xengine.cost_models.models.model import CostModel
 
 _RESAMPLES = 1000

@@ -22,6 +22,9 @@ from tvm_xengine.files.append_only import AppendOnlyFile
 _LEARNERS = ("numpy", "scikit-learn", "scipy", "xgboost")
 """Packages that have a say in what a model learns."""
 
+_MODELS = Path(__file__).parent.parent / "models"
+"""The code of this package's models."""
+
 Rows = NDArray[np.intp]
 
 
@@ -153,7 +156,7 @@ def _computed(
 def _keys(jobs: Sequence[FoldJob], data: Dataset) -> list[str]:
     """Of all that an answer depends on: data, rows, the model, its code and what it learns with."""
     common = hashlib.sha256()
-    for column in (data.table.values, data.table.work, data.time_us, data.noise_ratio):
+    for column in (data.table.values, data.table.work, data.time_us, data.hot_us, data.noise_ratio):
         common.update(np.ascontiguousarray(column).tobytes())
     facts = (data.table.names, data.families, data.sources, data.machines, learners(), _code())
     common.update(repr(facts).encode())
@@ -168,8 +171,8 @@ def _keys(jobs: Sequence[FoldJob], data: Dataset) -> list[str]:
 
 
 def _code() -> str:
-    """Hash of the code of this package's models."""
-    content = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    """Hash of the code of this package's models, and of the model that they begin from."""
+    content = b"".join(path.read_bytes() for path in sorted(_MODELS.glob("*.*")) if path.is_file())
     return hashlib.sha256(content).hexdigest()
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset
+from tvm_xengine.cost_models.judging.fold_jobs import FoldJob, FoldStore, answers
+from tvm_xengine.cost_models.judging.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.models.boosted_trees import family_folds
-from tvm_xengine.cost_models.models.fold_jobs import FoldJob, FoldStore, answers
-from tvm_xengine.cost_models.models.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.models.model import CostModel, Prediction
 
 Folds = Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]

@@ -1,0 +1,1 @@
+"""How well cost models predict kernels that they have not learned from."""

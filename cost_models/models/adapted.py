@@ -1,0 +1,133 @@
+"""A model that begins from what another one learned elsewhere, and learns what differs here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import xgboost
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.models.adapted_predictor import (
+    AdaptedPredictor,
+    Limits,
+    corrected_view,
+)
+from tvm_xengine.cost_models.models.boosted_trees import held_out
+from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
+from tvm_xengine.cost_models.models.interval_widths import calibrated
+from tvm_xengine.cost_models.models.label_weights import weights_of
+from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, digest_of, prior_predictor
+from tvm_xengine.errors import InvalidDatasetError
+
+_LEAST_HOT_SHARE = 0.5
+"""Of a cold time, where the hot one was not measured: colder caches rarely double a time."""
+
+_LIMITS = (0.01, 0.99)
+"""Quantiles of learned corrections beyond which none goes."""
+
+
+@dataclass(frozen=True)
+class AdaptedTrees:
+    """Corrections of a prior model, learned from measured kernels.
+
+    The time with hot caches is that of the prior times a factor: what this machine does relative to
+    the prior's on a kernel like this one. What cold caches cost is added (`ColdCalls`), and the
+    sum is corrected once more. Both corrections are small trees on `whole_view`, shrunk to their
+    mean, so a few hundred kernels are enough; trees on those alone err twice as much on families
+    that they have not seen.
+
+    Attributes
+    ----------
+    members
+        Models of each correction, which differ by what they draw at random.
+    trees, depth, learning_rate, shrinkage
+        Of each; chosen on the families that are not locked.
+    coverage
+        Share of kernels of unseen families whose time the interval should hold.
+    prior_digest
+        Of the prior's file.
+    """
+
+    members: int = 3
+    trees: int = 150
+    depth: int = 4
+    learning_rate: float = 0.06
+    shrinkage: float = 10.0
+    coverage: float = 0.8
+    seed: int = 0
+    name: str = "adapted trees (shipped)"
+    prior_digest: str = field(default_factory=lambda: digest_of(PRIOR_MODEL))
+
+    def fit(self, data: Dataset) -> AdaptedPredictor:
+        """Learn, holding out one family after the other to calibrate the interval.
+
+        Raises
+        ------
+        InvalidDatasetError
+            When a label is not a positive number.
+        """
+        fitted = self.fit_point(data)
+        rows, predicted, disagreement = held_out(self, data)
+        spread = disagreement + fitted.disagreement_floor
+        widths, smearing = calibrated(data.time_us[rows], predicted, spread, self.coverage)
+        return replace(fitted, widths=widths, smearing=smearing)
+
+    def fit_point(self, data: Dataset) -> AdaptedPredictor:
+        """The same without calibration: its intervals mean nothing."""
+        if not (np.isfinite(data.time_us) & (data.time_us > 0)).all():
+            raise InvalidDatasetError("expected times > 0, found others")
+        prior = prior_predictor()
+        prior_us, _ = prior.times_us(data.table)
+        known = np.flatnonzero(np.isfinite(data.hot_us))
+        cold = (
+            fit_cold_calls(data.hot_us[known], data.time_us[known], data.table.take(known))
+            if len(known)
+            else ColdCalls(0.0, 0.0)
+        )
+        extra_us = cold.extra_us(data.table)
+        guessed = np.maximum(data.time_us - extra_us, _LEAST_HOT_SHARE * data.time_us)
+        hot_us = np.where(np.isfinite(data.hot_us), data.hot_us, guessed)
+        machine, left = np.log(hot_us / prior_us), np.log(data.time_us / (hot_us + extra_us))
+        return AdaptedPredictor(
+            prior=prior,
+            prior_digest=self.prior_digest,
+            feature_set=data.table.feature_set,
+            feature_names=data.table.names,
+            machine=self._corrections(data, machine),
+            caches=self._corrections(data, left),
+            machine_limits=_limits(machine),
+            caches_limits=_limits(left),
+            cold=cold,
+            machines=max(1, len(set(data.machines))),
+        )
+
+    def _corrections(
+        self, data: Dataset, target: NDArray[np.float64]
+    ) -> tuple[xgboost.Booster, ...]:
+        weights = weights_of(data)
+        matrix = xgboost.DMatrix(corrected_view(data.table), label=target, weight=weights)
+        parameters = {
+            "objective": "reg:squarederror",
+            "base_score": float(np.average(target, weights=weights)),
+            "tree_method": "hist",
+            "max_bin": 64,
+            "max_depth": self.depth,
+            "learning_rate": self.learning_rate,
+            "reg_lambda": self.shrinkage,
+            "subsample": 0.8,
+            "colsample_bytree": 0.6,
+            "colsample_bynode": 0.4,
+            "min_child_weight": 3,
+            "nthread": 1,
+        }
+        return tuple(
+            xgboost.train({**parameters, "seed": self.seed + member}, matrix, self.trees)
+            for member in range(self.members)
+        )
+
+
+def _limits(target: NDArray[np.float64]) -> Limits:
+    low, high = np.quantile(target, _LIMITS)
+    return float(low), float(high)

@@ -1,0 +1,43 @@
+"""What a kernel pays more where a step leaves the caches than where its own last call does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.features.table import FeatureTable
+
+_START = (0.3, 1e-4)
+"""Where the search begins: some cache misses of a call, and 10 GB/s."""
+
+
+@dataclass(frozen=True)
+class ColdCalls:
+    """A time for each call, and a time for each byte that it reads or writes.
+
+    Both come on top of the time with hot caches, so long kernels pay relatively little.
+    """
+
+    call_us: float
+    us_per_byte: float
+
+    def extra_us(self, table: FeatureTable) -> NDArray[np.float64]:
+        """What is added to the times with hot caches, (rows,)."""
+        return np.asarray(self.call_us + self.us_per_byte * table.moved_bytes)
+
+
+def fit_cold_calls(
+    hot_us: NDArray[np.float64], cold_us: NDArray[np.float64], table: FeatureTable
+) -> ColdCalls:
+    """Both numbers, by robust least squares of logarithms."""
+    from scipy.optimize import least_squares  # loads slowly, and who predicts does not fit
+
+    def residuals(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = ColdCalls(*map(float, np.exp(logarithms)))
+        return np.asarray(np.log((hot_us + found.extra_us(table)) / cold_us), dtype=np.float64)
+
+    return ColdCalls(
+        *map(float, np.exp(least_squares(residuals, np.log(_START), loss="soft_l1").x))
+    )

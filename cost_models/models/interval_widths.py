@@ -1,0 +1,59 @@
+"""Widths of intervals, and the mean over the typical time, from errors on held-out kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_xengine.cost_models.models.model import Prediction
+
+SIZE_LIMITS_US = (20.0, 500.0)
+"""Intervals are calibrated apart for kernels that are predicted shorter, between and longer."""
+
+_LEAST_RESIDUALS = 50
+"""Errors that a quantile of an interval needs; with fewer all errors are taken together."""
+
+_LARGEST_RATIO = 2.0
+"""Held-out kernels that are further off say nothing of the mean of others."""
+
+BySize = tuple[float, float, float]
+"""A number for short, middle and long kernels."""
+
+
+def size_bins(time_us: NDArray[np.float64]) -> NDArray[np.int_]:
+    """0, 1 or 2 for short, middle and long kernels, (rows,)."""
+    return np.digitize(time_us, SIZE_LIMITS_US)
+
+
+def calibrated(
+    measured_us: NDArray[np.float64],
+    predicted_us: NDArray[np.float64],
+    spread: NDArray[np.float64],
+    coverage: float,
+) -> tuple[BySize, BySize]:
+    """Half widths in units of `spread`, and the mean of measured / predicted, by predicted time.
+
+    A locally weighted split-conformal interval (Lei et al., JASA 2018, section 5.2), and the smearing
+    estimate (Duan, JASA 1983). All arrays are (held-out kernels,).
+    """
+    ratios = measured_us / predicted_us
+    scaled = np.abs(np.log(ratios)) / spread
+    clipped = np.clip(ratios, 1 / _LARGEST_RATIO, _LARGEST_RATIO)
+    bins = size_bins(predicted_us)
+    parts = [np.flatnonzero(bins == k) for k in range(len(SIZE_LIMITS_US) + 1)]
+    parts = [part if len(part) >= _LEAST_RESIDUALS else np.arange(len(ratios)) for part in parts]
+    widths = [float(np.quantile(scaled[part], coverage)) for part in parts]
+    smearing = [float(clipped[part].mean()) for part in parts]
+    return (widths[0], widths[1], widths[2]), (smearing[0], smearing[1], smearing[2])
+
+
+def with_interval(
+    typical_us: NDArray[np.float64],
+    mean_us: NDArray[np.float64],
+    spread: NDArray[np.float64],
+    widths: BySize,
+) -> Prediction:
+    """Mean times with intervals around the typical ones."""
+    factor = np.exp(np.array(widths)[size_bins(typical_us)] * spread)
+    lo_us, hi_us = typical_us / factor, typical_us * factor
+    return Prediction(np.clip(mean_us, lo_us, hi_us), lo_us, hi_us)

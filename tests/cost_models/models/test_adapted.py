@@ -1,0 +1,93 @@
+"""A model adapts what another machine taught it, and the one that ships is made by one command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.commands.in_process import run_command
+from tests.cost_models.synthetic import synthetic
+from tvm_xengine.cost_models.features.table import FeatureTable
+from tvm_xengine.cost_models.models.adapted import AdaptedTrees
+from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
+from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, prior_predictor, read_model
+from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL
+from tvm_xengine.errors import InvalidDatasetError
+
+CALL_US, US_PER_BYTE, SLOWER = 2.0, 1e-5, 1.5
+
+
+def elsewhere(rows: int = 120):
+    """Kernels with the features of the prior, on a machine that is slower by a law."""
+    rng = np.random.default_rng(0)
+    names = prior_predictor().feature_names
+    data = synthetic(rows)
+    values = rng.uniform(0, 1, (rows, len(names)))
+    values[:, [k for k, name in enumerate(names) if "threads" in name]] = 1.0
+    table = FeatureTable(
+        prior_predictor().feature_set,
+        names,
+        values,
+        *(data.table.work,) * 2,
+        data.table.moved_bytes,
+    )
+    hot_us = SLOWER * prior_predictor().times_us(table)[0]
+    cold_us = hot_us + CALL_US + US_PER_BYTE * table.moved_bytes
+    return replace(data, table=table, time_us=cold_us, hot_us=hot_us)
+
+
+def test_the_law_of_another_machine_is_found_in_a_few_kernels():
+    data = elsewhere()
+    fitted = AdaptedTrees(members=1).fit_point(data.take(range(80)))
+    assert fitted.cold.call_us == pytest.approx(CALL_US, rel=0.05)
+    assert fitted.cold.us_per_byte == pytest.approx(US_PER_BYTE, rel=0.05)
+    rest = data.take(range(80, len(data)))
+    np.testing.assert_allclose(fitted.times_us(rest.table)[0], rest.time_us, rtol=0.05)
+
+
+def test_a_machine_without_labels_is_expected_between_the_known_ones():
+    data = elsewhere()
+    fitted = AdaptedTrees(members=1).fit_point(data)
+    own, between, prior = (fitted.times_us(data.table, share)[0] for share in (1.0, 0.5, 0.0))
+    assert fitted.share_elsewhere == 0.5
+    assert (prior < between).all() and (between < own).all()
+
+
+def test_cold_calls_are_the_same_from_few_and_from_many_kernels():
+    data = elsewhere()
+    few = np.arange(0, len(data), 6)
+    found = [
+        fit_cold_calls(data.hot_us[rows], data.time_us[rows], data.table.take(rows))
+        for rows in (few, np.arange(len(data)))
+    ]
+    assert all(isinstance(each, ColdCalls) for each in found)
+    assert found[0].call_us == pytest.approx(found[1].call_us, rel=0.02)
+
+
+def test_a_model_of_another_prior_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        "tvm_xengine.cost_models.models.model_file.digest_of", lambda _path: "0" * 64
+    )
+    with pytest.raises(InvalidDatasetError, match=PRIOR_MODEL.name):
+        read_model(SHIPPED_MODEL)
+
+
+@pytest.mark.slow
+def test_one_command_makes_the_shipped_model_of_the_shipped_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Bit for bit with the versions of its file; otherwise within 1 %."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = tmp_path / "made.costmodel"
+    done = run_command("costs", "train", "-o", str(made))
+    assert done.returncode == 0, done.stderr
+    shipped, again = read_model(SHIPPED_MODEL), read_model(made)
+    table = elsewhere().table
+    ours, theirs = (model.predictor.times_us(table)[0] for model in (shipped, again))
+    np.testing.assert_allclose(ours, theirs, rtol=0.01)
+    assert again.card["kernels"] == shipped.card["kernels"]
+    if again.xgboost == shipped.xgboost:
+        assert made.read_bytes() == SHIPPED_MODEL.read_bytes()
