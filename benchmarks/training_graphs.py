@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.published.baselines.placed import run_once
 from tvm_xengine.solvers.result import Objective

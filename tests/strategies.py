@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 UNIT_BYTES = 64
 """Every size and budget that is drawn is a multiple of this."""

@@ -33,7 +33,8 @@ from tvm_xengine.model.source import (
 )
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 from tvm_xengine.session.estimate import Estimate, estimate_lowered
 from tvm_xengine.session.own_step import is_own_step, own_training
 from tvm_xengine.session.plans.plan_of_ranks import plan_of_ranks

@@ -13,6 +13,7 @@ from tests.api.conftest import Compile
 from tvm_xengine.errors import (
     InvalidInputError,
     InvalidStateError,
+    NotFiniteError,
     UnsupportedModelError,
     XEngineError,
 )
@@ -226,3 +227,16 @@ def test_a_cache_among_the_outputs_says_how_to_leave_it_out() -> None:
 
     with pytest.raises(xe.XEngineError, match="use_cache = False"):
         xe.training_step(Cached(3, 2), torch.zeros(4, 3), loss="cross_entropy")
+
+
+def test_what_is_not_finite_has_the_name_that_its_author_gave_it(compile_step: Compile) -> None:
+    module = nn.Sequential(nn.Linear(6, 4), nn.Identity(), nn.Linear(4, 3))
+    rows, labels = 1000 * torch.randn(8, 6), torch.randint(0, 3, (8,))
+    step = compile_step(module, rows, loss="cross_entropy", optimizer=xe.SGD(3e38, momentum=0.9))
+    with pytest.raises(NotFiniteError, match=r"step 1: (0|2)\.(weight|bias)( momentum)? is not"):
+        xe.fit(step, [(rows, labels)] * 9, epochs=1)
+    with torch.no_grad():
+        module[2].weight[1, 1] = torch.nan
+    step = compile_step(module, rows, loss="cross_entropy")
+    with pytest.raises(NotFiniteError, match=r"^2\.weight is not finite before the first step"):
+        step.guard()

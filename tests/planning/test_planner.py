@@ -12,7 +12,7 @@ from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.scheduling.sizes import parse_bytes
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, parse_bytes
 from tvm_xengine.solvers.result import Limits, Status, StopReason
 
 QUICK = PlanOptions(limits=Limits(time_limit_s=2.0))
@@ -94,6 +94,14 @@ def test_a_plan_is_never_worse_than_the_one_it_began_from(problem: Problem) -> N
         options = PlanOptions(solver=solver, limits=Limits(2.0))
         after = plan_schedule(problem, options, start=before.schedule)
         assert after.simulation.cost_us <= before.simulation.cost_us * (1 + 1e-9)
+
+
+def test_a_message_names_no_budget_that_nobody_gave() -> None:
+    problem = chain(300, devices=2)
+    free = problem.with_budgets({"d0": 1, "d1": UNLIMITED_BYTES})
+    with pytest.raises(NoScheduleError, match=r"--budget d0=1B;") as caught:
+        plan_schedule(free, QUICK)
+    assert "d1=" not in str(caught.value)
 
 
 def test_a_start_that_does_not_fit_is_no_plan() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.strategies import problems
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import (
     Compute,
@@ -20,6 +20,7 @@ from tvm_xengine.scheduling.schedule import (
     with_frees,
 )
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 
 def chain(budget_bytes: int = UNLIMITED_BYTES, devices: int = 1) -> Problem:

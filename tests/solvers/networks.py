@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 KIB = 1024
 

@@ -16,10 +16,11 @@ from tvm_xengine.errors import SolverUnavailableError, UnsupportedProblemError
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Device, Link, Platform
+from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute
 from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 from tvm_xengine.solvers.result import Limits, Status
 from tvm_xengine.solvers.solve import SOLVERS, solve
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.graph import MAX_BYTES
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 
 def keep_all_on(problem: Problem, device: str) -> tuple[Problem, Schedule]:

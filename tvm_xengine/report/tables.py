@@ -10,8 +10,7 @@ from rich.table import Table
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.report.summary import PlanSummary, RunSummary
 from tvm_xengine.scheduling.durations import format_us
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
-from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 from tvm_xengine.solvers.result import Scope
 
 

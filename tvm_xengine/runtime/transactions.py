@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import tvm
@@ -31,6 +31,8 @@ class Transactions:
     ----------
     executable
         What runs; its state must have been written.
+    label
+        The name by which the model's author knows a tensor of the step.
 
     Raises
     ------
@@ -38,15 +40,15 @@ class Transactions:
         If the state is not finite.
     """
 
-    def __init__(self, executable: StepExecutable) -> None:
-        self._executable = executable
+    def __init__(self, executable: StepExecutable, label: Callable[[str], str] = str) -> None:
+        self._executable, self._label = executable, label
         executable.recover()
         self._state = {name: executable.tensors[name] for name in executable.overwritten}
         self._kept = _room_for(self._state)
         self.steps = 0
         if (name := executable.agreed(_first_not_finite(self._state))) is not None:
             raise NotFiniteError(
-                f"{name} is not finite before the first step; repair the weights or the state that"
+                f"{label(name)} is not finite before the first step; repair the weights or the state that"
                 " was loaded",
                 name,
             )
@@ -102,8 +104,8 @@ class Transactions:
         found = self._executable.agreed(found or _first_not_finite(self._state))
         if found is not None:
             raise NotFiniteError(
-                f"step {self.steps + 1}: {found} is not finite; the state of step {self.steps} is"
-                " restored. Try a smaller learning rate",
+                f"step {self.steps + 1}: {self._label(found)} is not finite; the state of step"
+                f" {self.steps} is restored. Try a smaller learning rate",
                 found,
             )
 

@@ -9,9 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tvm_xengine.checks.arguments import checked, checked_fields
-
-UNLIMITED_BYTES = 2**53 - 1
-"""The largest budget; beyond it a float64 does not count single bytes."""
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 
 @checked_fields

@@ -22,6 +22,9 @@ _UNITS = {
 _NO_MEMORY_BYTES = 2**53
 """Beyond it not every whole number is a float, and no machine has so much memory."""
 
+UNLIMITED_BYTES = _NO_MEMORY_BYTES - 1
+"""Budget of a device whose memory does not count."""
+
 _PATTERN = re.compile(r"\s*([0-9]+(\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 
@@ -75,7 +78,7 @@ def format_budgets(budget_bytes: Mapping[str, int]) -> str:
     return " ".join(
         f"{device}={format_exactly(size)}"
         for device, size in budget_bytes.items()
-        if size < _NO_MEMORY_BYTES
+        if size < UNLIMITED_BYTES
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.explain.names import Names
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
@@ -76,7 +77,8 @@ class Running:
 
     def guard(self, on: bool) -> None:
         """Undo every later step that fails, or makes a NaN or an infinity."""
-        self._transactions = Transactions(self.executable) if on else None
+        label = Names(self._plan.plan.problem.graph, self._plan.names).label
+        self._transactions = Transactions(self.executable, label) if on else None
 
     def was_written(self) -> None:
         """Take the state as it is now for the one to go back to."""

@@ -15,9 +15,9 @@ from tvm_xengine.compiler.problem import op_costs
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.program.step_program import Operand, Outside, OutsideView
 from tvm_xengine.scheduling.graph import OpGraph, Role
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES, Platform
+from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
-from tvm_xengine.scheduling.sizes import format_budgets
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_budgets
 
 _KINDS = {
     Role.BATCH: Outside.CALLER,

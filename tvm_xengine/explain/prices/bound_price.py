@@ -8,7 +8,7 @@ from functools import partial
 
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions
 from tvm_xengine.solvers.backends.process import run_backend
 from tvm_xengine.solvers.program import Program

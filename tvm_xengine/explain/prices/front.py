@@ -12,9 +12,8 @@ from tvm_xengine.explain.prices.smallest_budget import SmallestBudget
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.pareto import pareto
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.simulate import simulate
-from tvm_xengine.scheduling.sizes import round_up
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, round_up
 from tvm_xengine.solvers.result import Limits, Scope
 
 POINTS = 6

@@ -9,8 +9,7 @@ from tvm_xengine.explain.prices.bound_price import BoundPrice
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.graph import MAX_BYTES
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
-from tvm_xengine.scheduling.sizes import round_up
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, round_up
 from tvm_xengine.solvers.result import Limits
 
 MORE_RATIO = 0.1

@@ -11,8 +11,7 @@ from rich.text import Text
 from tvm_xengine.explain.comparison import Change, Comparison
 from tvm_xengine.explain.words.framed import framed
 from tvm_xengine.scheduling.durations import format_us
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
-from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 
 _MOST_TOLD = 20
 """Rows of a list of changes: more than a screen of them is for the JSON report."""

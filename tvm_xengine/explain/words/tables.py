@@ -32,8 +32,7 @@ from tvm_xengine.explain.words.sentences import (
 )
 from tvm_xengine.planning.alternatives.changed_schedule import Alternative
 from tvm_xengine.scheduling.durations import format_us
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
-from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 
 _MOST_LAYERS = 6
 """Layers that are named at a time point, the largest first."""

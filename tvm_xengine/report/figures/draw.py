@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm_xengine.report.html.pictures import top_bytes
 from tvm_xengine.report.html.story import AGAIN, COPY, Story
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

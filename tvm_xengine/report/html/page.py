@@ -45,8 +45,7 @@ from tvm_xengine.report.html.pictures import (
 )
 from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.scheduling.durations import format_us
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
-from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 
 _BY = ("step", "time")
 _MOST_IN_SHORT = 3

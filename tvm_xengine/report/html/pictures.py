@@ -15,8 +15,7 @@ from tvm_xengine.report.html.svg import (
     stairs,
 )
 from tvm_xengine.scheduling.durations import format_us
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
-from tvm_xengine.scheduling.sizes import format_bytes
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 
 _HEIGHT = 320.0
 """Height of the pictures of memory: a third of their width shows peaks without steep slopes."""

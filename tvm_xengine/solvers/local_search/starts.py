@@ -7,9 +7,9 @@ from itertools import cycle
 
 import numpy as np
 
-from tvm_xengine.scheduling.platform import UNLIMITED_BYTES
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.local_search.compiled.decisions import (
