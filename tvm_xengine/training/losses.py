@@ -256,11 +256,3 @@ MEAN_SQUARED_ERROR: Loss = _PointwiseLoss(mean_squared_error_forward, mean_squar
 MEAN_ABSOLUTE_ERROR: Loss = _PointwiseLoss(
     mean_absolute_error_forward, mean_absolute_error_backward
 )
-
-LOSSES: dict[str, Loss] = {
-    "cross_entropy": CrossEntropy(),
-    "binary_cross_entropy": BINARY_CROSS_ENTROPY,
-    "mse": MEAN_SQUARED_ERROR,
-    "dice": Dice(),
-    "l1": MEAN_ABSOLUTE_ERROR,
-}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
@@ -9,7 +11,6 @@ from tvm.tirx import Expr, Var
 from tvm_xengine.kernels.te.inplace import writes_over
 from tvm_xengine.kernels.te.norms.parts import (
     Element,
-    Parts,
     centred,
     channels,
     inverse_root,
@@ -29,7 +30,7 @@ def batch_norm_forward(
     ``(channels,)``. With `relu`, negative outputs become zero.
     """
     mean, inv_std = statistics(data, channels(data), epsilon)
-    return [_normalised(data, gamma, beta, mean, inv_std, relu), mean, inv_std]
+    return [_Norm(data, gamma, mean, inv_std, beta).output(relu), mean, inv_std]
 
 
 def batch_norm_add_relu_forward(
@@ -37,8 +38,7 @@ def batch_norm_add_relu_forward(
 ) -> list[te.Tensor]:
     """max(batch norm + residual, 0): the end of a residual block. Returns as `batch_norm_forward`."""
     mean, inv_std = statistics(data, channels(data), epsilon)
-
-    value = _affine(data, gamma, beta, mean, inv_std)
+    value = _Norm(data, gamma, mean, inv_std, beta).affine
     output = te.compute(data.shape, lambda *i: clipped(value(*i) + residual(*i)), name="output")
     return [output, mean, inv_std]
 
@@ -60,8 +60,8 @@ def batch_norm_backward(
     dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m).
     With `relu`, dy is zero where the output was not positive.
     """
-    gradient = _masked(output_gradient, data, gamma, beta, mean, inv_std, relu)
-    return only(wanted, _backward(gradient, data, gamma, mean, inv_std))
+    norm = _Norm(data, gamma, mean, inv_std, beta)
+    return only(wanted, norm.gradients_of_batch(norm.masked(output_gradient, relu)))
 
 
 def batch_norm_add_relu_backward(
@@ -81,24 +81,8 @@ def batch_norm_add_relu_backward(
         lambda *i: tvm.tirx.Select(output(*i) <= zero, zero, output_gradient(*i)),
         name="residual_gradient",
     )
-    gradients = _backward(residual_gradient, data, gamma, mean, inv_std)
+    gradients = _Norm(data, gamma, mean, inv_std).gradients_of_batch(residual_gradient)
     return only(wanted, [*gradients, residual_gradient])
-
-
-def _backward(
-    gradient: Element, data: te.Tensor, gamma: te.Tensor, mean: te.Tensor, inv_std: te.Tensor
-) -> list[te.Tensor]:
-    channel = channels(data)
-    count = channel.count(data.dtype)
-    value = centred(data, mean, inv_std, channel)
-    dgamma, dbeta = _scale_and_shift_gradients(gradient, value, channel)
-
-    def data_gradient(*i: Var) -> Expr:
-        c = i[1]
-        through = gradient(*i) - (dbeta[c] + value(*i) * dgamma[c]) / count
-        return gamma[c] * inv_std[c] * through
-
-    return [te.compute(data.shape, data_gradient, name="data_gradient"), dgamma, dbeta]
 
 
 @writes_over((0, 0), (1, 1))
@@ -141,7 +125,7 @@ def batch_norm_inference(
 ) -> te.Tensor:
     """Normalise each channel by the running statistics."""
     inv_std = inverse_root(lambda c: running_var[c] + epsilon, running_var, "inv_std")
-    return _normalised(data, gamma, beta, running_mean, inv_std, relu)
+    return _Norm(data, gamma, running_mean, inv_std, beta).output(relu)
 
 
 def batch_norm_inference_backward(
@@ -158,61 +142,73 @@ def batch_norm_inference_backward(
 ) -> list[te.Tensor]:
     """Gradients of data, gamma and beta of a batch norm that used the running statistics."""
     inv_std = inverse_root(lambda c: running_var[c] + epsilon, running_var, "inv_std")
-    gradient = _masked(output_gradient, data, gamma, beta, running_mean, inv_std, relu)
-    channel = channels(data)
-    value = centred(data, running_mean, inv_std, channel)
-    dgamma, dbeta = _scale_and_shift_gradients(gradient, value, channel)
-    data_gradient = te.compute(
-        data.shape,
-        lambda n, c, *i: gradient(n, c, *i) * gamma[c] * inv_std[c],
-        name="data_gradient",
-    )
-    return only(wanted, [data_gradient, dgamma, dbeta])
+    norm = _Norm(data, gamma, running_mean, inv_std, beta)
+    return only(wanted, norm.gradients_of_inference(norm.masked(output_gradient, relu)))
 
 
-def _affine(
-    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, mean: te.Tensor, inv_std: te.Tensor
-) -> Element:
-    channel = channels(data)
-    return scaled(centred(data, mean, inv_std, channel), gamma, beta, channel)
+@dataclass(frozen=True)
+class _Norm:
+    """A batch norm with the statistics that it uses, each of shape (channels,).
 
+    `beta` is None where only gradients are asked for, which do not depend on it.
+    """
 
-def _normalised(
-    data: te.Tensor,
-    gamma: te.Tensor,
-    beta: te.Tensor,
-    mean: te.Tensor,
-    inv_std: te.Tensor,
-    relu: bool,
-) -> te.Tensor:
-    value = _affine(data, gamma, beta, mean, inv_std)
-    output = (lambda *i: clipped(value(*i))) if relu else value
-    return te.compute(data.shape, output, name="output")
+    data: te.Tensor
+    gamma: te.Tensor
+    mean: te.Tensor
+    inv_std: te.Tensor
+    beta: te.Tensor | None = None
 
+    @property
+    def affine(self) -> Element:
+        """gamma * x' + beta, with x' = (x - mean) * inv_std."""
+        channel = channels(self.data)
+        return scaled(self._centred, self.gamma, self.beta, channel)
 
-def _masked(
-    output_gradient: te.Tensor,
-    data: te.Tensor,
-    gamma: te.Tensor,
-    beta: te.Tensor,
-    mean: te.Tensor,
-    inv_std: te.Tensor,
-    relu: bool,
-) -> Element:
-    """The gradient in front of the ReLU, recomputing the sign of what went into it."""
+    @property
+    def _centred(self) -> Element:
+        return centred(self.data, self.mean, self.inv_std, channels(self.data))
 
-    value, zero = _affine(data, gamma, beta, mean, inv_std), tvm.tirx.const(0, data.dtype)
+    def output(self, relu: bool) -> te.Tensor:
+        """The output, with `relu` at least zero."""
+        value = self.affine
+        element = (lambda *i: clipped(value(*i))) if relu else value
+        return te.compute(self.data.shape, element, name="output")
 
-    def masked(*i: Var) -> Expr:
-        return tvm.tirx.Select(value(*i) <= zero, zero, output_gradient(*i))
+    def masked(self, output_gradient: te.Tensor, relu: bool) -> Element:
+        """The gradient in front of the ReLU, recomputing the sign of what went into it."""
+        value, zero = self.affine, tvm.tirx.const(0, self.data.dtype)
 
-    return masked if relu else output_gradient
+        def masked(*i: Var) -> Expr:
+            return tvm.tirx.Select(value(*i) <= zero, zero, output_gradient(*i))
 
+        return masked if relu else output_gradient
 
-def _scale_and_shift_gradients(
-    gradient: Element, value: Element, channel: Parts
-) -> tuple[te.Tensor, te.Tensor]:
-    return (
-        channel.total(lambda *i: gradient(*i) * value(*i), "gamma_gradient"),
-        channel.total(lambda *i: gradient(*i), "beta_gradient"),
-    )
+    def gradients_of_batch(self, gradient: Element) -> list[te.Tensor]:
+        """Gradients of data, gamma and beta, where the statistics are those of the batch."""
+        value, count = self._centred, channels(self.data).count(self.data.dtype)
+        dgamma, dbeta = self._scale_and_shift(gradient)
+
+        def data_gradient(*i: Var) -> Expr:
+            c = i[1]
+            through = gradient(*i) - (dbeta[c] + value(*i) * dgamma[c]) / count
+            return self.gamma[c] * self.inv_std[c] * through
+
+        return [te.compute(self.data.shape, data_gradient, name="data_gradient"), dgamma, dbeta]
+
+    def gradients_of_inference(self, gradient: Element) -> list[te.Tensor]:
+        """Gradients of data, gamma and beta, where the statistics are constants."""
+        dgamma, dbeta = self._scale_and_shift(gradient)
+        data_gradient = te.compute(
+            self.data.shape,
+            lambda n, c, *i: gradient(n, c, *i) * self.gamma[c] * self.inv_std[c],
+            name="data_gradient",
+        )
+        return [data_gradient, dgamma, dbeta]
+
+    def _scale_and_shift(self, gradient: Element) -> tuple[te.Tensor, te.Tensor]:
+        value, channel = self._centred, channels(self.data)
+        return (
+            channel.total(lambda *i: gradient(*i) * value(*i), "gamma_gradient"),
+            channel.total(lambda *i: gradient(*i), "beta_gradient"),
+        )
