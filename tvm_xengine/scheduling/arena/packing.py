@@ -8,7 +8,7 @@ idea of TelaMalloc (Maas et al., ASPLOS 2023) without its constraint solver.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from tvm_xengine.scheduling.compiled import compiled
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(NamedTuple):
     """The N items of a layout, each live during one or more intervals of steps.
 
     Attributes
@@ -83,9 +82,7 @@ def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
         if best_top < 0 or top < best_top:
             best_order, best_top = order, top
     if best_top > goal and len(best_order) > 1:
-        best_order = _improve_order(
-            items.size, items.first, items.start, items.end, best_order, goal, evaluations, seed
-        )
+        best_order = _improve_order(items, best_order, goal, evaluations, seed)
     return _layout(items, best_order)[0]
 
 
@@ -101,18 +98,19 @@ def _sensible_orders(items: Items) -> list[Ints]:
 def _layout(items: Items, order: Ints) -> tuple[Ints, int]:
     layout = np.empty(len(items.size), dtype=np.int64)
     placed = np.empty(len(items.size), dtype=np.int64)
-    top = _first_fit(items.size, items.first, items.start, items.end, order, layout, placed)
+    top = _first_fit(items, order, layout, placed)
     return layout, int(top)
 
 
 @compiled
 def _first_fit(
-    size: Ints, first: Ints, start: Ints, end: Ints, order: Ints, layout: Ints, placed: Ints
+    items: Items, order: Ints, layout: Ints, placed: Ints
 ) -> int:  # pragma: no cover - compiled
     """Fill `layout` in the given order; the end of the highest item.
 
     `placed` is scratch: the items placed so far, sorted by address.
     """
+    size = items.size
     number = 0
     top = 0
     for k in order:
@@ -122,12 +120,7 @@ def _first_fit(
                 rival = placed[q]
                 if layout[rival] + size[rival] <= floor:
                     continue
-                together = False
-                for i in range(first[k], first[k + 1]):
-                    for j in range(first[rival], first[rival + 1]):
-                        if start[j] <= end[i] and end[j] >= start[i]:
-                            together = True
-                if together:
+                if _live_together(items, k, rival):
                     if layout[rival] - floor >= size[k]:
                         break
                     floor = layout[rival] + size[rival]
@@ -143,45 +136,37 @@ def _first_fit(
 
 
 @compiled
+def _live_together(items: Items, k: int, rival: int) -> bool:  # pragma: no cover - compiled
+    for i in range(items.first[k], items.first[k + 1]):
+        for j in range(items.first[rival], items.first[rival + 1]):
+            if items.start[j] <= items.end[i] and items.end[j] >= items.start[i]:
+                return True
+    return False
+
+
+@compiled
 def _improve_order(
-    size: Ints,
-    first: Ints,
-    start: Ints,
-    end: Ints,
-    order: Ints,
-    goal: int,
-    evaluations: int,
-    seed: int,
+    items: Items, order: Ints, goal: int, evaluations: int, seed: int
 ) -> Ints:  # pragma: no cover - compiled
     """The best order found by moving items, mostly those that stick out, to other places."""
     state = np.uint64(seed * 2 + 88172645463325253)
     count = len(order)
-    layout = np.empty(len(size), dtype=np.int64)
-    placed = np.empty(len(size), dtype=np.int64)
+    layout = np.empty(len(items.size), dtype=np.int64)
+    placed = np.empty(len(items.size), dtype=np.int64)
     current, candidate, best = order.copy(), order.copy(), order.copy()
-    current_top = _first_fit(size, first, start, end, current, layout, placed)
+    current_top = _first_fit(items, current, layout, placed)
     best_top = current_top
     for evaluation in range(evaluations):
         state = _next_random(state)
         chosen = int(state >> np.uint64(33)) % count
-        if int(state >> np.uint64(20)) % 4 != 0:  # an item that ends at the top
-            for shift in range(count):
-                at = (chosen + shift) % count
-                if layout[current[at]] + size[current[at]] >= current_top:
-                    chosen = at
-                    break
+        if int(state >> np.uint64(20)) % 4 != 0:
+            chosen = _at_the_top(items, current, layout, chosen, current_top)
         state = _next_random(state)
         goes_to = int(state >> np.uint64(33)) % count
         if goes_to > chosen and int(state >> np.uint64(20)) % 8 != 0:
             goes_to = int(state >> np.uint64(33)) % (chosen + 1)
-        candidate[:] = current
-        step = -1 if goes_to < chosen else 1
-        at = chosen
-        while at != goes_to:
-            candidate[at] = candidate[at + step]
-            at += step
-        candidate[goes_to] = current[chosen]
-        top = _first_fit(size, first, start, end, candidate, layout, placed)
+        _move(current, candidate, chosen, goes_to)
+        top = _first_fit(items, candidate, layout, placed)
         # Threshold accepting: a little worse is fine early on.
         slack = (current_top - goal) * (evaluations - evaluation) // (8 * evaluations)
         if top <= current_top + slack:
@@ -193,8 +178,34 @@ def _improve_order(
                 if best_top <= goal:
                     break
         else:
-            _first_fit(size, first, start, end, current, layout, placed)
+            _first_fit(items, current, layout, placed)
     return best
+
+
+@compiled
+def _at_the_top(
+    items: Items, order: Ints, layout: Ints, since: int, top: int
+) -> int:  # pragma: no cover - compiled
+    """The first place from `since` on, around the order, of an item that ends at the top."""
+    for shift in range(len(order)):
+        at = (since + shift) % len(order)
+        if layout[order[at]] + items.size[order[at]] >= top:
+            return at
+    return since
+
+
+@compiled
+def _move(
+    order: Ints, moved: Ints, chosen: int, goes_to: int
+) -> None:  # pragma: no cover - compiled
+    """Make `moved` the order with one item at another place."""
+    moved[:] = order
+    step = -1 if goes_to < chosen else 1
+    at = chosen
+    while at != goes_to:
+        moved[at] = moved[at + step]
+        at += step
+    moved[goes_to] = order[chosen]
 
 
 @compiled
