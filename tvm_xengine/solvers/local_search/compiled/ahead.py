@@ -30,20 +30,20 @@ def bring_ahead(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: Ran
         t, d, place = any_return(g, x, w, c)
         if t >= 0:
             since = begin_of(g, x, interval_at(g, n, x, t, place))
-            move_between(g, x, c, t, d, since, place, BRING)
+            move_between(g, x, c, t, since, place, moved(t, d, len(g.device), BRING))
             return
 
 
 @inner
 def move_between(
-    g: SearchView, x: Decisions, c: RandomSource, t: int, d: int, since: int, place: int, how: int
+    g: SearchView, x: Decisions, c: RandomSource, t: int, since: int, place: int, move: int
 ) -> None:
-    """Have t on d after one of the ops from `since` on and before the op at `place`."""
+    """Make a move of t (see `moved`) after one of the ops from `since` on and before that at `place`."""
     if since < place:
         to = last_chance(g, x, t, since, place)
         if to < 0 or below(c, 2) == 0:
             to = since + below(c, place - since)
-        change(x, c, AHEAD, x.order[to], moved(t, d, len(g.device), how))
+        change(x, c, AHEAD, x.order[to], move)
 
 
 @inner

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tvm_xengine.solvers.compiled import inner
 from tvm_xengine.solvers.indexed import NONE
 from tvm_xengine.solvers.local_search.blocks import Surroundings
@@ -41,6 +43,15 @@ _DRAWS = 60
 """Stays that are looked at to find one to evict: as many as are live at once in most networks."""
 
 
+class _Idle(NamedTuple):
+    """A tensor that is on a device during a step which does not touch it, and its use interval."""
+
+    tensor: int
+    interval: int
+    step: int
+    device: int
+
+
 @inner
 def evict(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: RandomSource) -> None:
     """Drop, or move away, a tensor that is live but idle during a hot step."""
@@ -68,9 +79,9 @@ def evict(g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: RandomSou
     other = below(c, len(g.device))
     is_moved = below(c, 2) == 0 or not can_remake(g, t)
     if other != d and is_moved and g.transfer[d, other, t].hop >= 0:
-        _move_away(g, n, x, w, c, t, interval, step, d, other)
+        _move_away(g, n, x, w, c, _Idle(t, interval, step, d), other)
     else:
-        _drop(g, n, x, c, t, interval, place, d)
+        _drop(g, n, x, w, c, _Idle(t, interval, step, d))
 
 
 @inner
@@ -99,38 +110,32 @@ def _move_away(
     x: Decisions,
     w: Scratch,
     c: RandomSource,
-    t: int,
-    interval: int,
-    step: int,
-    d: int,
+    idle: _Idle,
     other: int,
 ) -> None:
-    """Hold tensor t on the device `other` during its use interval, instead of on d."""
-    place = w.step[step].place
+    """Hold the tensor on the device `other` during its use interval, instead of where it is."""
+    t, interval, devices = idle.tensor, idle.interval, len(g.device)
+    place = w.step[idle.step].place
     dice = below(c, 16)
     if dice == 0:
-        move_between(g, x, c, t, other, begin_of(g, x, interval), place, BRING_ALONE)
+        move = moved(t, other, devices, BRING_ALONE)
+        move_between(g, x, c, t, begin_of(g, x, interval), place, move)
         return
     write(n, x, c, interval, 1 << other, 1 << other, 1)
     if dice < 4:
-        return_earlier(x, w, c, step, len(g.device))
+        return_earlier(x, w, c, idle.step, devices)
     elif dice < 6:
         after = next_touch(g, n, x, t, place)
-        change(x, c, AHEAD, x.order[after - 1], moved(t, d, len(g.device), BRING))
+        change(x, c, AHEAD, x.order[after - 1], moved(t, idle.device, devices, BRING))
 
 
 @inner
 def _drop(
-    g: SearchView,
-    n: Surroundings,
-    x: Decisions,
-    c: RandomSource,
-    t: int,
-    interval: int,
-    place: int,
-    d: int,
+    g: SearchView, n: Surroundings, x: Decisions, w: Scratch, c: RandomSource, idle: _Idle
 ) -> None:
-    """Drop tensor t when its use interval begins, and sometimes ensure that it can be recomputed."""
+    """Drop the tensor when its use interval begins, and sometimes ensure that it can be recomputed."""
+    t, interval, d = idle.tensor, idle.interval, idle.device
+    place = w.step[idle.step].place
     left = 0
     if x.keep[interval] != EVERYWHERE and below(c, 2) == 0:
         left = x.keep[interval] & ~(1 << d)
@@ -139,7 +144,7 @@ def _drop(
         _hold_reads(g, n, x, c, g.tensor[t].producer, place)
     after = next_touch(g, n, x, t, place)
     if below(c, 2) == 0 and last_chance(g, x, t, place, after) >= 0:
-        move_between(g, x, c, t, d, place, after, BRING)
+        move_between(g, x, c, t, place, after, moved(t, d, len(g.device), BRING))
 
 
 @inner
