@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.commands.in_process import Finished, run_command
+from tvm_xengine.api import processor
 from tvm_xengine.frontends.load import load_model
 
 TWO_CPUS = """
@@ -155,6 +156,29 @@ def test_a_front_is_written_and_drawn(tmp_path: Path, cache: Path) -> None:
     values = [point["value"] for point in json.loads(report.read_text())["points"]]
     assert values[0] <= values[1]
     assert picture.read_text().lstrip().startswith("<?xml")
+
+
+def test_a_front_goes_on_in_slices_where_the_batch_has_no_room(tmp_path: Path, cache: Path) -> None:
+    report, saved = tmp_path / "front.json", tmp_path / "problem.json"
+    options = ("mlp", "--batch", "256", *ROOFLINE, "--platform", str(_one_processor(tmp_path)))
+    arguments = ("pareto", *options, "--time-limit", "2", "--json", str(report))
+    done = run(*arguments, "--ratios", "1", "0.5", "--save-problem", str(saved), cache=cache)
+    assert done.returncode == 0, done.stderr
+    ample, tight = json.loads(report.read_text())["points"]
+    assert ample["slices"] == 1
+    assert tight["slices"] > 1
+    assert tight["value"] > ample["value"]
+    assert f"{tight['slices']} slices" in done.stdout
+    budget = f"{tight['budgets']['cpu']}B"
+    assert "no schedule fits" in refused(
+        "solve", str(saved), "--budget", f"cpu={budget}", cache=cache
+    )
+
+
+def _one_processor(folder: Path) -> Path:
+    path = folder / "one.toml"
+    processor().save(path)
+    return path
 
 
 def test_a_platform_with_a_missing_key_is_refused(tmp_path: Path, cache: Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
-from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, StopReason
+from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status
 
 
 def no_schedule_message(problem: Problem, result: SolveResult) -> str:
     """Why there is no schedule, each reason once, with budgets in the form of the command line."""
     asked = {device.name: device.budget_bytes for device in problem.platform.devices}
-    if result.stopped_by is StopReason.INTERRUPTED:
-        return "interrupted before any schedule was found"
     found = (
         "infeasible: no schedule fits"
         if result.status is Status.INFEASIBLE

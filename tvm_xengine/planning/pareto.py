@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.request import Request
@@ -20,10 +21,16 @@ class ParetoPoint:
     ----------
     budgets
         Bytes of each device with a given budget.
+    graph
+        What was scheduled.
+    slices
+        Number of slices of the batch in which it runs.
     """
 
     budgets: Mapping[str, int]
     result: SolveResult
+    graph: OpGraph
+    slices: int = 1
 
 
 def pareto(
@@ -64,14 +71,16 @@ def pareto(
         results.append(result)
         start = result.schedule or start
         if on_point is not None:
-            on_point(ParetoPoint(dict(given), result))
+            on_point(ParetoPoint(dict(given), result, problem.graph))
         if result.stopped_by is StopReason.INTERRUPTED:
             break
     results.reverse()
     budgets = budgets[len(budgets) - len(results) :]
     schedules = [result.schedule for result in results if result.schedule is not None]
     return tuple(
-        ParetoPoint(dict(given), _best_of(problem.with_budgets(given), result, schedules))
+        ParetoPoint(
+            dict(given), _best_of(problem.with_budgets(given), result, schedules), problem.graph
+        )
         for given, result in zip(budgets, results, strict=True)
     )
 

@@ -94,6 +94,8 @@ def plan_schedule(
     ------
     NoScheduleError
         With the solver's diagnosis: what budget is known to work, and what binds.
+    KeyboardInterrupt
+        If one came before any schedule was found.
     """
     question = _Question(
         problem,
@@ -108,6 +110,8 @@ def plan_schedule(
     if first.schedule is None:
         if known is not None:
             return known
+        if first.stopped_by is StopReason.INTERRUPTED and stop is None:
+            raise KeyboardInterrupt  # which the solve took, to return what it had
         raise NoScheduleError(no_schedule_message(problem, first))
     try:
         found = _plan_with_arenas(question, first)

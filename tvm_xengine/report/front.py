@@ -13,7 +13,6 @@ from tvm_xengine.errors import MissingPackageError, XEngineError
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.files.atomic_write import check_writable, write_bytes_atomically
 from tvm_xengine.planning.pareto import ParetoPoint
-from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.sizes import format_bytes
 
 _BUDGET_WIDTH = 24
@@ -22,7 +21,10 @@ _BUDGET_WIDTH = 24
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One budget and the best schedule found for it; unit of value and bound as `objective`."""
+    """One budget and the best schedule found for it; unit of value and bound as `objective`.
+
+    Where the whole batch has no schedule, that of the step in `slices` of it.
+    """
 
     ratio: float
     budgets: Mapping[str, int]
@@ -33,9 +35,10 @@ class FrontPoint:
     gap: float | None
     recomputed_ops: int | None
     transfers: int | None
+    slices: int
 
     @classmethod
-    def of(cls, ratio: float, point: ParetoPoint, graph: OpGraph) -> FrontPoint:
+    def of(cls, ratio: float, point: ParetoPoint) -> FrontPoint:
         """The numbers of a solved point."""
         result = point.result
         schedule = result.schedule
@@ -47,8 +50,9 @@ class FrontPoint:
             value=result.value,
             bound=result.bound,
             gap=result.gap,
-            recomputed_ops=None if schedule is None else len(schedule.repeats(graph)),
+            recomputed_ops=None if schedule is None else len(schedule.repeats(point.graph)),
             transfers=None if schedule is None else schedule.transfers,
+            slices=point.slices,
         )
 
 

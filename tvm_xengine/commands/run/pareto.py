@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import ParetoOptions
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import lowered_on, platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.options import Budgets
-from tvm_xengine.compiler.plan import plan_kernels
+from tvm_xengine.compiler.plan import plan_costed, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.pareto import ParetoPoint, pareto
 from tvm_xengine.planning.planner import PlanOptions
@@ -28,24 +32,28 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
         check_plot(options.plot)
     wanted = planner_options(options.solver, options.step.model.seed)
     with terminal.reporting() as reporter:
-        problem, interrupted = _problem(model, options, wanted, reporter)
+        costed, stores, interrupted = _costed(model, options, wanted, reporter)
+    problem = costed.problem
     if options.save_problem is not None:
         write_problem(problem, options.save_problem)
     ratios = tuple(sorted(set(options.ratios), reverse=True))
     budgets = [{**budgets_for_ratio(problem, r), **dict(options.budget)} for r in ratios]
     points: Sequence[ParetoPoint]
     if interrupted is not None:
-        points = [ParetoPoint(budgets[-1], interrupted)]
+        points = [ParetoPoint(budgets[-1], interrupted, problem.graph)]
     else:
         points = _solved(problem, budgets, wanted, terminal)
+        points = _with_other_forms(points, costed, wanted, stores, terminal)
     if any(point.result.stopped_by is StopReason.INTERRUPTED for point in points):
         terminal.note(f"interrupted: {len(points)} of {len(ratios)} budgets were solved")
     solved = ratios[len(ratios) - len(points) :]
-    front = [
-        FrontPoint.of(ratio, point, problem.graph)
-        for ratio, point in zip(solved, points, strict=True)
-    ]
+    front = [FrontPoint.of(ratio, point) for ratio, point in zip(solved, points, strict=True)]
     print_front(terminal.console, model, front)
+    for point in front:
+        if point.slices > 1:
+            terminal.note(
+                f"ratio {point.ratio:g} has no room for the whole batch: {point.slices} slices of it"
+            )
     terminal.write(front_document(model, front))
     if options.plot is not None:
         plot_front(model, front, options.plot)
@@ -78,10 +86,47 @@ def _solved(
         )
 
 
-def _problem(
+def _with_other_forms(
+    points: Sequence[ParetoPoint],
+    costed: CostedStep,
+    wanted: PlanOptions,
+    stores: Stores,
+    terminal: Terminal,
+) -> Sequence[ParetoPoint]:
+    """The points; those without a schedule are planned with lean kernels and in slices of the batch."""
+    points = list(points)
+    missing = [k for k, point in enumerate(points) if point.result.schedule is None]
+    with terminal.reporting() as reporter:
+        advance = reporter.stage("planning with less memory")
+        try:
+            for done, k in enumerate(missing, start=1):
+                points[k] = _in_other_form(points[k], costed, wanted, stores, reporter)
+                advance(done, len(missing), "")
+        except KeyboardInterrupt:
+            terminal.note("interrupted: smaller budgets were not tried in slices")
+    return points
+
+
+def _in_other_form(
+    point: ParetoPoint,
+    costed: CostedStep,
+    wanted: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> ParetoPoint:
+    tight = costed.with_budgets(Budgets(device_bytes=point.budgets))
+    try:
+        planned = plan_costed(tight, wanted, stores, reporter)
+    except NoScheduleError:
+        return point
+    graph, slices = planned.plan.problem.graph, planned.lowered.slices
+    return ParetoPoint(point.budgets, planned.plan.result, graph, slices)
+
+
+def _costed(
     model: str, options: ParetoOptions, wanted: PlanOptions, reporter: Reporter
-) -> tuple[Problem, SolveResult | None]:
-    """The problem with the costs that all points share.
+) -> tuple[CostedStep, Stores, SolveResult | None]:
+    """The step with the costs that all points share.
 
     With it comes the answer for the smallest budget, where an interrupt ended the search for costs.
     """
@@ -93,10 +138,11 @@ def _problem(
     lowered = lowered_on(platform, training, options.machine, reporter)
     costed = api.make_problem(lowered, options.costs).costed.with_budgets(budgets)
     if options.costs != "active":
-        return costed.problem, None
+        return costed, lowered.stores, None
     smallest = costed.with_budgets(Budgets(min(options.ratios), budgets.device_bytes))
     planned = plan_kernels(smallest, wanted, lowered.stores, reporter)
     asked = {device.name: device.budget_bytes for device in costed.problem.platform.devices}
     result = planned.plan.result
     is_interrupted = result.stopped_by is StopReason.INTERRUPTED
-    return planned.plan.problem.with_budgets(asked), result if is_interrupted else None
+    problem = planned.plan.problem.with_budgets(asked)
+    return replace(costed, problem=problem), lowered.stores, result if is_interrupted else None
