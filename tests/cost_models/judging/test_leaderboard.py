@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.cost_models.synthetic import synthetic
 from tvm_xengine.cost_models.judging.evaluate import SPLITS, HeldOut
@@ -12,6 +15,8 @@ from tvm_xengine.cost_models.judging.leaderboard import leaderboard, page, row_o
 from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours
 from tvm_xengine.cost_models.models.catalogue import cost_models
 from tvm_xengine.cost_models.models.model import Prediction
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "cost_model"
 
 
 def test_splits_are_those_that_the_data_allows():
@@ -56,3 +61,12 @@ def test_every_model_of_the_catalogue_learns_a_plain_law():
         answer = make().fit(train).predict(test.table)
         error = np.median(np.abs(answer.time_us / test.time_us - 1))
         assert error < (0.9 if name == "roofline" else 0.5), name
+
+
+def test_the_example_of_a_plug_in_is_compared_with_the_models_that_ship(monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.syspath_prepend(EXAMPLE)
+    forest = import_module("kernel_forest").RandomForest(trees=20)
+    data = synthetic(120)
+    ranked = [row.model for row in leaderboard((forest, LogLinear()), data)["random"]]
+    assert ranked == [forest.name, "log-linear"]
