@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tvm_xengine.cost_models.prediction.abstain import is_unknown
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
@@ -245,7 +246,8 @@ def _uncertain_kernels(
     allowed = uncertain_ratio * sum(costs[symbol].compute_us * n for symbol, n in uses.items())
     chosen: list[str] = []
     left = sum(spread.values())
-    for symbol in sorted(spread, key=lambda name: -spread[name]):
+    # Where a model has no ground, its interval says little of how far off it may be.
+    for symbol in sorted(spread, key=lambda name: (not is_unknown(costs[name]), -spread[name])):
         if left <= allowed:
             break
         chosen.append(symbol)

@@ -33,6 +33,8 @@ class AdaptedPredictor:
         Between which their mean is kept.
     machines
         Number of machines that the labels are of.
+    factor
+        Of all times with hot caches, from a calibration of the machine that is asked about.
     disagreement_floor, widths, smearing
         As of `BoostedTreesPredictor`.
     """
@@ -47,6 +49,7 @@ class AdaptedPredictor:
     caches_limits: Limits
     cold: ColdCalls
     machines: int = 1
+    factor: float = 1.0
     disagreement_floor: float = 0.02
     widths: BySize = (1.0, 1.0, 1.0)
     smearing: BySize = (1.0, 1.0, 1.0)
@@ -98,7 +101,7 @@ class AdaptedPredictor:
         matrix = xgboost.DMatrix(corrected_view(table.only(self.feature_names)))
         machine, machine_spread = _mean(self.machine, matrix, self.machine_limits)
         caches, caches_spread = _mean(self.caches, matrix, self.caches_limits)
-        hot_us = prior_us * np.exp(share * machine)
+        hot_us = self.factor * prior_us * np.exp(share * machine)
         typical_us = (hot_us + self.cold.extra_us(table)) * np.exp(caches)
         spread = np.sqrt(prior_spread**2 + (share * machine_spread) ** 2 + caches_spread**2)
         return np.maximum(typical_us, CALL_US), np.asarray(spread, dtype=np.float64)
@@ -112,6 +115,8 @@ def corrected_view(table: FeatureTable) -> NDArray[np.float64]:
 def _mean(
     boosters: tuple[xgboost.Booster, ...], matrix: xgboost.DMatrix, limits: Limits
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of the members, (rows,) each."""
+    """Mean and standard deviation of the members, (rows,) each; zeros where there are none."""
+    if not boosters:
+        return np.zeros(matrix.num_row()), np.zeros(matrix.num_row())
     each = np.array([booster.predict(matrix) for booster in boosters], dtype=np.float64)
     return np.clip(each.mean(axis=0), *limits), each.std(axis=0)

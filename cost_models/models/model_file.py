@@ -7,7 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import xgboost
 
 import tvm_xengine.cost_models.models
+from tvm_xengine.cost_models.calibration.calibration import Calibration
 from tvm_xengine.cost_models.dataset.dataset import TIR
 from tvm_xengine.cost_models.features.added import missing_features, version_of
 from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
@@ -74,6 +75,8 @@ class ModelFile:
         Data, metrics, noise floor and ranges, for people.
     xgboost
         Version that it was trained with.
+    calibration
+        Of this machine, which adapted models take into account; not in the file.
     """
 
     predictor: TimePredictor
@@ -81,6 +84,7 @@ class ModelFile:
     sources: tuple[str, ...] = (TIR,)
     card: Mapping[str, Any] = field(default_factory=dict)
     xgboost: str = xgboost.__version__
+    calibration: Calibration | None = None
 
     @property
     def processors(self) -> frozenset[str]:
@@ -91,15 +95,37 @@ class ModelFile:
         """Run times of kernels, each for a target (as JSON)."""
         if isinstance(self.predictor, BoostedTreesPredictor):
             return self.predictor.predict(table)
-        shares = {target: self._share(self.predictor, target) for target in set(targets)}
-        return self.predictor.predict(table, np.array([shares[target] for target in targets]))
+        shares = {target: self.share_on(target) for target in set(targets)}
+        share = np.array([shares[target] for target in targets])
+        answer = self.predictor.predict(table, share)
+        here = [row for row, target in enumerate(targets) if self.is_calibrated(target)]
+        if self.calibration is None or not here:
+            return answer
+        known = self.calibration
+        predictor = replace(self.predictor, factor=known.factor, cold=known.cold)
+        part = predictor.predict(table.take(here), share[here])
+        columns = [answer.time_us.copy(), answer.lo_us.copy(), answer.hi_us.copy()]
+        for column, values in zip(columns, (part.time_us, part.lo_us, part.hi_us), strict=True):
+            column[here] = values
+        return Prediction(*columns)
 
-    def _share(self, predictor: AdaptedPredictor, target: str) -> float:
-        """Of what the machines of the labels do differently, what this one is expected to do."""
+    def is_calibrated(self, target: str) -> bool:
+        """Whether the processor of a target (as JSON) has no labels, and is the one that was calibrated.
+
+        Hundreds of labels say more of a processor than a sweep of some minutes.
+        """
+        if self.calibration is None or not is_foreign(self.processors, target):
+            return False
+        return processor_of(target) == self.calibration.processor
+
+    def share_on(self, target: str) -> float:
+        """Of what the machines of the labels do differently, what a target's is expected to do."""
+        if isinstance(self.predictor, BoostedTreesPredictor):
+            return 0.0
         if not is_foreign(self.processors, target):
             return 1.0
         of_prior = processors_of(self.card.get("prior_targets", ()))
-        return 0.0 if processor_of(target) in of_prior else predictor.share_elsewhere
+        return 0.0 if processor_of(target) in of_prior else self.predictor.share_elsewhere
 
 
 def write_model(model: ModelFile, path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tvm_xengine.cost_models.models
+from tvm_xengine.cost_models.calibration.calibration import read_calibration
 from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import FeatureTable, table_of
 from tvm_xengine.cost_models.measure.garbage import collection_paused
+from tvm_xengine.cost_models.measure.measurements import default_cache_path
+from tvm_xengine.cost_models.measure.this_machine import this_machine
 from tvm_xengine.cost_models.models.baselines import RooflinePredictor
 from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.cost_models.prediction.correction import Correction
@@ -134,12 +138,21 @@ def knows(model: ModelFile, kernel: DeviceKernel) -> bool:
 
 
 def default_model() -> ModelFile | None:
-    """The model that comes with the package; None in a checkout that has none."""
+    """The model that comes with the package, as this machine calibrates it; None in a checkout without."""
     from tvm_xengine.cost_models.models.model_file import (
         read_model,  # its trees' library loads slowly
     )
 
-    return read_model(SHIPPED_MODEL) if SHIPPED_MODEL.exists() else None
+    if not SHIPPED_MODEL.exists():
+        return None
+    path = calibration_path()
+    found = read_calibration(path) if path.exists() else None
+    return replace(read_model(SHIPPED_MODEL), calibration=found)
+
+
+def calibration_path() -> Path:
+    """The file of this machine's calibration in the user's cache."""
+    return default_cache_path().parent / "machines" / f"{this_machine().key}.json"
 
 
 def _roofline(kernels: Sequence[DeviceKernel], roofline: RooflinePredictor) -> dict[str, OpCost]:

@@ -46,7 +46,7 @@ def correction_of(
     """
     predicted = costs_of(symbols, model.predict(table, targets), CostSource.PREDICTED)
     predicted |= {
-        symbol: _transferred(predicted[symbol])
+        symbol: _transferred(predicted[symbol], _added_deviation(model, target))
         for symbol, target in zip(symbols, targets, strict=True)
         if is_foreign(model.processors, target)
     }
@@ -63,15 +63,18 @@ def costs_of(symbols: Sequence[str], answer: Prediction, source: CostSource) -> 
     }
 
 
-def _transferred(cost: OpCost) -> OpCost:
-    """A cost with what another processor adds to the error."""
-    deviation = math.hypot(
-        math.log(cost.hi_us / cost.lo_us) / 2 / COVERED_DEVIATIONS,
-        COMMON_DEVIATION[CostSource.TRANSFERRED],
-        _OTHER_PROCESSOR_DEVIATION,
-    )
+def _added_deviation(model: ModelFile, target: str) -> float:
+    """What a processor without labels adds to the error: as a calibration found it, or as is usual."""
+    if model.calibration is not None and model.is_calibrated(target):
+        return model.calibration.spread / COVERED_DEVIATIONS
+    return math.hypot(COMMON_DEVIATION[CostSource.TRANSFERRED], _OTHER_PROCESSOR_DEVIATION)
+
+
+def _transferred(cost: OpCost, added: float) -> OpCost:
+    """A cost with what another processor adds to the error, as a standard deviation."""
+    own = math.log(cost.hi_us / cost.lo_us) / 2 / COVERED_DEVIATIONS
     typical_us = math.sqrt(cost.lo_us * cost.hi_us)
-    factor = math.exp(COVERED_DEVIATIONS * deviation)
+    factor = math.exp(COVERED_DEVIATIONS * math.hypot(own, added))
     return replace(
         cost,
         interval_us=(typical_us / factor, typical_us * factor),

@@ -178,3 +178,14 @@ def test_an_interrupt_before_there_is_a_plan_goes_on():
 
     with pytest.raises(KeyboardInterrupt):
         plan_actively(replace(laboratory.planning(), sketch=sketch), laboratory.predicted)
+
+
+def test_what_a_model_has_no_ground_for_is_measured_first():
+    lab = Laboratory(seed=0, factor=1.5)
+    least = min(lab.predicted, key=lambda symbol: lab.predicted[symbol].compute_us).split("@")[0]
+    for symbol, cost in lab.predicted.items():
+        if symbol.split("@")[0] == least:
+            wide = (cost.compute_us / 2.5, cost.compute_us * 2.5)
+            lab.predicted[symbol] = replace(cost, interval_us=wide)
+    plan_actively(lab.planning(), lab.predicted, ActiveLimits(rounds=1))
+    assert lab.measured[0].split("@")[0] == least

@@ -270,6 +270,33 @@ def predict(
 
 
 @costs.command
+def calibrate(
+    *,
+    output: Annotated[
+        File | None,
+        Parameter(
+            name=("--output", "-o"),
+            help="File of the machine; by default the one that predictions use.",
+            group=OUTPUT,
+        ),
+    ] = None,
+    limit_s: Annotated[
+        Count, Parameter(help="Seconds after which no more kernels are begun.")
+    ] = 150,
+    compare: Annotated[
+        Flag,
+        Parameter(help="Show errors before and after on the shipped labels of this processor."),
+    ] = False,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Time a fixed sweep on this machine, which predictions then take into account."""
+    from tvm_xengine.commands.costs.calibrating import calibrate_machine
+
+    terminal = Terminal(out)
+    terminal.write(calibrate_machine(output, limit_s, terminal, compare=compare))
+
+
+@costs.command
 def transfer(
     *,
     dataset: Dataset,

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tvm_xengine.cost_models.judging.metrics import Metrics
+from tvm_xengine.cost_models.prediction.abstain import UNKNOWN, is_unknown
 from tvm_xengine.explain.words.framed import framed
 from tvm_xengine.scheduling.problem import OpCost
 
@@ -71,7 +72,7 @@ def print_costs(
             computed_by,
             str(calls),
             *(f"{time_us:.4g}" for time_us in (cost.compute_us, cost.lo_us, cost.hi_us)),
-            cost.source.value,
+            UNKNOWN if is_unknown(cost) else cost.source.value,
         )
     console.print(table)
 

@@ -43,7 +43,8 @@ def loaded(dataset: Path | None, terminal: Terminal) -> Dataset:
 def _shipped(terminal: Terminal) -> Path:
     """The dataset folder of the shipped labels in the user's cache."""
     files = read_labels(SHIPPED_LABELS)
-    content = b"".join(path.read_bytes() for path in sorted(SHIPPED_LABELS.glob("*.[cj]s*")))
+    paths = sorted(path for path in SHIPPED_LABELS.iterdir() if path.suffix in (".csv", ".json"))
+    content = b"".join(path.read_bytes() for path in paths)
     name = hashlib.sha256(content + feature_set().encode()).hexdigest()[:16]
     folder = default_cache_path().parent / "labels" / name
     if not (folder / _DONE).exists():

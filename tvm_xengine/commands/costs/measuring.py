@@ -26,6 +26,7 @@ from tvm_xengine.cost_models.measure.rpc_timer import RpcTimer
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries, timer_for
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.cost_models.models.model_file import read_model
+from tvm_xengine.cost_models.prediction.abstain import MOST_WIDTH_RATIO, UNKNOWN, is_unknown
 from tvm_xengine.cost_models.prediction.predict import default_model, predict_costs
 from tvm_xengine.kernels.store.kernel_store import KernelStore
 from tvm_xengine.report.costs import print_costs, print_metrics
@@ -127,6 +128,11 @@ def _report(
         if kernel.symbol in costs
     ]
     print_costs(terminal.console, f"kernels of {model}", rows)
+    if unknown := sum(is_unknown(row[4]) for row in rows):
+        terminal.note(
+            f"{unknown} of {len(rows)} costs are {UNKNOWN!r}: a typical roofline, or an interval whose ends"
+            f" differ by more than a factor of {MOST_WIDTH_RATIO:g}; active costs measure these first"
+        )
     return {
         "kernels": [
             {
@@ -136,6 +142,7 @@ def _report(
                 "calls": count,
                 **{key: getattr(cost, key) for key in ("compute_us", "lo_us", "hi_us")},
                 "source": cost.source.value,
+                "is_unknown": is_unknown(cost),
             }
             for name, device, computed_by, count, cost in rows
         ]

@@ -112,5 +112,5 @@ def note_transferred(
         note(
             f"{len(distinct_kernels(foreign))} of {len(costs)} kernels run on {', '.join(here)}; the"
             f" cost model was trained on {', '.join(sorted(model.processors))}, so their costs are"
-            " less certain until some are measured (active costs do)"
+            " less certain until some are measured (active costs do), or tvm-xengine costs calibrate has run"
         )

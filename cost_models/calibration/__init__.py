@@ -1,0 +1,1 @@
+"""What a machine can do, measured in minutes, and what predictions make of it."""
