@@ -169,10 +169,8 @@ def test_a_front_goes_on_in_slices_where_the_batch_has_no_room(tmp_path: Path, c
     assert tight["slices"] > 1
     assert tight["value"] > ample["value"]
     assert f"{tight['slices']} slices" in done.stdout
-    budget = f"{tight['budgets']['cpu']}B"
-    assert "no schedule fits" in refused(
-        "solve", str(saved), "--budget", f"cpu={budget}", cache=cache
-    )
+    budget = f"cpu={tight['budgets']['cpu']}B"
+    assert "no schedule fits" in run_command("solve", str(saved), "--budget", budget).refusal()
 
 
 def _one_processor(folder: Path) -> Path:
