@@ -97,9 +97,10 @@ def export(
     storage: ShortStorage | None = None,
     entries: Collection[str] = (),
     layout: str = "cmake",
+    recipe: Recipe | None = None,
 ) -> ExportReport:
     """The package of `model` in `directory`."""
-    recipe = Recipe(optimizer=OPTIMIZERS[optimizer], residuals_apart=optimize == "size")
+    recipe = recipe or Recipe(optimizer=OPTIMIZERS[optimizer], residuals_apart=optimize == "size")
     training = build_step_by_recipe(model, recipe, trainable=trainable)
     options = ExportOptions(
         target=target,

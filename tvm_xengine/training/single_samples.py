@@ -25,6 +25,7 @@ from tvm_xengine.training.forward.input_ranges import value_ranges
 from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 from tvm_xengine.training.losses import Dice
 from tvm_xengine.training.recipe import Recipe
+from tvm_xengine.training.typed_labels import TypedLabels
 from tvm_xengine.training.updates import Gradients, Pairs, emit_updates
 
 ACCUMULATE = "accumulate"
@@ -101,7 +102,8 @@ def _check_adds_up(source: ForwardOps, recipe: Recipe) -> None:
             "dropout draws other numbers for single samples than for a batch, so they cannot be"
             " accumulated; train with --eval-mode, which drops nothing"
         )
-    if isinstance(recipe.loss, Dice):
+    loss = recipe.loss.loss if isinstance(recipe.loss, TypedLabels) else recipe.loss
+    if isinstance(loss, Dice):
         raise UnsupportedModelError(
             "the dice loss of a batch is no mean over its samples: they cannot be accumulated"
         )

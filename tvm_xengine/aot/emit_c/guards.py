@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from tvm_xengine.aot.emit_c.prototypes import Argument, arguments
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.contents import Package
@@ -13,14 +15,14 @@ def range_guard(package: Package, given: Argument) -> list[str]:
     """Return ``_ERANGE`` where an integer argument has a value that it may not have."""
     name, allowed = f"{given.name}[i]", given.allowed
     assert allowed is not None
-    # Where the type has no negative values, the comparison with 0 would only make compilers warn.
-    low = (
-        ""
-        if given.place.dtype.startswith("uint") and allowed.low == 0
-        else f"{name} < {allowed.low} || "
-    )
+    # A comparison with the first or last value of the type would only make compilers warn.
+    type_ = np.iinfo(given.place.dtype)
+    bounds = [f"{name} < {allowed.low}"] * (allowed.low > type_.min)
+    bounds += [f"{name} > {allowed.high}"] * (allowed.high < type_.max)
+    if not bounds:
+        return []
     besides = "".join(f" && {name} != {value}" for value in allowed.besides)
-    outside = f"({low}{name} > {allowed.high}){besides}"
+    outside = f"({' || '.join(bounds)}){besides}"
     return _loop(package, "RANGE", given, f"if ({outside}) return {package.macro}_ERANGE;")
 
 

@@ -7,7 +7,12 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from tvm_xengine.commands.arguments.names import ENTRY_NAMES, LAYOUT_NAMES, STORAGE_NAMES
+from tvm_xengine.commands.arguments.names import (
+    ENTRY_NAMES,
+    LABEL_TYPES,
+    LAYOUT_NAMES,
+    STORAGE_NAMES,
+)
 from tvm_xengine.commands.arguments.values import (
     ByteSize,
     Flag,
@@ -46,6 +51,8 @@ class TargetOptions:
     eval_mode
         Train the model as it is used: batch norms keep their running statistics, dropout drops
         nothing.
+    label_type
+        Type of the labels in C: int64, or a shorter one, int8, uint8, int16, uint16 or int32.
     optimize
         What kernels are optimised for: speed or size.
     float16
@@ -66,6 +73,7 @@ class TargetOptions:
     backend: Annotated[str, choice(("c", "llvm"))] = "c"
     entry: Annotated[tuple[str, ...], choices(ENTRY_NAMES)] = ("train_step", "eval")
     eval_mode: Flag = False
+    label_type: Annotated[str, choice(LABEL_TYPES)] = "int64"
     optimize: Annotated[str, choice(("speed", "size"))] = "speed"
     float16: Annotated[str, choice(STORAGE_NAMES)] = "none"
     bfloat16: Annotated[str, choice(STORAGE_NAMES)] = "none"

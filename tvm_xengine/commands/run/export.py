@@ -34,6 +34,7 @@ from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule, write_schedule
 from tvm_xengine.session.stages import Training
 from tvm_xengine.solvers.result import Objective
+from tvm_xengine.training.typed_labels import TypedLabels
 
 _MEANING = {
     Objective.COST: "time",
@@ -112,9 +113,13 @@ def _training(model: str, options: app.ExportOptions) -> Training:
         source = replace(source, training=in_evaluation_mode(source.training))
     arguments = training_arguments(step, optimizer="sgd")
     training = api.training_step(source, seed=step.model.seed, **arguments)
+    changes: dict[str, object] = {}
+    if options.target.label_type != "int64":
+        loss = training.known_recipe.loss
+        changes["loss"] = TypedLabels(loss, options.target.label_type)
     if Optimize(options.target.optimize) is Optimize.SIZE:
-        return api.with_recipe(training, residuals_apart=True, seed=step.model.seed)
-    return training
+        changes["residuals_apart"] = True
+    return api.with_recipe(training, seed=step.model.seed, **changes) if changes else training
 
 
 def _wishes(options: app.ExportOptions, training: Training, schedule: Schedule | None) -> Wishes:

@@ -35,22 +35,31 @@ class Labels:
 
     def counts(self, row: Sequence[Expr]) -> Expr:
         """Whether a row is not ignored."""
-        return self.indices(*row) != tvm.tirx.const(self.ignore_index, self.indices.dtype)
+        return self._given(row) != tvm.tirx.const(self.ignore_index, self._wide)
 
     def inside(self, row: Sequence[Expr]) -> Expr:
         """Whether the label of a row is a class."""
-        label = self.indices(*row)
-        first, end = (tvm.tirx.const(k, self.indices.dtype) for k in (0, self.classes))
+        label = self._given(row)
+        first, end = (tvm.tirx.const(k, self._wide) for k in (0, self.classes))
         return tvm.tirx.all(label >= first, label < end)
 
     def label(self, row: Sequence[Expr]) -> Expr:
         """The label of a row, or 0 where it is no class."""
-        zero = tvm.tirx.const(0, self.indices.dtype)
-        return tvm.tirx.Select(self.inside(row), self.indices(*row), zero).astype("int32")
+        label = self._given(row)
+        zero = tvm.tirx.const(0, self._wide)
+        return tvm.tirx.Select(self.inside(row), label, zero).astype("int32")
 
     def hits(self, row: Sequence[Expr], k: Expr) -> Expr:
         """Whether class `k` is the label of a row."""
-        return self.indices(*row) == k.astype(self.indices.dtype)
+        return self._given(row) == k.astype(self._wide)
+
+    def _given(self, row: Sequence[Expr]) -> Expr:
+        return self.indices(*row).astype(self._wide)
+
+    @property
+    def _wide(self) -> str:
+        """A type that holds the number of classes and the ignored label."""
+        return "int64" if self.indices.dtype == "int64" else "int32"
 
     def weight_of(self, k: Expr) -> Expr:
         """The weight of a class."""
