@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from tvm_xengine.model.source import (
     load_source,
     with_batch,
 )
+from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
@@ -54,6 +56,8 @@ from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.optimizers import Optimizer
 from tvm_xengine.training.recipe import Recipe
+
+_logger = logging.getLogger(__name__)
 
 
 @checked
@@ -105,7 +109,8 @@ def compile(
     objective, solver, backend
         As in `plan`.
     time_limit_s
-        Time limit of the solver.
+        Time limit of the solver. A warning says how far a plan may be from the optimum that was
+        stopped by it.
     lr_schedule
         Learning rate by the number of steps taken, or a scheduler of PyTorch, as in `Step`.
     progress
@@ -138,6 +143,8 @@ def compile(
     planned = plan(
         problem, time_limit_s=time_limit_s, objective=objective, solver=solver, backend=backend
     )
+    if said := time_limit_message(planned.plan.result):
+        _logger.warning(said)
     return build(lowered, planned, lr_schedule=schedule)
 
 

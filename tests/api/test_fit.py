@@ -1,5 +1,6 @@
 """The loop: epochs, validation, checkpoints that resume bit for bit."""
 
+import json
 import signal
 import threading
 import time
@@ -135,3 +136,9 @@ def test_a_checkpoint_of_another_model_or_a_torn_one_changes_nothing(
         step.load(tmp_path / "absent.ckpt")
     for name, value in step.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_the_history_of_a_run_is_a_document() -> None:
+    run = xe.FitResult((2.0, 1.5), ({"loss": 1.25},), steps_taken=2)
+    document = {"losses": [2.0, 1.5], "validation": [{"loss": 1.25}], "steps_taken": 2}
+    assert json.loads(json.dumps(run.as_document())) == document

@@ -38,14 +38,21 @@ class LongCommand:
             shutil.copytree(_made(name).name, folder, dirs_exist_ok=True)
 
 
-def write_dataset(folder: Path, kernels: int) -> None:
-    """A dataset of made-up kernels on two devices."""
+def write_dataset(folder: Path, kernels: int, family: str = "") -> None:
+    """A dataset of made-up kernels on two devices, every other one of a family where it is given."""
     made = DatasetFolder(folder)
     for slowdown in (1.0, 3.0):
         data = synthetic(kernels, seed=int(slowdown), slowdown=slowdown, families=3)
         for k, kernel in enumerate(data.kernels):
             row = KernelRecord(
-                *(kernel, data.devices[k], LLVM, data.names[k], data.families[k], ""),
+                *(
+                    kernel,
+                    data.devices[k],
+                    LLVM,
+                    data.names[k],
+                    (k % 2 and family) or data.families[k],
+                    "",
+                ),
                 *(data.table.feature_set, tuple(data.table.values[k])),
                 *(data.table.work[k], data.table.flops[k], data.table.moved_bytes[k], 0),
             )

@@ -1,13 +1,18 @@
-"""Tables fit a terminal of 80 columns, nothing in them is cut, and no number is broken."""
+"""What commands show: tables of 80 columns, with ``--json -`` one document, with ``--quiet`` nothing."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
-from tests.commands.in_process import run_command
+from tests.commands.in_process import Finished, run_command
+from tests.commands.long_commands import write_dataset
+from tvm_xengine.commands.app import app
 
 QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "2")
 COLUMNS = 80
@@ -65,17 +70,78 @@ COMMANDS = {
     "costs predict": "costs predict lenet",
     "costs inspect": "costs inspect",
 }
-STORED = ("plan", "train", "pareto", "eval", "estimate")
+MEASURING = {
+    "tune": "tune mlp --batch 2 --database {made}/tuned --trials 2",
+    "costs noise": "costs noise mlp --rounds 2",
+    "costs measure": "costs measure mlp --batch 2 --rounds 1",
+    "costs collect": "costs collect --dataset {made}/few --kernels 3 --networks mlp --rounds 1",
+    "costs refresh": "costs refresh --dataset {made}/few",
+    "costs export": "costs export --dataset {made}/few -o {made}/few.parquet",
+    "costs import": "costs import {made}/few.parquet --dataset {made}/again",
+    "costs pack": "costs pack --dataset {made}/few --labels {made}/labels",
+    "costs unpack": "costs unpack --dataset {made}/unpacked --labels {made}/labels",
+    "costs train": "costs train --dataset {made}/kernels -o {made}/own.costmodel",
+    "costs eval": "costs eval --dataset {made}/kernels --sketch --split random",
+    "costs transfer": "costs transfer --dataset {made}/kernels",
+    "costs leaderboard": "costs leaderboard --dataset {made}/kernels --models roofline --sketch"
+    " -o {made}/page.md",
+    "costs judge": "costs judge --why tried --dataset {made}/locked --ledger {made}/ledger"
+    " --cost-model {made}/own.costmodel",
+}
+"""Commands that take seconds, in an order in which each finds what it needs."""
+
+WITHOUT_REPORT = {"completion": "prints a script", "launch": "hands its options on"}
+STORED = ("plan", "train", "pareto", "eval", "estimate", "tune", "costs measure")
 NUMBER = re.compile(r"^[\s.\d]*\d\.$|^\s*(?:[KMG]iB|us|ms|%)\s*$")
 """A line that holds the end of a number or a unit alone."""
 
 
-def shown(name: str, folder: Path, cache: Path) -> str:
-    line = COMMANDS[name].format(made=folder, quick=" ".join(QUICK))
-    kept = ("--cache", str(cache)) if line.split()[0] in STORED else ()
-    done = run_command(*line.split(), *kept)
+@pytest.fixture(scope="module")
+def datasets(folder: Path) -> Path:
+    """The same folder with made-up kernels, some of families that only `judge` may look at."""
+    write_dataset(folder / "kernels", kernels=500)
+    write_dataset(folder / "locked", kernels=40, family="conformer")
+    return folder
+
+
+def run(name: str, folder: Path, cache: Path, *more: str) -> Finished:
+    line = {**COMMANDS, **MEASURING}[name].format(made=folder, quick=" ".join(QUICK))
+    kept = ("--cache", str(cache)) if name.split(" of ")[0] in STORED else ()
+    done = run_command(*line.split(), *kept, *more)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
+
+
+def shown(name: str, folder: Path, cache: Path) -> str:
+    return run(name, folder, cache).stdout
+
+
+def commands_of(tree: App, before: str = "") -> Iterator[str]:
+    for name in tree:
+        if name.startswith("-"):
+            continue
+        below = list(commands_of(tree[name], f"{before}{name} "))
+        yield from below or [f"{before}{name}"]
+
+
+def test_every_command_of_the_tree_is_tried() -> None:
+    tried = {name.split(" of ")[0] for name in (*COMMANDS, *MEASURING)}
+    assert {*tried, *WITHOUT_REPORT} == set(commands_of(app))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*MEASURING, *COMMANDS])
+def test_a_report_stands_alone_on_standard_output_and_quiet_shows_nothing(
+    name: str, datasets: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    done = run(name, datasets, cache, "--json", "-")
+    assert isinstance(json.loads(done.stdout), dict)
+    tables = [line for line in done.stderr.splitlines() if line.startswith(" ")]
+    assert max(map(len, tables), default=0) <= COLUMNS
+    assert "…" not in done.stderr
+    quiet = run(name, datasets, cache, "--quiet")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ import pytest
 from tests.solvers.chains import training_chain
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import any_plan, clock, planner
+from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.request import Request
-from tvm_xengine.solvers.result import Limits, SolveResult
+from tvm_xengine.solvers.result import Limits, SolveResult, StopReason
 from tvm_xengine.solvers.solve import answer, solve
 
 
@@ -80,3 +81,12 @@ def test_plans_for_one_answer_share_the_grace(monkeypatch: pytest.MonkeyPatch) -
     assert not part.may_retry
     turned.now_s = 3.2
     assert part.is_over and part.is_late
+
+
+def test_a_plan_that_the_limit_ended_says_how_far_it_may_be_from_the_optimum() -> None:
+    problem = training_chain(6, 60)
+    proven = solve(problem)
+    assert time_limit_message(proven) == ""
+    assert proven.value is not None
+    stopped = replace(proven, bound=proven.value * 0.75, stopped_by=StopReason.LIMIT)
+    assert "at most 25.0 % from the optimum; a longer one" in time_limit_message(stopped)

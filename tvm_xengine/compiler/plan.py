@@ -20,6 +20,7 @@ from tvm_xengine.cost_models.active import ActivePlan, Planning, plan_actively
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock, grace_s
 from tvm_xengine.planning.keep_all import keep_all_on
+from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
@@ -130,7 +131,7 @@ def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep) -> PlannedSt
     """The plan with a sentence on the kernels that its budgets have no room for."""
     kernels, plan, slices = planned.lowered.kernels, planned.plan, planned.lowered.slices
     changed = sum(kernel is not kernels.get(key, kernel) for key, kernel in wanted.kernels.items())
-    said = [plan.result.message]
+    said = [plan.result.message, time_limit_message(plan.result)]
     if slices > 1:
         said.append(
             f"the budgets have no room for the whole batch, so the step runs in {slices} slices of it,"

@@ -1,4 +1,4 @@
-"""Messages that explain why there is no schedule, with advice."""
+"""Messages of plans: why there is no schedule, what a limit may have cost, and what to do."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ def no_schedule_message(problem: Problem, result: SolveResult) -> str:
         least = format_budgets(diagnosis.working_set_bytes)
         lines.append(f"no schedule fits less than --budget {least}")
     return "; ".join(line for line in lines if line)
+
+
+def time_limit_message(result: SolveResult) -> str:
+    """What a time limit may have cost, and what to do; empty where no limit ended the search."""
+    if result.stopped_by is not StopReason.LIMIT or result.gap is None:
+        return ""
+    return (
+        "stopped by the time limit: the plan is at most"
+        f" {100 * result.gap:.1f} % from the optimum; a longer one (time_limit_s, --time-limit) may find"
+        " a better plan or bound"
+    )
 
 
 def _working_budgets(problem: Problem, diagnosis: BudgetDiagnosis) -> dict[str, int] | None:

@@ -73,6 +73,15 @@ class FitResult:
     steps_taken: int
     replanned: Replanned | None = None
 
+    def as_document(self) -> dict[str, object]:
+        """The history in numbers, lists and mappings, for ``json.dumps``."""
+        validation = [dict(one) for one in self.validation]
+        return {
+            "losses": list(self.losses),
+            "validation": validation,
+            "steps_taken": self.steps_taken,
+        }
+
 
 @checked_fields
 @dataclass(frozen=True)

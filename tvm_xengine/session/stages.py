@@ -290,6 +290,7 @@ class StepPlan:
             f" {format_bytes(device.budget_bytes)}"
             for device in summary.devices
         ]
+        lines += [f"note: {summary.message}"] if summary.message else []
         return "\n".join([*lines, self.lowered.training.report(most=_MOST_NAMED)])
 
     @checked
