@@ -44,13 +44,14 @@ def write_dataset(folder: Path, kernels: int, family: str = "") -> None:
     for slowdown in (1.0, 3.0):
         data = synthetic(kernels, seed=int(slowdown), slowdown=slowdown, families=3)
         for k, kernel in enumerate(data.kernels):
+            families = (family,) if family and k % 2 else data.families[k]
             row = KernelRecord(
                 *(
                     kernel,
                     data.devices[k],
                     LLVM,
                     data.names[k],
-                    (k % 2 and family) or data.families[k],
+                    families,
                     "",
                 ),
                 *(data.table.feature_set, tuple(data.table.values[k])),

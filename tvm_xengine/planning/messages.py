@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
-from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status
+from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, StopReason
 
 
 def no_schedule_message(problem: Problem, result: SolveResult) -> str:
