@@ -1,5 +1,6 @@
 """The walls between the parts that know TVM and those that do not."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,20 @@ def test_the_wall_can_be_seen_through() -> None:
 def test_importing_the_front_door_loads_no_solver_library_and_no_framework(module: str) -> None:
     heavy = {"tvm", "torch", "onnx", "highspy", "pyscipopt", "gurobipy", "ortools", "sklearn"}
     assert not heavy & loaded_after_importing(module)
+
+
+def test_no_room_holds_more_modules_than_one_remembers() -> None:
+    rooms = [ROOT / room for room in ("tvm_xengine", "passes", "cost_models")]
+    folders = {path.parent for room in rooms for path in room.rglob("*.py")}
+    assert {f for f in folders if len(set(f.glob("*.py")) - {f / "__init__.py"}) > 15} == set()
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    rooms = [ROOT / room for room in ("tvm_xengine", "passes", "cost_models")]
+    empty = [
+        path
+        for room in rooms
+        for path in room.rglob("__init__.py")
+        if ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+    assert empty == []

@@ -9,6 +9,7 @@ import xgboost
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.dataset.label_weights import weights_of
 from tvm_xengine.cost_models.models.adapted_predictor import (
     AdaptedPredictor,
     Limits,
@@ -17,7 +18,6 @@ from tvm_xengine.cost_models.models.adapted_predictor import (
 from tvm_xengine.cost_models.models.boosted_trees import held_out
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
 from tvm_xengine.cost_models.models.interval_widths import calibrated
-from tvm_xengine.cost_models.models.label_weights import weights_of
 from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, digest_of, prior_predictor
 from tvm_xengine.errors import InvalidDatasetError
 

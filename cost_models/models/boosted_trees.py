@@ -11,6 +11,7 @@ import xgboost
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset
+from tvm_xengine.cost_models.dataset.label_weights import weights_of
 from tvm_xengine.cost_models.features.added import version_of
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.body_sum import (
@@ -25,7 +26,6 @@ from tvm_xengine.cost_models.models.interval_widths import (
     size_bins,
     with_interval,
 )
-from tvm_xengine.cost_models.models.label_weights import weights_of
 from tvm_xengine.cost_models.models.model import CALL_US, Prediction
 from tvm_xengine.cost_models.models.threads import most_threads, on_one_thread, with_threads_us
 from tvm_xengine.cost_models.models.whole_view import whole_view

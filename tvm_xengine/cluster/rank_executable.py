@@ -144,7 +144,7 @@ class RankExecutable(StepExecutable):
         """Collective: the first input or result that a process has found, None where none has."""
         names = self._agreed_names
         least = self._ranks.least(len(names) if found is None else names.index(found))
-        return None if least == len(names) else names[least]
+        return names[least] if least < len(names) else None
 
     def read_state(self, names: Iterable[str] | None = None) -> dict[str, NDArray[np.generic]]:
         """Collective: a copy of every persistent tensor, or of those in `names`."""

@@ -47,11 +47,6 @@ class StepExecutable(StepMemory):
     overlap
         Whether devices and links run side by side, each in a thread of its own. Without effect where
         there is one stream only, a device is no processor, or the system is not Linux.
-
-    Attributes
-    ----------
-    program
-        As given.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm_xengine.checks.names import some
@@ -163,21 +163,9 @@ def read_torch_optimizer(
         If it is the state of another optimizer or of other parameters.
     """
     recipe, variable_of = training.known_recipe, _variables(training)
-    if not isinstance(state, Mapping) or not {"state", "param_groups"} <= set(state):
-        raise InvalidStateError(
-            "expected the state_dict of an optimizer of PyTorch, with `state` and `param_groups`"
-        )
-    given = [index for group in state["param_groups"] for index in group["params"]]
-    every = [name for names in groups or groups_of_module(training) for name in names]
-    trained = [name for name in every if variable_of.get(name) in training.step.slots]
-    if len(given) not in (len(every), len(trained)):
-        raise InvalidStateError(
-            f"the optimizer's state is of {len(given)} parameters; the model has {len(every)}, of"
-            f" which {len(trained)} are trained"
-        )
     arrays: dict[str, Array] = {}
     steps: set[int] = set()
-    for name, index in zip(every if len(given) == len(every) else trained, given, strict=True):
+    for name, index in _given(training, state, groups):
         slots = training.step.slots.get(variable_of.get(name, ""))
         entry = state["state"].get(index)
         if not slots or entry is None:
@@ -192,6 +180,26 @@ def read_torch_optimizer(
             arrays[tensor] = to_array(entry[called[slot]])
         steps.add(int(entry["step"]) if "step" in entry else 1)
     return arrays, max(steps, default=0)
+
+
+def _given(
+    training: Training, state: Mapping[str, Any], groups: Groups | None
+) -> Iterable[tuple[str, int]]:
+    """Names of parameters with their numbers in PyTorch's state dict."""
+    if not isinstance(state, Mapping) or not {"state", "param_groups"} <= set(state):
+        raise InvalidStateError(
+            "expected the state_dict of an optimizer of PyTorch, with `state` and `param_groups`"
+        )
+    given = [index for group in state["param_groups"] for index in group["params"]]
+    every = [name for names in groups or groups_of_module(training) for name in names]
+    variable_of = _variables(training)
+    trained = [name for name in every if variable_of.get(name) in training.step.slots]
+    if len(given) not in (len(every), len(trained)):
+        raise InvalidStateError(
+            f"the optimizer's state is of {len(given)} parameters; the model has {len(every)}, of"
+            f" which {len(trained)} are trained"
+        )
+    return zip(every if len(given) == len(every) else trained, given, strict=True)
 
 
 def load_torch_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:

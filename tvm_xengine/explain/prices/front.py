@@ -59,11 +59,7 @@ def front(
     budget = plan.problem.platform.device(device).budget_bytes
     if budget >= UNLIMITED_BYTES:
         return ()
-    alignment = plan.problem.platform.alignment_bytes
-    low = min(smallest.known_bytes, budget)
-    high = _keep_all_bytes(plan, device) or int(_MOST_RATIO * budget)
-    sizes = {round_up(int(size), alignment) for size in np.linspace(low, max(low, high), POINTS)}
-    asked = sorted({*sizes, budget} - {0}, reverse=True)
+    asked = _budgets(plan, device, min(smallest.known_bytes, budget))
     found = pareto(
         plan.problem,
         [{device: size} for size in asked],
@@ -87,6 +83,16 @@ def front(
         best = min((v for v in known if v is not None), default=None)
         points.append(FrontPoint(size, best, bound if best is None else min(bound, best)))
     return tuple(reversed(points))
+
+
+def _budgets(plan: Plan, device: str, low: int) -> list[int]:
+    """Budgets from `low` to what keeping all tensors takes, that of the plan included, by falling size."""
+    platform = plan.problem.platform
+    budget = platform.device(device).budget_bytes
+    high = _keep_all_bytes(plan, device) or int(_MOST_RATIO * budget)
+    steps = np.linspace(low, max(low, high), POINTS)
+    sizes = {round_up(int(size), platform.alignment_bytes) for size in steps}
+    return sorted({*sizes, budget} - {0}, reverse=True)
 
 
 def _keep_all_bytes(plan: Plan, device: str) -> int | None:
