@@ -14,8 +14,8 @@ from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.passes.lowering.lift_constants import CONSTANTS_ATTR
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.constants import lift_constants
+from tvm_xengine.training.body.declaration import SEED, STEP
 from tvm_xengine.training.build import read_supported_ops
-from tvm_xengine.training.declaration import SEED, STEP
 from tvm_xengine.training.differentiate import Randomness, emit_forward
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward.simplify import simplified

@@ -9,7 +9,7 @@ import numpy as np
 from tvm_xengine.model.arguments import learning_rate
 from tvm_xengine.model.lr_schedules import Schedule
 from tvm_xengine.relax_ir.types import Array
-from tvm_xengine.training.declaration import learning_rate_name
+from tvm_xengine.training.body.declaration import learning_rate_name
 from tvm_xengine.training.recipe import Recipe
 
 

@@ -18,7 +18,7 @@ from tvm_xengine.state.torch_optimizer_state import (
     groups_of_module,
     read_torch_optimizer,
 )
-from tvm_xengine.training.declaration import SEED, STEP
+from tvm_xengine.training.body.declaration import SEED, STEP
 from tvm_xengine.training.saved_names import OF_MODEL, OF_STEP, slot_names
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array, is_static
-from tvm_xengine.training.assembly import Assembly
+from tvm_xengine.training.body.assembly import Assembly
+from tvm_xengine.training.body.declaration import SEED
 from tvm_xengine.training.composites import expand_composites
-from tvm_xengine.training.declaration import SEED
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward.input_ranges import value_ranges

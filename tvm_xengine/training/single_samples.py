@@ -18,7 +18,8 @@ from tvm_xengine.relax_ir.forward_ops import ForwardOps
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.training.assembly import Assembly
+from tvm_xengine.training.body.assembly import Assembly
+from tvm_xengine.training.body.updates import Gradients, Pairs, emit_updates
 from tvm_xengine.training.build import prepare
 from tvm_xengine.training.emitter import Emitter, dtype_of
 from tvm_xengine.training.forward.input_ranges import value_ranges
@@ -26,7 +27,6 @@ from tvm_xengine.training.gradients.elements.randomness import draws_random_numb
 from tvm_xengine.training.losses import Dice
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.typed_labels import TypedLabels
-from tvm_xengine.training.updates import Gradients, Pairs, emit_updates
 
 ACCUMULATE = "accumulate"
 APPLY = "apply"

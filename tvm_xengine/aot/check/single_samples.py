@@ -15,7 +15,7 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.training.assembly import GRADIENT_WEIGHT
+from tvm_xengine.training.body.assembly import GRADIENT_WEIGHT
 from tvm_xengine.training.forward.evaluation import evaluation_module
 from tvm_xengine.training.single_samples import GRADIENT_SCALE, SingleSamples
 from tvm_xengine.training.step import TrainingStep

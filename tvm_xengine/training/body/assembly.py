@@ -8,12 +8,12 @@ from tvm import relax
 
 from tvm_xengine.kernels.te.optimizer import advance_step, copied
 from tvm_xengine.relax_ir.forward_ops import ForwardOps
-from tvm_xengine.training.declaration import declare
+from tvm_xengine.training.body.declaration import declare
+from tvm_xengine.training.body.updates import Gradients, Pairs, emit_updates
 from tvm_xengine.training.differentiate import Randomness, Tape, emit_forward
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.losses import EmittedLoss
 from tvm_xengine.training.recipe import Recipe
-from tvm_xengine.training.updates import Gradients, Pairs, emit_updates
 
 GRADIENT_WEIGHT = "gradient_weight"
 

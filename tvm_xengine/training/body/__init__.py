@@ -1,0 +1,1 @@
+"""The body of a training step: its parameters, forward, backward and updates."""
