@@ -14,6 +14,7 @@ from tests.aot.examples import attention, export, need_tools, tiny_mlp
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
 from tvm_xengine.aot.check.reference import host_step
 from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.plan.alternatives import alternatives
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
 from tvm_xengine.errors import ExportError, InvalidPlatformError, NoScheduleError
 from tvm_xengine.training.build import build_training_step
@@ -336,6 +337,12 @@ def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
     plan = tight.leading.plan.schedule
     driver = (tight.directory / "attention.c").read_text()
     assert driver.count("computed again") == plan.recomputed_ops > 0
+    own, keep, smallest = alternatives(tight.leading.plan)
+    assert own.recomputed_ops == plan.recomputed_ops
+    assert (keep.recomputed_ops, keep.arena_bytes["sram"]) == (0, tight.keep_all_bytes)
+    assert keep.step_us < own.step_us
+    assert state < smallest.arena_bytes["sram"] <= own.arena_bytes["sram"]
+    assert smallest.step_us >= own.step_us
     build = selftest_build(tight.directory, tight.package, *SANITIZED)
     build_program(tight.directory, tight.package, build, tmp_path / "selftest")
     assert run_program(tmp_path / "selftest", tight.package.target).returncode == 0

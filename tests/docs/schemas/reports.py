@@ -37,6 +37,8 @@ from tvm_xengine.solvers.result import Status
 
 _DTYPE_SHAPE: Mapping[str, Schema] = {"dtype": TEXT, "shape": rows(WHOLE)}
 
+_HASH = {**TEXT, "pattern": "^[0-9a-f]{16}$"}
+
 
 def _plan() -> Schema:
     return schema_of(PlanSummary, written=True)
@@ -97,6 +99,12 @@ def _eval() -> Schema:
 
 def _export() -> Schema:
     region = record({"bytes": WHOLE, "state_bytes": WHOLE, "budget_bytes": WHOLE})
+    compared = {
+        "name": TEXT,
+        "arena_bytes": by_name(WHOLE),
+        **dict.fromkeys(("step_us", "energy_uj"), NUMBER),
+        **dict.fromkeys(("recomputed_ops", "transfers"), WHOLE),
+    }
     return record(
         {
             "name": TEXT,
@@ -112,6 +120,10 @@ def _export() -> Schema:
             "recomputed_ops": WHOLE,
             "transfers": WHOLE,
             "keep_all_bytes": or_null(WHOLE),
+            "compared": {
+                **rows(record(compared)),
+                "description": "The plan, keep-all and the smallest arena found; nothing without a step.",
+            },
             "code_bytes": or_null(WHOLE),
             "stack_bytes": or_null(WHOLE),
             "self_test_passed": or_null(TRUTH),
@@ -122,12 +134,20 @@ def _export() -> Schema:
 def _package() -> Schema:
     sizes = ("bytes", "kept_bytes", "budget_bytes", "peak_bytes", "summed_bytes")
     code = {"text_bytes": WHOLE, "stack_bytes": or_null(WHOLE), "flags": {}}
-    state = {"name": TEXT, **_DTYPE_SHAPE, "bytes": WHOLE, "region": TEXT, "offset": WHOLE}
+    frozen = record({**_DTYPE_SHAPE, "hash": _HASH})
+    state = {
+        "name": TEXT,
+        "saved_as": rows(TEXT),
+        **_DTYPE_SHAPE,
+        "bytes": WHOLE,
+        "region": TEXT,
+        "offset": WHOLE,
+    }
     return record(
         {
             "schema": {"const": PACKAGE_SCHEMA},
             **dict.fromkeys(("name", "target", "backend", "optimize"), TEXT),
-            "plan_hash": {**TEXT, "pattern": "^[0-9a-f]{16}$"},
+            "plan_hash": _HASH,
             "alignment_bytes": WHOLE,
             "regions": by_name(record(dict.fromkeys(sizes, WHOLE))),
             "keep_all_bytes": or_null(WHOLE),
@@ -137,6 +157,9 @@ def _package() -> Schema:
             "storage_error": or_null(NUMBER),
             "settings": by_name(NUMBER),
             "constants": {**by_name(WHOLE), "description": "Bytes of each array in flash."},
+            "origin": _HASH,
+            "frozen": by_name(frozen),
+            "frozen_hash": _HASH,
             "functions": by_name(_function()),
         }
     )

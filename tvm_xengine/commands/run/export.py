@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rich.table import Table
+
 from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
-from tvm_xengine.aot.entries import USUAL, chosen_entries
+from tvm_xengine.aot.entries import USUAL, Entry, chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step
 from tvm_xengine.aot.package.layout import CMAKE, layout_called
+from tvm_xengine.aot.plan.alternatives import Alternative, alternatives
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
@@ -98,10 +102,14 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     if isinstance(report, LibraryReport):
         terminal.write(_print_library(report, terminal))
         return
-    _print(report, terminal)
+    has_step = Entry.TRAIN_STEP in report.functions
+    with terminal.reporting() as reporter:
+        reporter.status("comparing with other schedules")
+        compared = alternatives(report.leading.plan) if has_step else ()
+    _print(report, terminal, compared)
     if wanted.check:
         _check(report, terminal)
-    terminal.write(_document(report, is_checked=wanted.check))
+    terminal.write(_document(report, compared, is_checked=wanted.check))
 
 
 def _training(model: str, options: app.ExportOptions) -> Training:
@@ -176,7 +184,9 @@ def _print_library(report: LibraryReport, terminal: Terminal) -> dict[str, objec
     }
 
 
-def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
+def _document(
+    report: ExportReport, compared: Sequence[Alternative], *, is_checked: bool
+) -> dict[str, object]:
     """The keys of the JSON report."""
     package, plan = report.package, report.leading.plan
     code = report.code
@@ -201,6 +211,7 @@ def _document(report: ExportReport, *, is_checked: bool) -> dict[str, object]:
         "recomputed_ops": plan.recomputed_ops,
         "transfers": plan.schedule.transfers,
         "keep_all_bytes": report.keep_all_bytes,
+        "compared": [asdict(one) for one in compared],
         "code_bytes": None if code is None else code.text_bytes,
         "stack_bytes": None if code is None else code.stack_bytes,
         "self_test_passed": True if is_checked else None,
@@ -233,7 +244,20 @@ def _regions(wanted: RegionOptions, platform: Platform | None) -> tuple[Region, 
     return (*regions[:first], replace(regions[first], size_bytes=size), *regions[first + 1 :])
 
 
-def _print(report: ExportReport, terminal: Terminal) -> None:
+def _compared(compared: Sequence[Alternative]) -> Table:
+    """What recomputation, copies and regions cost beside other ways to run the step."""
+    table = framed("a training step, as estimated")
+    table.add_column("", overflow="fold")
+    add_number_columns(table, "bytes", "us", "ops again", "copies")
+    for one in compared:
+        size = " + ".join(f"{size}" for size in one.arena_bytes.values() if size)
+        table.add_row(
+            one.name, size, f"{one.step_us:.0f}", f"{one.recomputed_ops}", f"{one.transfers}"
+        )
+    return table
+
+
+def _print(report: ExportReport, terminal: Terminal, compared: Sequence[Alternative]) -> None:
     package, plan = report.package, report.leading.plan
     table = framed(f"{package.name} for {package.target.name}")
     table.add_column("region", overflow="fold")
@@ -242,6 +266,8 @@ def _print(report: ExportReport, terminal: Terminal) -> None:
         budget = package.budget_bytes[name]
         table.add_row(name, f"{size}", f"{package.kept_bytes[name]}", f"{budget}")
     terminal.show(table)
+    if compared:
+        terminal.show(_compared(compared))
     schedule = plan.schedule
     for entry, program in package.functions.items():
         arena = ", ".join(f"{r} {n}" for r, n in program.interface.arena_bytes.items() if n)

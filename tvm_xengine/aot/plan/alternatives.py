@@ -1,0 +1,73 @@
+"""What a plan costs beside keeping all tensors, and beside the smallest arena."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.diagnosis import diagnose
+from tvm_xengine.solvers.request import Request
+
+_SEARCH_S = 20.0
+"""How long the smallest arena is looked for; ten greedy schedules of a small network take a second."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to run a training step.
+
+    Attributes
+    ----------
+    arena_bytes
+        Of each region, state included.
+    step_us
+        Predicted time of a step.
+    energy_uj
+        0 where the platform has no energy figures.
+    """
+
+    name: str
+    arena_bytes: Mapping[str, int]
+    step_us: float
+    energy_uj: float
+    recomputed_ops: int
+    transfers: int
+
+
+def alternatives(plan: Plan) -> tuple[Alternative, ...]:
+    """The plan, keeping all tensors in the first region, and the smallest schedule that is found."""
+    problem = plan.problem
+    found = [_as_alternative("plan", plan, plan)]
+    keep = plan_keep_all(problem, problem.platform.computing[0].name)
+    found.append(_as_alternative("keep-all", keep, plan))
+    if (smallest := _smallest(problem)) is not None:
+        found.append(_as_alternative("smallest arena", smallest, plan))
+    return tuple(found)
+
+
+def _smallest(problem: Problem) -> Plan | None:
+    """The schedule of the least memory that greedy finds; None where it finds none below ample memory."""
+    tight = problem.with_budgets({name: max(1, n) for name, n in problem.home_bytes.items()})
+    until_s = time.perf_counter() + _SEARCH_S
+    found = diagnose(tight, Request(), may_go_on=lambda: time.perf_counter() < until_s)
+    if found.working_budget_bytes is None or found.working_schedule is None:
+        return None
+    enough = problem.with_budgets(found.working_budget_bytes)
+    return Plan.of_schedule(enough, found.working_schedule, "greedy")
+
+
+def _as_alternative(name: str, plan: Plan, like: Plan) -> Alternative:
+    simulation = plan.simulation
+    us = simulation.makespan_us if like.is_overlapped else simulation.cost_us
+    return Alternative(
+        name,
+        dict(plan.arenas.arena_bytes),
+        us,
+        simulation.energy_uj,
+        plan.recomputed_ops,
+        plan.schedule.transfers,
+    )
