@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
-from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.labels.held_out import HELD_OUT_FAMILIES, open_part
-from tvm_xengine.cost_models.labels.label_file import read_labels
-from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, unpack
-from tvm_xengine.cost_models.measure.measurements import default_cache_path
+from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS
+from tvm_xengine.cost_models.labels.shipped import make_shipped, shipped_folder
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.files.atomic_write import write_bytes_atomically
-
-_DONE = "complete"
 
 
 def learnable(dataset: Path | None, terminal: Terminal) -> Dataset:
@@ -42,19 +36,11 @@ def loaded(dataset: Path | None, terminal: Terminal) -> Dataset:
 
 def _shipped(terminal: Terminal) -> Path:
     """The dataset folder of the shipped labels in the user's cache."""
-    files = read_labels(SHIPPED_LABELS)
-    paths = sorted(path for path in SHIPPED_LABELS.iterdir() if path.suffix in (".csv", ".json"))
-    content = b"".join(path.read_bytes() for path in paths)
-    name = hashlib.sha256(content + feature_set().encode()).hexdigest()[:16]
-    folder = default_cache_path().parent / "labels" / name
-    if not (folder / _DONE).exists():
-        with terminal.reporting() as reporter:
-            found, missing = unpack(
-                files, DatasetFolder(folder), reporter.stage("making kernels anew")
-            )
-        note_missing(found, missing, terminal)
-        write_bytes_atomically(folder / _DONE, b"")
-    return folder
+    with terminal.reporting() as reporter:
+        counts = make_shipped(reporter.stage("making kernels anew"))
+    if counts is not None:
+        note_missing(*counts, terminal)
+    return shipped_folder()
 
 
 def note_missing(found: int, missing: int, terminal: Terminal) -> None:
