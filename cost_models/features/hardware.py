@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
 
 from tvm.target import Target
 
@@ -34,6 +36,13 @@ class Hardware:
 
 def hardware_of(target: Target, machine: Machine) -> Hardware:
     """The part of a machine that kernels of `target` use."""
+    return _hardware_of(str(target), machine)
+
+
+@cache
+def _hardware_of(text: str, machine: Machine) -> Hardware:
+    """Found once: LLVM takes a millisecond to name the features of a processor."""
+    target = Target(json.loads(text))
     first, second, third = (
         assumed if known is None else known
         for known, assumed in zip(machine.caches_bytes, ASSUMED_CACHES_BYTES, strict=True)
