@@ -19,6 +19,7 @@ typedef struct {
   uint8_t bytes[CAPACITY];
   size_t used;
   long fails_in; /* bytes until the power fails, or -1 */
+  int was_erased;
 } flash;
 
 static int erase(void *user) {
@@ -26,6 +27,7 @@ static int erase(void *user) {
   if (!f->fails_in) return 1;
   memset(f->bytes, 0xff, sizeof f->bytes);
   f->used = 0;
+  f->was_erased = 1;
   return 0;
 }
 
@@ -55,6 +57,20 @@ static uint32_t draw(uint32_t below) {
 }
 
 static flash memory[SLOTS];
+static struct {
+  uint64_t number; /* 0: none */
+  uint8_t state[M(_SRAM_KEPT_BYTES)], bytes[CAPACITY];
+} written[SLOTS]; /* the last checkpoint of each slot that was written whole */
+
+/* The slot of the newest checkpoint that is, byte for byte, as it was written; -1 without one. */
+static int newest_sound(size_t size) {
+  int newest = -1;
+  for (int i = 0; i < SLOTS; i++)
+    if (written[i].number && !memcmp(memory[i].bytes, written[i].bytes, size))
+      if (newest < 0 || written[i].number > written[newest].number) newest = i;
+  return newest;
+}
+
 static const struct { size_t offset, bytes; } parts_of[] = {PLACES}; /* padding between them is not saved */
 static _Alignas(64) uint8_t sram[M(_SRAM_BYTES)];
 
@@ -62,9 +78,7 @@ int main(void) {
   CALL(_ctx) ctx;
   CALL(_slot) slots[SLOTS];
   CALL(_loaded) report;
-  struct { uint64_t number; uint8_t state[M(_SRAM_KEPT_BYTES)]; int sound; } written[SLOTS];
   uint64_t number = 0;
-  memset(written, 0, sizeof written);
   for (int i = 0; i < SLOTS; i++) {
     memory[i].fails_in = -1;
     erase(&memory[i]);
@@ -77,39 +91,26 @@ int main(void) {
   MUST(CALL(_slots_save)(&ctx, slots, 1) == M(_EINVAL));
   for (int round = 0; round < ROUNDS; round++) {
     size_t size = CALL(_checkpoint_bytes)();
-    int fails = (int)draw(2), status, newest = -1;
+    int fails = (int)draw(2), status, newest = newest_sound(size);
     for (size_t k = 0; k < M(_SRAM_KEPT_BYTES); k++) sram[k] = (uint8_t)draw(256); /* any state */
-    for (int i = 0; i < SLOTS; i++) memory[i].fails_in = fails ? (long)draw((uint32_t)size) : -1;
-    for (int i = 0; i < SLOTS; i++)
-      if (written[i].sound && (newest < 0 || written[i].number > written[newest].number)) newest = i;
+    for (int i = 0; i < SLOTS; i++) {
+      memory[i].fails_in = fails ? (long)draw((uint32_t)size) : -1;
+      memory[i].was_erased = 0;
+    }
     number = newest < 0 ? 1 : written[newest].number + 1;
     status = CALL(_slots_save)(&ctx, slots, SLOTS);
     MUST(fails ? status == M(_EIO) : !status);
-    for (int i = 0; i < SLOTS; i++) { /* the slot that was written, by its content */
-      uint64_t found = 0;
-      memcpy(&found, memory[i].bytes + 8, 8);
-      if (!status && found == number) {
-        written[i].number = number;
-        written[i].sound = 1;
-        memcpy(written[i].state, sram, sizeof written[i].state);
-        MUST(i != newest);
-      } else if (fails && memory[i].fails_in != -1 && written[i].sound) {
-        uint8_t sound[8];
-        memcpy(sound, &written[i].number, 8);
-        if (memory[i].used != size || memcmp(memory[i].bytes + 8, sound, 8)) {
-          written[i].sound = 0;
-          MUST(i != newest); /* what was newest is never touched */
-        }
-      }
+    MUST(newest == newest_sound(size) || !fails); /* what was newest is not touched */
+    for (int i = 0; i < SLOTS && !fails; i++) {
+      if (!memory[i].was_erased) continue;
+      MUST(i != newest && memory[i].used == size);
+      written[i].number = number;
+      memcpy(written[i].state, sram, sizeof written[i].state);
+      memcpy(written[i].bytes, memory[i].bytes, size);
     }
-    if (!draw(3)) { /* bits of any slot flip */
-      int i = (int)draw(SLOTS);
-      memory[i].bytes[draw((uint32_t)size)] ^= (uint8_t)(1u << draw(8));
-      written[i].sound = 0;
-    }
-    newest = -1;
-    for (int i = 0; i < SLOTS; i++)
-      if (written[i].sound && (newest < 0 || written[i].number > written[newest].number)) newest = i;
+    MUST(fails || (newest_sound(size) >= 0 && written[newest_sound(size)].number == number));
+    if (!draw(3)) memory[draw(SLOTS)].bytes[draw((uint32_t)size)] ^= (uint8_t)(1u << draw(8));
+    newest = newest_sound(size);
     memset(sram, 0, sizeof sram); /* power is off */
     MUST(!CALL(_init)(&ctx, sram, sizeof sram, M(_PLAN_HASH)));
     status = CALL(_slots_load)(&ctx, slots, SLOTS, 0, &report);
