@@ -8,7 +8,7 @@ from tvm_xengine.aot.check.batches import BatchInput, draw_functions, seed_liter
 from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.check.selftest_calls import SelftestCalls
-from tvm_xengine.aot.emit_c.checkpoint import checkpoint_bytes
+from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_bytes
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.package.contents import Package
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm_xengine.aot.emit_c.checkpoint import checkpoint_functions
+from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_functions
 from tvm_xengine.aot.emit_c.entry_point import bytes_at, entry_point
 from tvm_xengine.aot.emit_c.prototypes import init_prototype
 from tvm_xengine.aot.emit_c.status import CHECK_CTX, status_text

@@ -9,16 +9,11 @@ from tvm_xengine.aot.package.contents import Package
 
 def readme(package: Package, keep_all_bytes: int | None, code: CodeSize | None) -> str:
     """The text of the package's README.md."""
-    name, macro = package.name, package.macro
+    name = package.name
     rows = "\n".join(
         f"| {region} | {size} | {package.kept_bytes[region]} |"
         for region, size in package.regions.items()
     )
-    memory = "\n".join(
-        f"static _Alignas({package.alignment_bytes}) uint8_t {region}[{macro}_{region.upper()}_BYTES];"
-        for region in package.regions
-    )
-    init = ", ".join(f"{region}, sizeof {region}" for region in package.regions)
     keep_all = (
         ""
         if keep_all_bytes is None
@@ -37,16 +32,7 @@ Plain C for {package.target.name}, made by tvm-xengine. It needs a C11 compiler 
 Constants and initial state: {package.flash_bytes + package.state_bytes} bytes of flash at most.{keep_all}
 {_built(package, code)}
 {_rounding(package)}
-```c
-#include "{name}.h"
-
-{memory}
-{name}_ctx ctx;
-
-int32_t status = {name}_init(&ctx, {init}, {macro}_PLAN_HASH);
-if (!status) status = {name}_state_reset(&ctx); /* or {name}_checkpoint_load */
-if (status) puts({name}_status_text(status));
-```
+{_beginning(package)}
 
 {_functions_table(package)}
 `{name}.h` says of every function what it takes, what its arrays hold, and what it returns, and has their
@@ -63,6 +49,27 @@ A checkpoint holds tensors by name, so packages of the same model share it whate
 size or optimizer. `{name}_slots_save` and `{name}_slots_load` keep checkpoints in two or more slots, of
 which one is always whole. On a computer `tvm-xengine export-state` converts them.
 """
+
+
+def _beginning(package: Package) -> str:
+    """How an application begins."""
+    name, macro = package.name, package.macro
+    memory = "\n".join(
+        f"static _Alignas({package.alignment_bytes}) uint8_t {region}[{macro}_{region.upper()}_BYTES];"
+        for region in package.regions
+    )
+    init = ", ".join(f"{region}, sizeof {region}" for region in package.regions)
+    return f"""\
+```c
+#include "{name}.h"
+
+{memory}
+{name}_ctx ctx;
+
+int32_t status = {name}_init(&ctx, {init}, {macro}_PLAN_HASH);
+if (!status) status = {name}_state_reset(&ctx); /* or {name}_slots_load, {name}_checkpoint_load */
+if (status) puts({name}_status_text(status));
+```"""
 
 
 def _built(package: Package, code: CodeSize | None) -> str:

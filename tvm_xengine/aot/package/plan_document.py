@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.package.checkpoint_file import hash_of
 from tvm_xengine.aot.package.code_size import CodeSize
-from tvm_xengine.aot.package.contents import SCHEMA, Array, Package, inputs_of
+from tvm_xengine.aot.package.contents import SCHEMA, Array, Package, StateTensor, inputs_of
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import ArenaPlan
@@ -41,34 +41,14 @@ def plan_document(
         "optimize": package.optimize.value,
         "plan_hash": f"{package.plan_hash:016x}",
         "alignment_bytes": package.alignment_bytes,
-        "regions": {
-            name: {
-                "bytes": size,
-                "kept_bytes": package.kept_bytes[name],
-                "budget_bytes": package.budget_bytes[name],
-                "peak_bytes": plan.simulation.peak_bytes[name],
-                "summed_bytes": package.summed_bytes[name],
-            }
-            for name, size in package.regions.items()
-        },
+        "regions": _regions(package, plan),
         "keep_all_bytes": keep_all_bytes,
         "state_bytes": package.state_bytes,
         "flash_bytes": package.flash_bytes,
         "code": None
         if code is None
         else {"text_bytes": code.text_bytes, "stack_bytes": code.stack_bytes, "flags": code.flags},
-        "state": [
-            {
-                "name": tensor.name,
-                "saved_as": list(tensor.saved_as),
-                "dtype": tensor.place.dtype,
-                "shape": list(tensor.place.shape),
-                "bytes": tensor.place.size_bytes,
-                "region": tensor.place.device,
-                "offset": tensor.place.offset_bytes,
-            }
-            for tensor in package.state
-        ],
+        "state": [_state(tensor) for tensor in package.state],
         "storage_error": package.storage_error,
         "settings": dict(package.hyper),
         "constants": {name: int(array.nbytes) for name, array in package.constants.items()},
@@ -76,6 +56,31 @@ def plan_document(
         "frozen": {name: _frozen(value) for name, value in package.frozen_values.items()},
         "frozen_hash": f"{hash_of(package.frozen_values):016x}",
         "functions": {entry.value: _function(package, f) for entry, f in functions.items()},
+    }
+
+
+def _regions(package: Package, plan: Plan) -> dict[str, dict[str, int]]:
+    return {
+        name: {
+            "bytes": size,
+            "kept_bytes": package.kept_bytes[name],
+            "budget_bytes": package.budget_bytes[name],
+            "peak_bytes": plan.simulation.peak_bytes[name],
+            "summed_bytes": package.summed_bytes[name],
+        }
+        for name, size in package.regions.items()
+    }
+
+
+def _state(tensor: StateTensor) -> dict[str, object]:
+    return {
+        "name": tensor.name,
+        "saved_as": list(tensor.saved_as),
+        "dtype": tensor.place.dtype,
+        "shape": list(tensor.place.shape),
+        "bytes": tensor.place.size_bytes,
+        "region": tensor.place.device,
+        "offset": tensor.place.offset_bytes,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_xengine.aot.emit_c.checkpoint_c import LOAD, RECORDS, SAVE, SLOTS
+from tvm_xengine.aot.emit_c.checkpoints.c_text import LOAD, RECORDS, SAVE, SLOTS
 from tvm_xengine.aot.emit_c.status import CHECK_CTX
 from tvm_xengine.aot.package.checkpoint_file import (
     HEADER_BYTES,
