@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from tests.api.conftest import Compile
+from tests.commands.in_process import run_command
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.frontends.torch.read import from_torch_export
@@ -224,3 +225,13 @@ def test_what_a_step_cannot_write_is_refused(
 
     with pytest.raises(UnsupportedModelError, match=message):
         compile_step(Net(), torch.randn(4, 6), loss="cross_entropy")
+
+
+@pytest.mark.slow
+def test_a_package_in_c_writes_the_buffers_as_the_library_does(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(Averages().train(), (torch.randn(4, 6),)), path)
+    options = ("--target", "host", "--arena-bytes", "64KiB", "--solver", "greedy", "--check")
+    done = run_command("export", str(path), *options, "-o", str(tmp_path / "package"))
+    assert done.returncode == 0, done.stderr
+    assert "self-test passed" in done.stdout

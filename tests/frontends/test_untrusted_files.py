@@ -15,6 +15,7 @@ from torch import nn
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.read import from_onnx
+from tvm_xengine.frontends.torch.archive import _is_operator
 from tvm_xengine.frontends.torch.read import from_torch_export
 
 Members = dict[str, bytes]
@@ -255,6 +256,23 @@ def saved(folder: Path, location: str, **place: int) -> Path:
     path = folder / "model.onnx"
     path.write_bytes(model_with_external(location, **place).SerializeToString())
     return path
+
+
+def test_a_program_that_changes_types_is_read(tmp_path: Path) -> None:
+    class Net(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.to(torch.float64).to(torch.float32))
+
+    path = tmp_path / "net.pt2"
+    program = torch.export.export(Net(3, 2), (torch.randn(4, 3),))
+    assert "_assert_tensor_metadata" in str(program.graph)
+    torch.export.save(program, path)
+    assert from_torch_export(path).trained == ("weight", "bias")
+
+
+@pytest.mark.parametrize("name", ["_dir.append", "__class__.mro", "_made_up.default"])
+def test_a_private_name_that_is_no_operator_is_refused(name: str) -> None:
+    assert not _is_operator(f"torch.ops.aten.{name}")
 
 
 def test_external_data_beside_the_model_are_read(folder: Path) -> None:

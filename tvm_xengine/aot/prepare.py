@@ -37,6 +37,7 @@ from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.program.step_program import Outside, OutsideView
+from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.relax_ir.types import Array, static_shape
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
@@ -146,7 +147,7 @@ class PreparedExport:
     @cached_property
     def trial(self) -> Trial:
         """The run of the self-test."""
-        output = _as_operand(self.model.main.ret_ty)
+        output = _as_operand(outputs_of(self.model.main)[0].ty)
         types = {param.name: param.ty for param in self.training.function.params}
         batch = {name: _as_operand(types[name]) for name in self.training.batch_names}
         settings = dict.fromkeys(self.training.hyper_names, self.options.learning_rate)

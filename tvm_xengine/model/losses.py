@@ -202,8 +202,8 @@ def as_kernel_loss(loss: Loss | LossFunction, model: ForwardModel, target: objec
 
     from tvm_xengine.frontends.torch.module import trace_loss
 
-    output = model.main.ret_ty
-    shape, dtype = static_shape(output), str(output.dtype)
+    shape = _shape_of_output(model)
+    dtype = str(outputs_of(model.main)[0].ty.dtype)
     prediction = torch.zeros(shape, dtype=getattr(torch, dtype))
     given = (
         example_target(loss, prediction) if target is None else torch.as_tensor(np.asarray(target))

@@ -48,6 +48,8 @@ _KNOWN = re.compile(
 _OPERATOR = re.compile(
     r"torch\.ops(\.[A-Za-z]\w*){2,}|(_operator|math)\.[A-Za-z]\w*|torch\.sym_\w+"
 )
+_PRIVATE_OPERATOR = re.compile(r"torch\.ops\.aten\.(_[a-z]\w*)\.[A-Za-z]\w*")
+"""Such as ``_assert_tensor_metadata``, which a change of type leaves in a program."""
 _UNSAFE_OPERATORS = ("torch.ops.aten.from_file",)
 """They reach beyond the program."""
 
@@ -189,6 +191,8 @@ def _strings(document: object) -> Iterator[tuple[str, str]]:
 
 
 def _is_operator(target: str) -> bool:
+    if private := _PRIVATE_OPERATOR.fullmatch(target):
+        return bool(torch._C._jit_get_operation(f"aten::{private[1]}")[0])
     return bool(_OPERATOR.fullmatch(target)) and not target.startswith(_UNSAFE_OPERATORS)
 
 
