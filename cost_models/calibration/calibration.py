@@ -15,6 +15,7 @@ from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
 
 SCHEMA = 1
+"""Version of the file's form; raised when a reader of before would misread it."""
 
 
 @dataclass(frozen=True)

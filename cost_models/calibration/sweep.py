@@ -17,6 +17,7 @@ from tvm_xengine.kernels.sources import AUTO, available_sources
 from tvm_xengine.training.optimizers import SGD
 
 _FLOAT_BYTES = 4
+"""Of a float32, the type of all that is swept."""
 
 _STREAM_SHARE = 0.5
 """Of a cache that a stream's two vectors take: some is left for others."""
