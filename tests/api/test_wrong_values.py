@@ -240,3 +240,33 @@ def test_what_is_not_finite_has_the_name_that_its_author_gave_it(compile_step: C
     step = compile_step(module, rows, loss="cross_entropy")
     with pytest.raises(NotFiniteError, match=r"^2\.weight is not finite before the first step"):
         step.guard()
+
+
+class Scaled(nn.Module):  # type: ignore[misc]
+    """A buffer that is read as it is, and one of which something is computed beforehand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.register_buffer("scale", torch.tensor([0.1, 0.2, 0.3]))
+        self.register_buffer("shift", torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scaled: torch.Tensor = self.linear(x) * (2 * self.scale).exp() + self.shift
+        return scaled
+
+
+def test_a_value_that_is_compiled_in_cannot_be_loaded_anew(compile_step: Compile) -> None:
+    module = Scaled()
+    step = compile_step(module, ROWS, loss="mse")
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    state["shift"] += 5
+    step.load_state_dict(state)
+    module.load_state_dict(state)
+    x = torch.from_numpy(ROWS)
+    torch.testing.assert_close(torch.as_tensor(step.predict(x)), module(x).detach())
+    before = step.state_dict()
+    with pytest.raises(InvalidStateError, match=r"compiled with the value of scale.*compile that"):
+        step.load_state_dict({**state, "shift": state["shift"] + 1, "scale": 2 * state["scale"]})
+    for name, value in step.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)

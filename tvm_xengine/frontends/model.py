@@ -41,6 +41,9 @@ class ForwardModel:
     counters
         Integer buffers that nothing reads and that each batch adds a number to, by the model's own
         names; ``main`` does not have them.
+    folded
+        Names of tensors from which values were computed when the model was read: with other values
+        of them ``main`` is another function.
     lines
         Lines of the model's source, ``net.py:12``, by the variables of ``main`` that they compute.
     """
@@ -55,6 +58,7 @@ class ForwardModel:
     notes: tuple[str, ...] = ()
     lines: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    folded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         declared = [param.name for param in self.main.params]

@@ -59,6 +59,14 @@ class ModelState:
             if name not in self._order
         )
         """Buffers that the model writes, and that its state dict leaves out (not persistent)."""
+        folded = {*source.training.folded, *source.evaluation.folded}
+        self._folded = {
+            name: np.array(source.training.state[role.variable])
+            for role in source.training.roles
+            for name in role.names
+            if name in folded
+        }
+        self._folded |= {name: value for name, value in self._unused.items() if name in folded}
 
     def read(self, batches_seen: int) -> dict[str, Array]:
         """A copy of every tensor by name; the names of a tied tensor share one copy.
@@ -105,7 +113,8 @@ class ModelState:
         Raises
         ------
         InvalidStateError
-            If a name is missing or unknown, or a shape or type differs.
+            If a name is missing or unknown, a shape or type differs, or the step was made with another
+        value of a tensor that it does not read any more.
         """
         names = (*self._order, *(name for name in self.hidden if name in state))
         _check_names(state, names)
@@ -114,6 +123,12 @@ class ModelState:
             if state[name].shape != expected:
                 raise InvalidStateError(
                     f"{name} must have shape {expected}, the state has {state[name].shape}"
+                )
+        for name, value in self._folded.items():
+            if name in state and not np.array_equal(value, np.asarray(state[name]), equal_nan=True):
+                raise InvalidStateError(
+                    f"the step was compiled with the value of {name}, and the state has another one; load"
+                    " the state into the module, and compile that"
                 )
         here = {self._variables[name]: name for name in names if name in self._variables}
         try:

@@ -89,7 +89,12 @@ def import_exported_program(
     trainable = {one for one in parameters if "float" in str(values[one].dtype)}
     model = assemble(name, mod, values, trainable, origins=importer.origins())
     counters = {target.removeprefix(prefix): by for target, by in counted(program).items()}
-    return replace(model, lines=importer.block_builder.lines, counters=counters)
+    return replace(
+        model,
+        lines=importer.block_builder.lines,
+        counters=counters,
+        folded=tuple(sorted(importer.folded)),
+    )
 
 
 def _check_parameters(name: str, program: ExportedProgram, prefix: str) -> None:
@@ -211,6 +216,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         self._roles: dict[str, TensorRole] = {}
         self.place = "the program"
         self._known: dict[fx.Node, torch.Tensor] = {}
+        self._names_in: dict[fx.Node, frozenset[str]] = {}
+        self.folded: set[str] = set()
 
     def is_unknown(self, op: object) -> bool:
         return getattr(op, "__name__", str(op)) not in self.convert_map
@@ -263,6 +270,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 values[name] = to_array(value).copy()  # training the module changes its own
             if spec.target in fixed and self._named(spec.target) not in self._varying:
                 self._known[placeholders[spec.arg.name]] = value
+                self._names_in[placeholders[spec.arg.name]] = frozenset([self._named(spec.target)])
         with self.block_builder.function("main", params=[*inputs, *others]):
             with self.block_builder.dataflow():
                 made = self._translate_fx_graph(
@@ -393,6 +401,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _computed(self, node: fx.Node) -> torch.Tensor:
         """What PyTorch computes from values that are known."""
+        names = (self._names_in.get(read, frozenset()) for read in node.all_input_nodes)
+        self._names_in[node] = frozenset[str]().union(*names)
+        self.folded |= self._names_in[node]
         arguments, named = fx.map_arg((node.args, node.kwargs), self._known_value)
         return node.target(*arguments, **named)
 
