@@ -74,6 +74,7 @@ MEASURING = {
     "tune": "tune mlp --batch 2 --database {made}/tuned --trials 2",
     "costs noise": "costs noise mlp --rounds 2",
     "costs measure": "costs measure mlp --batch 2 --rounds 1",
+    "costs calibrate": "costs calibrate --time-limit 20 -o {made}/machine.json",
     "costs collect": "costs collect --dataset {made}/few --kernels 3 --networks mlp --rounds 1",
     "costs refresh": "costs refresh --dataset {made}/few",
     "costs export": "costs export --dataset {made}/few -o {made}/few.parquet",

@@ -280,7 +280,7 @@ def calibrate(
             group=OUTPUT,
         ),
     ] = None,
-    limit_s: Annotated[
+    time_limit: Annotated[
         Count, Parameter(help="Seconds after which no more kernels are begun.")
     ] = 150,
     compare: Annotated[
@@ -293,7 +293,7 @@ def calibrate(
     from tvm_xengine.commands.costs.calibrating import calibrate_machine
 
     terminal = Terminal(out)
-    terminal.write(calibrate_machine(output, limit_s, terminal, compare=compare))
+    terminal.write(calibrate_machine(output, time_limit, terminal, compare=compare))
 
 
 @costs.command

@@ -92,7 +92,7 @@ def test_a_model_says_where_it_has_no_ground(source, high_us, unknown):
 @pytest.mark.slow
 def test_a_machine_is_calibrated_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    done = run_command("costs", "calibrate", "--limit-s", "20")
+    done = run_command("costs", "calibrate", "--time-limit", "20")
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "tvm_xengine" / "machines").glob("*.json")
     found = read_calibration(path)
