@@ -112,6 +112,7 @@ def test_a_budget_of_the_platform_limits_no_estimate(cache: Path) -> None:
     assert limited.smallest_bytes == free.smallest_bytes > 1000
 
 
+@pytest.mark.slow
 def test_the_largest_batch_fits_and_one_more_does_not_at_once(cache: Path) -> None:
     module = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 5))
     found = xe.estimate(module, torch.randn(4, 6), cache=cache)

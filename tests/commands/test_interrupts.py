@@ -65,11 +65,12 @@ def test_an_interrupt_while_measuring_keeps_what_was_measured(
     assert measured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "key"),
     [
         (("plan", "--budget-ratio", "0.5"), "devices"),
-        pytest.param(("pareto", "--ratios", "1", "0.5"), "points", marks=pytest.mark.slow),
+        (("pareto", "--ratios", "1", "0.5"), "points"),
     ],
 )
 def test_an_interrupt_of_active_costs_writes_the_best_so_far(
