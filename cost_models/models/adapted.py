@@ -15,11 +15,10 @@ from tvm_xengine.cost_models.models.adapted_predictor import (
     Limits,
     corrected_view,
 )
-from tvm_xengine.cost_models.models.boosted_trees import held_out
+from tvm_xengine.cost_models.models.boosted_trees import check_times, held_out
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
 from tvm_xengine.cost_models.models.interval_widths import calibrated
 from tvm_xengine.cost_models.models.model_file import PRIOR_MODEL, digest_of, prior_predictor
-from tvm_xengine.errors import InvalidDatasetError
 
 _LEAST_HOT_SHARE = 0.5
 """Of a cold time, where the hot one was not measured: colder caches rarely double a time."""
@@ -76,8 +75,7 @@ class AdaptedTrees:
 
     def fit_point(self, data: Dataset) -> AdaptedPredictor:
         """The same without calibration: its intervals mean nothing."""
-        if not (np.isfinite(data.time_us) & (data.time_us > 0)).all():
-            raise InvalidDatasetError("expected times > 0, found others")
+        check_times(data)
         prior = prior_predictor()
         prior_us, _ = prior.times_us(data.table)
         known = np.flatnonzero(np.isfinite(data.hot_us))

@@ -118,9 +118,7 @@ class BoostedTrees:
 
     def fit_point(self, data: Dataset) -> BoostedTreesPredictor:
         """The same without calibration: its intervals mean nothing."""
-        if not (np.isfinite(data.time_us) & (data.time_us > 0)).all():
-            bad = [name for name, t in zip(data.names, data.time_us, strict=True) if not t > 0]
-            raise InvalidDatasetError(f"expected times > 0, found others for {bad[:5]}")
+        check_times(data)
         weights = weights_of(data)
         rates = np.log(data.time_us / data.table.work)
         matrix = xgboost.DMatrix(whole_view(data.table), label=rates, weight=weights)
@@ -286,6 +284,20 @@ class PointModel(Protocol):
 
     def fit_point(self, data: Dataset) -> PointPredictor:
         """Learn; its intervals mean nothing."""
+
+
+def check_times(data: Dataset) -> None:
+    """Check that every label is a time.
+
+    Raises
+    ------
+    InvalidDatasetError
+        When one is not a positive number.
+    """
+    is_time = np.isfinite(data.time_us) & (data.time_us > 0)
+    if not is_time.all():
+        bad = [name for name, good in zip(data.names, is_time, strict=True) if not good]
+        raise InvalidDatasetError(f"expected times > 0, found others for {bad[:5]}")
 
 
 def held_out(

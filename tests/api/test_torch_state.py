@@ -10,9 +10,8 @@ from torch.nn import functional
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
+from tests.api.in_pytorch import Batch, train
 from tests.api.networks import Attention, Convolutional, perceptron, recurrent
-
-Batch = tuple[torch.Tensor, torch.Tensor]
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], int]] = {
     "perceptron": (perceptron, lambda: torch.randn(6, 6), 5),
@@ -33,17 +32,6 @@ STEPS = 50
 ROUNDING = 1e-6
 """Gradients smaller than this share of the largest one are rounding errors of a gradient of 0, such
 as that of a bias in front of a batch norm. Adam follows their signs, so they are not compared."""
-
-
-def train(module: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> list[float]:
-    losses = []
-    for x, labels in batches:
-        loss = functional.cross_entropy(module(x), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def compared(module: nn.Module, batch: Batch) -> dict[str, torch.Tensor]:

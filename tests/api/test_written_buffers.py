@@ -10,13 +10,12 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from tests.api.conftest import Compile
+from tests.api.in_pytorch import Batch, train
 from tests.commands.in_process import run_command
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.frontends.torch.read import from_torch_export
 from tvm_xengine.training.build import build_training_step
-
-Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Averages(nn.Module):
@@ -109,17 +108,6 @@ FAST = ("averages", "assigned")
 
 def optimizer_of(module: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
-
-
-def train(module: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> list[float]:
-    losses = []
-    for x, labels in batches:
-        loss = functional.cross_entropy(module(x), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def drawn(count: int) -> list[Batch]:

@@ -77,8 +77,11 @@ class Running:
 
     def guard(self, on: bool) -> None:
         """Undo every later step that fails, or makes a NaN or an infinity."""
+        if not on:
+            self._transactions = None
+            return
         label = Names(self._plan.plan.problem.graph, self._plan.names).label
-        self._transactions = Transactions(self.executable, label) if on else None
+        self._transactions = Transactions(self.executable, label)
 
     def was_written(self) -> None:
         """Take the state as it is now for the one to go back to."""

@@ -131,17 +131,18 @@ class KernelStore:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         _delete_unused(self._directory.parent, keep=self._directory)
-        smallest_first = sorted(kernels, key=_size)
+        sizes = {kernel.symbol: _size(kernel) for kernel in kernels}
+        smallest_first = sorted(kernels, key=lambda kernel: sizes[kernel.symbol])
         spent_s, done_size, expected_s = 0.0, 0, 0.0
         while smallest_first and expected_s < self._here_s:
             kernel = smallest_first.pop(0)
             begin_s = time.thread_time()
             _write_library([kernel], self.path(kernel.symbol))
             spent_s += time.thread_time() - begin_s
-            done_size += _size(kernel)
+            done_size += sizes[kernel.symbol]
             yield kernel
             if smallest_first:
-                expected_s = spent_s * (1 + _size(smallest_first[0]) / done_size)
+                expected_s = spent_s * (1 + sizes[smallest_first[0].symbol] / done_size)
         if smallest_first:
             # The largest first, so that no worker is left with one of them at the end.
             yield from self._compiled_by_workers(smallest_first[::-1])

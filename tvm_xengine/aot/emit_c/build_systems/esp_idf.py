@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_xengine.aot.emit_c.build_systems.common import SOURCE_OPTIONS, VERSION, summary
+from tvm_xengine.aot.emit_c.build_systems.library_facts import SOURCE_OPTIONS, VERSION, summary
 from tvm_xengine.aot.package.contents import Package, library_sources
 
 
