@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +77,9 @@ FEW = (
 )
 
 
+pytestmark = pytest.mark.usefixtures("in_float64")
+
+
 class Operator(nn.Module):
     def __init__(self, function: Function, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -86,15 +89,6 @@ class Operator(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made = self.function(x * self.weight).reshape(1, -1)
         return torch.cat([made, made.cos()], 1)
-
-
-@pytest.fixture(autouse=True)
-def _in_float64() -> Iterator[None]:
-    torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 class All(nn.Module):

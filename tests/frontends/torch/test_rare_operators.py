@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -219,6 +219,9 @@ REFUSED: dict[str, tuple[Function, tuple[int, ...], str]] = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("in_float64")
+
+
 class Operator(nn.Module):
     def __init__(self, function: Function, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -227,15 +230,6 @@ class Operator(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x * self.weight).flatten().reshape(1, -1)
-
-
-@pytest.fixture(autouse=True)
-def _in_float64() -> Iterator[None]:
-    torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
