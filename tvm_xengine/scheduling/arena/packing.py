@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from tvm_xengine.scheduling.compiled import compiled
 
 Ints = NDArray[np.int64]
+Bits = NDArray[np.uint64]
+
+_NO_LIMIT = np.iinfo(np.int64).max
+"""Larger than any address."""
 
 
 class Items(NamedTuple):
@@ -76,14 +80,15 @@ def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
     """
     goal = items.peak_bytes()
     orders = _sensible_orders(items)
+    rivals = _live_together(items)
     best_order, best_top = orders[0], -1
     for order in orders:
-        _, top = _layout(items, order)
+        _, top = _layout(items, rivals, order)
         if best_top < 0 or top < best_top:
             best_order, best_top = order, top
     if best_top > goal and len(best_order) > 1:
-        best_order = _improve_order(items, best_order, goal, evaluations, seed)
-    return _layout(items, best_order)[0]
+        best_order = _improve_order(items, rivals, best_order, goal, evaluations, seed)
+    return _layout(items, rivals, best_order)[0]
 
 
 def _sensible_orders(items: Items) -> list[Ints]:
@@ -95,32 +100,45 @@ def _sensible_orders(items: Items) -> list[Ints]:
     return [np.lexsort((names, -items.size, key, throughout)) for key in keys]
 
 
-def _layout(items: Items, order: Ints) -> tuple[Ints, int]:
+def _layout(items: Items, rivals: Bits, order: Ints) -> tuple[Ints, int]:
     layout = np.empty(len(items.size), dtype=np.int64)
     placed = np.empty(len(items.size), dtype=np.int64)
-    top = _first_fit(items, order, layout, placed)
+    top = _first_fit(items, rivals, order, 0, layout, placed, _NO_LIMIT)
     return layout, int(top)
 
 
 @compiled
 def _first_fit(
-    items: Items, order: Ints, layout: Ints, placed: Ints
+    items: Items,
+    rivals: Bits,
+    order: Ints,
+    since: int,
+    layout: Ints,
+    placed: Ints,
+    limit: int,
 ) -> int:  # pragma: no cover - compiled
-    """Fill `layout` in the given order; the end of the highest item.
+    """Fill `layout` in the given order; the end of the highest item, or one above `limit`.
 
-    `placed` is scratch: the items placed so far, sorted by address.
+    `placed` has the items before the place `since` of the order, sorted by address. Items without
+    bytes are not in it. Placing stops at the first item that ends above `limit`.
     """
     size = items.size
     number = 0
     top = 0
-    for k in order:
+    for at in range(since):
+        k = order[at]
+        if size[k] > 0:
+            number += 1
+            top = max(top, layout[k] + size[k])
+    for place in range(since, len(order)):
+        k = order[place]
         floor = 0
         if size[k] > 0:
             for q in range(number):
                 rival = placed[q]
                 if layout[rival] + size[rival] <= floor:
                     continue
-                if _live_together(items, k, rival):
+                if rivals[k, rival >> 6] >> np.uint64(rival & 63) & np.uint64(1):
                     if layout[rival] - floor >= size[k]:
                         break
                     floor = layout[rival] + size[rival]
@@ -131,14 +149,29 @@ def _first_fit(
             placed[at] = k
             number += 1
             top = max(top, floor + size[k])
+            if top > limit:
+                break
         layout[k] = floor
     return top
 
 
 @compiled
-def _live_together(items: Items, k: int, rival: int) -> bool:  # pragma: no cover - compiled
+def _live_together(items: Items) -> Bits:  # pragma: no cover - compiled
+    """Bit ``r`` of row ``k`` says whether items k and r live at the same step; 64 bits a word."""
+    count = len(items.size)
+    rivals = np.zeros((count, (count + 63) // 64), dtype=np.uint64)
+    for k in range(count):
+        for r in range(k):
+            if _share_a_step(items, k, r):
+                rivals[k, r >> 6] |= np.uint64(1) << np.uint64(r & 63)
+                rivals[r, k >> 6] |= np.uint64(1) << np.uint64(k & 63)
+    return rivals
+
+
+@compiled
+def _share_a_step(items: Items, k: int, r: int) -> bool:  # pragma: no cover - compiled
     for i in range(items.first[k], items.first[k + 1]):
-        for j in range(items.first[rival], items.first[rival + 1]):
+        for j in range(items.first[r], items.first[r + 1]):
             if items.start[j] <= items.end[i] and items.end[j] >= items.start[i]:
                 return True
     return False
@@ -146,16 +179,18 @@ def _live_together(items: Items, k: int, rival: int) -> bool:  # pragma: no cove
 
 @compiled
 def _improve_order(
-    items: Items, order: Ints, goal: int, evaluations: int, seed: int
+    items: Items, rivals: Bits, order: Ints, goal: int, evaluations: int, seed: int
 ) -> Ints:  # pragma: no cover - compiled
     """The best order found by moving items, mostly those that stick out, to other places."""
     state = np.uint64(seed * 2 + 88172645463325253)
     count = len(order)
-    layout = np.empty(len(items.size), dtype=np.int64)
-    placed = np.empty(len(items.size), dtype=np.int64)
+    layout, other = np.empty_like(items.size), np.empty_like(items.size)
+    placed, others = np.empty_like(items.size), np.empty_like(items.size)
+    place = np.empty_like(items.size)  # of each item in the current order
     current, candidate, best = order.copy(), order.copy(), order.copy()
-    current_top = _first_fit(items, current, layout, placed)
+    current_top = _first_fit(items, rivals, current, 0, layout, placed, _NO_LIMIT)
     best_top = current_top
+    place[current] = np.arange(count)
     for evaluation in range(evaluations):
         state = _next_random(state)
         chosen = int(state >> np.uint64(33)) % count
@@ -166,20 +201,50 @@ def _improve_order(
         if goes_to > chosen and int(state >> np.uint64(20)) % 8 != 0:
             goes_to = int(state >> np.uint64(33)) % (chosen + 1)
         _move(current, candidate, chosen, goes_to)
-        top = _first_fit(items, candidate, layout, placed)
+        # What lies before the first place that changes stays where it is.
+        since = min(chosen, goes_to)
+        _copy_before(items, since, current, place, (layout, placed), (other, others))
         # Threshold accepting: a little worse is fine early on.
         slack = (current_top - goal) * (evaluations - evaluation) // (8 * evaluations)
-        if top <= current_top + slack:
+        limit = current_top + slack
+        top = _first_fit(items, rivals, candidate, since, other, others, limit)
+        if top <= limit:
             current[:] = candidate
+            place[current] = np.arange(count)
+            layout, other = other, layout
+            placed, others = others, placed
             current_top = top
             if top < best_top:
                 best[:] = candidate
                 best_top = top
                 if best_top <= goal:
                     break
-        else:
-            _first_fit(items, current, layout, placed)
     return best
+
+
+@compiled
+def _copy_before(
+    items: Items,
+    since: int,
+    order: Ints,
+    place: Ints,
+    source: tuple[Ints, Ints],
+    target: tuple[Ints, Ints],
+) -> None:  # pragma: no cover - compiled
+    """Copy the addresses, and the items by address, of what stands before a place of the order."""
+    number = 0
+    for at in range(since):
+        k = order[at]
+        target[0][k] = source[0][k]
+        if items.size[k] > 0:
+            number += 1
+    q = 0
+    for k in source[1]:
+        if q == number:
+            break
+        if place[k] < since:
+            target[1][q] = k
+            q += 1
 
 
 @compiled
