@@ -96,13 +96,15 @@ def collect(
         missing = options.kernels - measured
         for kernel in kernels:
             device = device_fingerprint(kernel.target)
+            is_known = all(
+                folder.measurements.find(kernel.key, device, caches) for caches in (COLD, HOT)
+            )
+            if not is_known and len(wanted) >= missing:
+                continue
             sources.add(kernel, device)
             families = (variant.family,)
             record = add_kernel(folder, kernel, device, families, network=variant.text)
-            is_known = all(
-                folder.measurements.find(record.kernel, device, caches) for caches in (COLD, HOT)
-            )
-            if record.flops <= options.most_flops and not is_known and len(wanted) < missing:
+            if not is_known and record.flops <= options.most_flops:
                 wanted.append(kernel)
         with TemporaryDirectory() as scratch:
             timer = IsolatedTimer(passing_libraries(Path(scratch)))

@@ -155,11 +155,9 @@ def _tensors(value: object) -> list[torch.Tensor]:
 
 def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgram:
     """The program without mutation, and with only those ops decomposed that have no importer."""
-    with quiet_export():
-        with _without_gradients_marked(program.graph):
-            functional = program.run_decompositions({})
-        if not importer.unknown_ops(functional):
-            return functional
+    if importer.takes(program):
+        return program  # tracing it again takes half a second
+    with quiet_export(), _without_gradients_marked(program.graph):
         rules = {
             **torch._decomp.decomposition_table,
             **torch.export.default_decompositions(),
@@ -228,6 +226,13 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             for node in program.graph.nodes
             if node.op == "call_function" and self.is_unknown(node.target)
         ]
+
+    def takes(self, program: ExportedProgram) -> bool:
+        """Whether every op has an importer and writes nothing, as its schema says."""
+        return not self.unknown_ops(program) and not any(
+            isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+            for node in program.graph.nodes
+        )
 
     def translate(self, program: ExportedProgram) -> tuple[tvm.IRModule, dict[str, Array]]:
         """A module with ``main(inputs..., other tensors...)``, and the values of the others."""

@@ -29,6 +29,13 @@ def reshape(builder: Builder, x: Expr, size: Sequence[int]) -> Expr:
     return x if tuple(wanted) == shape else builder.emit(relax.op.reshape(x, wanted))
 
 
+def flatten(builder: Builder, x: Expr, start_dim: int, end_dim: int) -> Expr:
+    """x with some axes as one."""
+    shape = static_shape(x.ty) or (1,)
+    first, last = start_dim % len(shape), end_dim % len(shape)
+    return reshape(builder, x, [*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]])
+
+
 def expand(builder: Builder, x: Expr, size: Sequence[int], _implicit: bool = False) -> Expr:
     """x repeated along axes of length 1, and along new ones in front; -1 keeps an axis."""
     shape = static_shape(x.ty)
@@ -343,6 +350,7 @@ CONVERTERS: dict[str, Converter] = {
     "channel_shuffle.default": channel_shuffle,
     "constant_pad_nd.default": constant_pad,
     "diagonal_scatter.default": diagonal_scatter,
+    "flatten.using_ints": flatten,
     "flip.default": flip,
     "repeat.default": repeat,
     "roll.default": roll,
