@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.databases.torch_samples import SEED, UNDEFINED, Sample
 from tests.databases.verdict import Status
@@ -22,6 +23,10 @@ from tvm_xengine.frontends.torch.read import from_torch_export
 
 TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """Relative to the largest entry; another order of summation costs a few units of the last place."""
+
+INEXACT = {f"special.bessel_{name}": 1e-6 for name in ("j0", "j1", "y0", "y1")}
+"""Operators whose values in PyTorch are off by so much beyond 5; SciPy judges them in
+``tests/training/cases/pointwise.py``."""
 
 REFUSALS = (XEngineError,)
 
@@ -40,12 +45,15 @@ class Reference:
         Gradients of the outputs, by position, from which `gradients` were computed.
     gradients
         Of the parameters that require one; None where autograd gives none.
+    error
+        By how much PyTorch's own values are wrong.
     """
 
     outputs: tuple[Array, ...]
     above: Mapping[int, Array]
     gradients: Mapping[str, Array | None]
     is_random: bool
+    error: float = 0.0
 
 
 class Batch(nn.Module):
@@ -116,17 +124,45 @@ class NotExportableError(Exception):
 def _reference(name: str, sample: Sample) -> Reference | Outcome:
     try:
         first = _run_eagerly(sample, SEED)
-        with unittest.mock.patch("torch.manual_seed"):  # some samples set a seed themselves
-            second = _run_eagerly(sample, None)
+        others = _drawn_again(sample)
     except Exception as error:
         return Status.NOT_EXPORTABLE, " ".join(f"PyTorch: {error}".split())[:300]
     if not first.outputs:
         return Status.NOT_EXPORTABLE, "the operator returns no tensor"
     is_random = name in UNDEFINED or any(
         not np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-        for a, b in zip(first.outputs, second.outputs, strict=True)
+        for outputs in others
+        for a, b in zip(first.outputs, outputs, strict=True)
     )
-    return Reference(first.outputs, first.above, first.gradients, is_random)
+    error = INEXACT.get(name, 0.0)
+    return Reference(first.outputs, first.above, first.gradients, is_random, error)
+
+
+DRAWS = 16
+"""A window of a few places is the same in most draws; that all of these agree by chance is unlikely."""
+
+
+def _drawn_again(sample: Sample) -> list[tuple[Array, ...]]:
+    """The outputs of more runs from other seeds, of one run if nothing is drawn at random."""
+    others, seen = [], _Randomness()
+    for seed in range(SEED + 1, SEED + 1 + DRAWS):
+        torch.manual_seed(seed)
+        # Some samples set a seed themselves.
+        with unittest.mock.patch("torch.manual_seed"), seen:
+            others.append(_run_eagerly(sample, None).outputs)
+        if not seen.was_drawn:
+            break
+    return others
+
+
+class _Randomness(TorchDispatchMode):
+    """Notices operators that draw random numbers."""
+
+    was_drawn = False
+
+    def __torch_dispatch__(self, func, _types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.was_drawn |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
 
 
 def _run_eagerly(sample: Sample, seed: int | None) -> Reference:
@@ -223,7 +259,7 @@ def _verdict(
         for k, (found, wanted) in enumerate(
             zip(made.outputs[start : start + count], reference.outputs, strict=True)
         )
-        if (problem := _difference(found, wanted, values=not reference.is_random))
+        if (problem := _difference(found, wanted, reference))
     ]
     for key, wanted in reference.gradients.items():
         name = _own_name(model, prefix + key)
@@ -234,7 +270,7 @@ def _verdict(
             found = np.zeros_like(wanted)
         if found is None or wanted is None:
             continue
-        if problem := _difference(found, wanted, values=not reference.is_random):
+        if problem := _difference(found, wanted, reference):
             problems.append(f"gradient of {key}: {problem}")
     if problems:
         return Status.DIFFERENT, "; ".join(problems)[:500]
@@ -245,13 +281,13 @@ def _own_name(model: ForwardModel, name: str) -> str:
     return name if name in model.parameters else identifier(name)
 
 
-def _difference(found: Array, wanted: Array, *, values: bool) -> str | None:
+def _difference(found: Array, wanted: Array, reference: Reference) -> str | None:
     """How two tensors differ; None where they do not."""
     if found.shape != wanted.shape:
         return f"shape {found.shape}, not {wanted.shape}"
     if wanted.dtype.kind != found.dtype.kind:
         return f"{found.dtype}, not {wanted.dtype}"
-    if not values or wanted.size == 0:
+    if reference.is_random or wanted.size == 0:
         return None
     if wanted.dtype.kind != "f":
         wrong = found != wanted
@@ -261,7 +297,9 @@ def _difference(found: Array, wanted: Array, *, values: bool) -> str | None:
         finite = np.isfinite(b)
         scale = max(1.0, float(np.abs(b[finite]).max(initial=0.0)))
         with np.errstate(invalid="ignore"):
-            close = np.abs(a - b) <= tolerance * np.abs(b) + tolerance * 1e-2 * scale
+            close = np.abs(a - b) <= (
+                tolerance * np.abs(b) + tolerance * 1e-2 * scale + reference.error
+            )
         wrong = ~np.where(finite, close, (a == b) | (np.isnan(a) & np.isnan(b)))
     if not wrong.any():
         return None

@@ -19,12 +19,26 @@ from tvm_xengine.relax_ir.types import static_shape
 PREFIX = "tvm_xengine."
 
 POINTWISE_OPS = (
-    *("abs_power", "binary_cross_entropy", "clamp", "clamp_max", "clamp_min", "clamp_to"),
+    *("abs_power", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k1", "bessel_y0", "bessel_y1"),
+    *("binary_cross_entropy", "clamp", "clamp_max", "clamp_min", "clamp_to"),
     *("copysign", "digamma", "elu", "erfc", "erfcx", "erfinv", "exp2", "expm1", "float_power"),
-    *("floor_divide", "fmax", "fmin", "fmod", "hardshrink", "hardsigmoid", "hardswish"),
+    *("floor_divide", "fmax", "fmin", "fmod", "frexp_exponent", "frexp_mantissa"),
+    *("hardshrink", "hardsigmoid", "hardswish"),
     *("hardtanh", "huber", "hypot", "i0", "i0e", "i1", "i1e", "leaky_relu", "lgamma", "log10"),
-    *("log1p", "log2", "logaddexp", "logaddexp2", "logit", "logsigmoid", "mish", "nan_to_num"),
+    *(
+        "log1p",
+        "log2",
+        "log_ndtr",
+        "logaddexp",
+        "logaddexp2",
+        "logit",
+        "logsigmoid",
+        "mish",
+        "nan_to_num",
+        "ndtri",
+    ),
     *("polygamma", "prelu", "reciprocal", "remainder", "root", "safe_sqrt", "scalar_power"),
+    *("scaled_bessel_k0", "scaled_bessel_k1", "spherical_bessel_j0"),
     *("sinc", "smooth_l1", "softplus", "softshrink", "softsign", "threshold", "trunc_divide"),
     *("xlog1py", "xlogy"),
 )

@@ -31,6 +31,7 @@ WITHOUT_EFFECT = {
     "sparse": "the form of PyTorch's gradient",
     "sparse_grad": "the form of PyTorch's gradient",
     "stable": "sorting is always stable",
+    "unsafe": "whether PyTorch checks the lengths",
 }
 """Other arguments that change no value, and why."""
 

@@ -36,6 +36,8 @@ OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "equal": lambda a, b: a == b,
     "clamp": lambda a, b: torch.clamp(a, min=b),
     "power": lambda a, b: a**b,
+    "stack": lambda a, b: torch.stack([a, b]),
+    "cat": lambda a, b: torch.cat([a, b]),
 }
 Pair = tuple[object, object]
 """Compiling takes longer than running."""

@@ -11,8 +11,11 @@ from torch import nn
 
 from tests.training.autograd import exported, worst_gradient_error
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.training.build import build_training_step
 
 Function = Callable[[torch.Tensor], torch.Tensor]
+HALVES = torch.tensor([[[0.1, 0.6, 0.3], [0.9, 0.4, 0.2], [0.5, 0.7, 0.8]]]).double()
+HALVES = HALVES.repeat(2, 1, 1)
 LONG, PLACES = torch.tensor([[0, 2, 1], [4, 4, 3]]), torch.tensor([0, 2, 1, 4, 4, 3])
 
 
@@ -148,6 +151,59 @@ OPERATORS: dict[str, tuple[Function, tuple[int, ...]]] = {
         ),
         (1, 3, 8, 8),
     ),
+    **{
+        f"cubic means, {around} around": (
+            _warped(align_corners=corners, padding_mode=around, mode="bicubic"),
+            (2, 3, 5, 6),
+        )
+        for around, corners in (("zeros", True), ("border", False), ("reflection", False))
+    },
+    "maxima of windows that begin anywhere": (
+        lambda x: torch.cat(
+            [
+                one.flatten()
+                for one in F.fractional_max_pool2d(x, (2, 3), (4, 5), None, True, HALVES[..., :2])
+            ]
+        ),
+        (2, 3, 9, 10),
+    ),
+    "the same of a volume": (
+        lambda x: F.fractional_max_pool3d(x, 2, (3, 4, 1), _random_samples=HALVES),
+        (2, 3, 7, 8, 6),
+    ),
+    **{
+        f"segments, {reduction}": (
+            lambda x, reduction=reduction: (
+                torch.segment_reduce(x, reduction, lengths=torch.tensor([2, 0, 3]), initial=0.1)
+                + torch.segment_reduce(x, reduction, offsets=torch.tensor([0, 1, 4, 5]))
+            ),
+            (5, 3),
+        )
+        for reduction in ("sum", "mean", "max", "min", "prod")
+    },
+    "segments of an inner axis": (
+        lambda x: torch.segment_reduce(x, "sum", lengths=torch.tensor([[1, 3], [2, 2]]), axis=1),
+        (2, 4, 3),
+    ),
+    "the tails of a logarithm": (lambda x: torch.special.log_ndtr(30 * x), (4, 9)),
+    "shares of the normal distribution": (lambda x: torch.special.ndtri(x.sigmoid() ** 9), (4, 9)),
+    "fractions and exponents": (lambda x: torch.frexp(9 * x)[0] * torch.frexp(x)[1], (4, 9)),
+    "polynomials that are held fixed": (
+        lambda x: x * torch.special.hermite_polynomial_he(2 * x.detach(), LONG[0]),
+        (4, 3),
+    ),
+    "places of what is not zero": (
+        lambda x: x[:1] * torch.nonzero_static(x.round(), size=9).sum(0),
+        (3, 2),
+    ),
+    "common divisors": (
+        lambda x: x * (torch.gcd(LONG, LONG + 4) + torch.lcm(LONG, LONG - 6)),
+        (2, 3),
+    ),
+    "the first elements": (
+        lambda x: x[:2] * x.cos().detach().resize_(2, 3),
+        (4, 3),
+    ),
     "a volume": (_warped(align_corners=False), (1, 3, 4, 3, 5)),
     "back to where maxima were": (lambda x: _unpooled(x, 2), (2, 3, 6, 8)),
     "the same with padding": (lambda x: _unpooled(x, 3, 3, 1), (2, 3, 7, 8)),
@@ -210,12 +266,7 @@ REFUSED: dict[str, tuple[Function, tuple[int, ...], str]] = {
         (5, 4),
         "scale_grad_by_freq",
     ),
-    "Bessel functions": (lambda x: torch.special.bessel_j0(x), (3, 2), "bessel_j0"),
-    "bicubic grids": (
-        lambda x: F.grid_sample(x, x[:, :2].movedim(1, -1), mode="bicubic", align_corners=True),
-        (2, 3, 5, 6),
-        "bicubic",
-    ),
+    "Airy functions": (lambda x: torch.special.airy_ai(x), (3, 2), "airy_ai"),
 }
 
 
@@ -244,3 +295,9 @@ def test_what_is_refused_is_named(name: str) -> None:
     function, shape, reason = REFUSED[name]
     with pytest.raises(UnsupportedModelError, match=reason):
         exported(Operator(function, shape), torch.randn(shape))
+
+
+def test_a_gradient_that_pytorch_lacks_is_refused() -> None:
+    module = Operator(lambda x: torch.special.legendre_polynomial_p(x, 3), (3, 2))
+    with pytest.raises(UnsupportedModelError, match="detach its operands"):
+        build_training_step(exported(module, torch.randn(3, 2)))

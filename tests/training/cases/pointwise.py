@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy import special
 from tvm import relax
 
 from tests.training.cases.case import Case, Draw, DrawCase
@@ -81,6 +82,47 @@ def _elu(x: torch.Tensor, alpha: float, scale: float, input_scale: float) -> tor
     return torch.ops.aten.elu(x, alpha, scale, input_scale)
 
 
+def _of_scipy(
+    name: str, reference: Callable[..., object], slope: Callable[..., object]
+) -> DrawCase:
+    """A function of which PyTorch has no gradient, or whose values are less exact there."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.as_tensor(reference(x.detach().numpy()))
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * torch.as_tensor(slope(ctx.saved_tensors[0].numpy()))
+
+    def draw_case(draw: Draw) -> Case:
+        x = draw.uniform(0.3, draw.one_of([3.0, 60.0]), *draw.shape())
+        return Case(lambda x: pointwise(name, x), Function.apply, {"x": x})
+
+    return draw_case
+
+
+_BESSEL = {
+    "bessel_j0": (special.j0, lambda x: -special.j1(x)),
+    "bessel_j1": (special.j1, lambda x: special.jvp(1, x)),
+    "bessel_k0": (special.k0, lambda x: -special.k1(x)),
+    "bessel_k1": (special.k1, lambda x: special.kvp(1, x)),
+    "bessel_y0": (special.y0, lambda x: -special.y1(x)),
+    "bessel_y1": (special.y1, lambda x: special.yvp(1, x)),
+    "scaled_bessel_k0": (special.k0e, lambda x: special.k0e(x) - special.k1e(x)),
+    "scaled_bessel_k1": (
+        special.k1e,
+        lambda x: special.k1e(x) - special.k0e(x) - special.k1e(x) / x,
+    ),
+    "spherical_bessel_j0": (
+        lambda x: special.spherical_jn(0, x),
+        lambda x: special.spherical_jn(0, x, derivative=True),
+    ),
+}
+
+
 def _two(name: str, reference: Reference, low: float = -4.0, high: float = 4.0) -> list[DrawCase]:
     return [_several(name, reference, 2, low, high)]
 
@@ -102,6 +144,7 @@ _WIDTHS = {"huber": "delta", "smooth_l1": "beta"}
 
 _SIMPLE: dict[str, list[DrawCase]] = {
     "abs_power": [_unary("abs_power", lambda x, p: x.abs() ** p, 3.5, low=0.5)],
+    **{name: [_of_scipy(name, *pair)] for name, pair in _BESSEL.items()},
     "binary_cross_entropy": _two(
         "binary_cross_entropy",
         lambda a, b: F.binary_cross_entropy(*torch.broadcast_tensors(a, b), reduction="none"),
@@ -128,6 +171,7 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "fmax": _two("fmax", torch.fmax),
     "fmin": _two("fmin", torch.fmin),
     "fmod": _two("fmod", torch.fmod, 0.3, 3),
+    "frexp_mantissa": [_unary("frexp_mantissa", lambda x: torch.frexp(x)[0])],
     "hardshrink": [_unary("hardshrink", F.hardshrink, 1.5)],
     "hardsigmoid": [_unary("hardsigmoid", _hardsigmoid)],
     "hardswish": [_unary("hardswish", F.hardswish)],
@@ -139,12 +183,14 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "log10": [_unary("log10", torch.log10, low=0.2)],
     "log1p": [_unary("log1p", torch.log1p, low=-0.7)],
     "log2": [_unary("log2", torch.log2, low=0.2)],
+    "log_ndtr": [_unary("log_ndtr", torch.special.log_ndtr, low=-30.0, high=9.0)],
     "logaddexp": _two("logaddexp", torch.logaddexp),
     "logaddexp2": _two("logaddexp2", torch.logaddexp2),
     "logit": [_unary("logit", _logit, 0.25, low=0.1, high=0.9)],
     "logsigmoid": [_unary("logsigmoid", F.logsigmoid)],
     "mish": [_unary("mish", F.mish)],
     "nan_to_num": [_unary("nan_to_num", torch.nan_to_num, 1.0, 2.0, 3.0)],
+    "ndtri": [_unary("ndtri", torch.special.ndtri, low=0.01, high=0.99)],
     "polygamma": [_unary("polygamma", lambda x, n: torch.polygamma(int(n), x), 2.0, low=0.5)],
     "prelu": _two("prelu", lambda a, b: torch.where(a > 0, a, b * a)),
     "reciprocal": [_unary("reciprocal", torch.reciprocal, low=0.3)],

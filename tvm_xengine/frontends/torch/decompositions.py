@@ -39,7 +39,56 @@ def _multilabel_margin_loss_forward(
     return _multilabel_margin_loss(scores, target, reduction), torch.zeros_like(scores)
 
 
+def _linear_cross_entropy(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    target: torch.Tensor,
+    bias: torch.Tensor | None,
+    class_weight: torch.Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    *_chunks: object,
+) -> torch.Tensor:
+    """The whole product at once: what a plan recomputes is chosen here by its budget."""
+    scores = torch.ops.aten.linear(x, weight, bias)
+    return torch.nn.functional.cross_entropy(
+        scores,
+        target,
+        None if class_weight is None else class_weight.detach(),  # as PyTorch's backward pass
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
+
+
+def _linear_cross_entropy_reduced(*given: Any) -> tuple[torch.Tensor, ...]:
+    """With gradients of input, weight and bias, which only PyTorch's backward pass reads."""
+    x, weight = given[0], given[1]
+    wanted = zip((x.shape, weight.shape, weight.shape[:1]), given[-3:], strict=True)
+    unread = [x.new_zeros(shape if is_made else [0] * len(shape)) for shape, is_made in wanted]
+    return (_linear_cross_entropy(*given), *unread)
+
+
+def _linear_cross_entropy_of_each(*given: Any) -> torch.Tensor:
+    """The losses as they are."""
+    return _linear_cross_entropy(*given[:5], "none", given[5], 0.0)
+
+
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.multilabel_margin_loss.default: _multilabel_margin_loss,
     torch.ops.aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss_forward,
 }
+
+_REGISTERED_BY_USE: Mapping[str, Callable[..., Any]] = {
+    "_linear_cross_entropy_batch_chunked": _linear_cross_entropy_reduced,
+    "_linear_cross_entropy_batch_chunked_no_reduction": _linear_cross_entropy_of_each,
+}
+"""Operators of the namespace torch_nn, which PyTorch registers with the module that calls them."""
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """All of them whose operators PyTorch has registered by now."""
+    packets = ((getattr(torch.ops.torch_nn, name, None), name) for name in _REGISTERED_BY_USE)
+    late = {one.default: _REGISTERED_BY_USE[name] for one, name in packets if one is not None}
+    return {**DECOMPOSITIONS, **late}

@@ -27,7 +27,7 @@ from tvm_xengine.frontends.torch.archive import check_archive
 from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import converters
-from tvm_xengine.frontends.torch.decompositions import DECOMPOSITIONS
+from tvm_xengine.frontends.torch.decompositions import decompositions
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.frontends.torch.quiet import quiet_export
 from tvm_xengine.frontends.torch.source_line import source_line
@@ -161,7 +161,7 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
         rules = {
             **torch._decomp.decomposition_table,
             **torch.export.default_decompositions(),
-            **DECOMPOSITIONS,
+            **decompositions(),
         }
         table = {
             op: rule

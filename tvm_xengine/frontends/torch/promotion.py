@@ -13,15 +13,17 @@ _CONVERTING_FIRST = frozenset(
         "sum",
         "mean",
         "prod",
+        "cat",
         "cumsum",
         "cumprod",
+        "stack",
         "softmax",
         "log_softmax",
         "_softmax",
         "_log_softmax",
     ]
 )
-"""Operators, other than elementwise ones, that convert their input to the type they return."""
+"""Operators, other than elementwise ones, that convert their operands to the type they return."""
 
 
 def convert_operands(graph: fx.Graph) -> None:
@@ -66,11 +68,9 @@ def _convert(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> None:
     names = [argument.name for argument in node.target._schema.arguments]
     converted: dict[fx.Node, fx.Node] = {}
 
-    def of_type(operand: object) -> object:
-        value = operand.meta.get("val") if isinstance(operand, fx.Node) else None
-        if not isinstance(operand, fx.Node) or not isinstance(value, torch.Tensor):
-            return operand
-        if value.dtype is dtype:
+    def of_type(operand: fx.Node) -> fx.Node:
+        value = operand.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.dtype is dtype:
             return operand
         if operand not in converted:
             with graph.inserting_before(node):
@@ -82,10 +82,10 @@ def _convert(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> None:
         return converted[operand]
 
     node.args = tuple(
-        argument if name in _CHOOSING else of_type(argument)
+        argument if name in _CHOOSING else fx.map_arg(argument, of_type)
         for name, argument in zip(names, node.args, strict=False)
     )
     node.kwargs = {
-        name: argument if name in _CHOOSING else of_type(argument)
+        name: argument if name in _CHOOSING else fx.map_arg(argument, of_type)
         for name, argument in node.kwargs.items()
     }

@@ -8,7 +8,6 @@ from math import pi
 
 from tvm import relax
 
-from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.own_ops import pointwise
 
@@ -155,6 +154,12 @@ def angle(builder: Builder, x: Expr) -> Expr:
     return builder.emit(relax.op.where(relax.op.isnan(x), x, turned))
 
 
+def frexp(builder: Builder, x: Expr) -> list[Expr]:
+    """(the fraction of a number, its exponent of two)."""
+    mantissa, exponent = (own(f"frexp_{part}", builder, x) for part in ("mantissa", "exponent"))
+    return [mantissa, builder.emit(relax.op.astype(exponent, "int32"))]
+
+
 def polygamma(builder: Builder, order: int, x: Expr) -> Expr:
     """A derivative of the logarithm of the gamma function."""
     return own("polygamma", builder, x, order)
@@ -180,13 +185,6 @@ def loss_of_distance(
     return builder.emit(reduced(losses))
 
 
-def refuse_log_ndtr(*arguments: object) -> Expr:
-    """PyTorch takes it apart into forms whose gradients are NaN where the other form holds."""
-    raise UnsupportedModelError(
-        "its gradient is not finite where PyTorch's is; use torch.log(torch.special.ndtr(x))"
-    )
-
-
 _RELAX = {
     **{name: getattr(relax.op, name) for name in ("abs", "acos", "acosh", "asin", "asinh", "atan")},
     **{name: getattr(relax.op, name) for name in ("atanh", "cos", "cosh", "erf", "exp", "log")},
@@ -204,12 +202,18 @@ _OWN = (
 
 _SPECIAL = {
     "i0.default": "i0",
+    **{f"special_bessel_{n}.default": f"bessel_{n}" for n in ("j0", "j1", "y0", "y1")},
     "special_erfcx.default": "erfcx",
     "special_i0e.default": "i0e",
     "special_i1.default": "i1",
     "special_i1e.default": "i1e",
     "special_modified_bessel_i0.default": "i0",
+    "special_log_ndtr.default": "log_ndtr",
     "special_modified_bessel_i1.default": "i1",
+    **{f"special_modified_bessel_k{n}.default": f"bessel_k{n}" for n in (0, 1)},
+    "special_ndtri.default": "ndtri",
+    **{f"special_scaled_modified_bessel_k{n}.default": f"scaled_bessel_k{n}" for n in (0, 1)},
+    "special_spherical_bessel_j0.default": "spherical_bessel_j0",
 }
 
 CONVERTERS: dict[str, Converter] = {
@@ -232,6 +236,7 @@ CONVERTERS: dict[str, Converter] = {
     "celu.default": celu,
     "detach.default": detach,
     "elu.default": elu,
+    "frexp.Tensor": frexp,
     "gelu.default": gelu,
     "hardtanh.default": hardtanh,
     "huber_loss.default": partial(loss_of_distance, "huber"),
@@ -250,6 +255,5 @@ CONVERTERS: dict[str, Converter] = {
     "selu.default": selu,
     "sgn.default": partial(unary, relax.op.sign),
     "signbit.default": signbit,
-    "special_log_ndtr.default": refuse_log_ndtr,
     "smooth_l1_loss.default": partial(loss_of_distance, "smooth_l1"),
 }

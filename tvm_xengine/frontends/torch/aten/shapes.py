@@ -235,6 +235,23 @@ def as_strided_scatter(*arguments: object) -> Expr:
     )
 
 
+def resize(builder: Builder, x: Expr, size: Sequence[int], _memory_format: object = None) -> Expr:
+    """The first elements in another shape; what a larger one would hold is not defined."""
+    count, known = prod(int(n) for n in size), prod(static_shape(x.ty))
+    if count > known:
+        raise UnsupportedModelError(
+            f"a resize from {known} to {count} elements, of which the new ones are not defined;"
+            " use torch.nn.functional.pad"
+        )
+    flat = builder.emit(relax.op.strided_slice(reshape(builder, x, [known]), [0], [0], [count]))
+    return reshape(builder, flat, size)
+
+
+def resize_as(builder: Builder, x: Expr, template: Expr, _memory_format: object = None) -> Expr:
+    """The first elements in the shape of another tensor."""
+    return resize(builder, x, static_shape(template.ty))
+
+
 def _strided_places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> np.ndarray:
     places = np.full(tuple(int(n) for n in size), offset or 0, "int64")
     for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
@@ -323,6 +340,8 @@ _VIEWS: dict[str, Converter] = {
 }
 
 CONVERTERS: dict[str, Converter] = {
+    "resize.default": resize,
+    "resize_as.default": resize_as,
     **{f"{name}.default": convert for name, convert in _VIEWS.items()},
     **{f"{name}_copy.default": convert for name, convert in _VIEWS.items()},
     **{

@@ -18,7 +18,7 @@ from tvm_xengine.kernels.te.pointwise.function import (
 _SHIFT = 10
 """Asymptotic series are used from here on; after the seven terms below the next one is under 1e-16."""
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 """Bernoulli's numbers B2, B4, ..., B14."""
 
 _HALF_LOG_TWO_PI = 0.9189385332046727
@@ -46,7 +46,7 @@ def lgamma(a: Expr) -> Expr:
 
 def _stirling(z: Expr) -> Expr:
     tail = zero(z)
-    for k, number in enumerate(_BERNOULLI, 1):
+    for k, number in enumerate(BERNOULLI, 1):
         tail = tail + (number / (2 * k * (2 * k - 1))) / _whole_power(z, 2 * k - 1)
     return (z - 0.5) * te.log(z) - z + _HALF_LOG_TWO_PI + tail
 
@@ -59,7 +59,7 @@ def digamma(a: Expr) -> Expr:
         below = below + 1.0 / (above + float(k))
     z = select(above < float(_SHIFT), above + float(_SHIFT), above)
     tail = zero(a)
-    for k, number in enumerate(_BERNOULLI, 1):
+    for k, number in enumerate(BERNOULLI, 1):
         tail = tail + (number / (2 * k)) / _whole_power(z, 2 * k)
     value = te.log(z) - 0.5 / z - tail - select(above < float(_SHIFT), below, zero(a))
     fraction = a - te.floor(a)
@@ -92,7 +92,7 @@ def _hurwitz_zeta(s: int, q: Expr, terms: int) -> Expr:
     z = q + float(terms)
     value = value + 1.0 / _whole_power(z, s - 1) / float(s - 1) + 0.5 / _whole_power(z, s)
     rising = float(s)
-    for k, number in enumerate(_BERNOULLI, 1):
+    for k, number in enumerate(BERNOULLI, 1):
         value = value + (number * rising / factorial(2 * k)) / _whole_power(z, s + 2 * k - 1)
         rising *= (s + 2 * k - 1) * (s + 2 * k)
     return value
@@ -136,6 +136,68 @@ def erfinv(a: Expr) -> Expr:
     return select(te.abs(a) < 1.0, x, beyond)
 
 
+_MIDDLE = (
+    (
+        *(2509.0809287301226727, 33430.575583588128105, 67265.770927008700853),
+        *(45921.953931549871457, 13731.693765509461125, 1971.5909503065514427),
+        *(133.14166789178437745, 3.387132872796366608),
+    ),
+    (
+        *(5226.495278852854561, 28729.085735721942674, 39307.89580009271061),
+        *(21213.794301586595867, 5394.1960214247511077, 687.1870074920579083),
+        *(42.313330701600911252, 1.0),
+    ),
+)
+_TAIL = (
+    (
+        *(7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177),
+        *(1.27045825245236838258, 3.64784832476320460504, 5.7694972214606914055),
+        *(4.6303378461565452959, 1.42343711074968357734),
+    ),
+    (
+        *(1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966),
+        *(0.14810397642748007459, 0.68976733498510000455, 1.6763848301838038494),
+        *(2.05319162663775882187, 1.0),
+    ),
+)
+_FAR_TAIL = (
+    (
+        *(2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386),
+        *(0.026532189526576123093, 0.29656057182850489123, 1.7848265399172913358),
+        *(5.4637849111641143699, 6.6579046435011037772),
+    ),
+    (
+        *(2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5),
+        *(7.868691311456132591e-4, 0.0148753612908506148525, 0.13692988092273580531),
+        *(0.59983220655588793769, 1.0),
+    ),
+)
+"""Numerators and denominators of Wichura, The percentage points of the normal distribution (1988)."""
+
+
+def _ratio(x: Expr, factors: tuple[tuple[float, ...], tuple[float, ...]]) -> Expr:
+    made = []
+    for polynomial in factors:
+        total = zero(x)
+        for factor in polynomial:
+            total = total * x + factor
+        made.append(total)
+    return made[0] / made[1]
+
+
+def ndtri(a: Expr) -> Expr:
+    """The number below which a share of the normal distribution lies."""
+    from_half = a - 0.5
+    middle = from_half * _ratio(0.180625 - from_half * from_half, _MIDDLE)
+    r = te.sqrt(-te.log(select(from_half < zero(a), a, 1.0 - a)))
+    tail = select(r <= 5.0, _ratio(r - 1.6, _TAIL), _ratio(r - 5.0, _FAR_TAIL))
+    value = select(from_half < zero(a), -tail, tail)
+    value = select(te.abs(from_half) <= 0.425, middle, value)
+    value = select(a == zero(a), const(-float("inf"), a), value)
+    value = select(a == 1.0, const(float("inf"), a), value)
+    return select(both(a >= zero(a), a <= 1.0), value, const(float("nan"), a))
+
+
 def _polygamma_slope(g: Expr, a: Expr, order: float) -> Expr:
     return g * polygamma(a, order + 1)
 
@@ -148,5 +210,6 @@ SPECIAL: dict[str, Pointwise] = {
     ),
     "erfinv": Pointwise(erfinv, (lambda g, y: g * te.exp(y * y) * (sqrt(pi) / 2),)),
     "lgamma": Pointwise(lgamma, (lambda g, a: g * digamma(a),)),
+    "ndtri": Pointwise(ndtri, (lambda g, y: g * te.exp(y * y * 0.5) * sqrt(2 * pi),)),
     "polygamma": Pointwise(polygamma, (_polygamma_slope,)),
 }

@@ -10,11 +10,10 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.types import static_shape
 
-_LINEAR, _NEAREST = 0, 1
+_LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER = 0, 1
 """Values of `interpolation_mode` and `padding_mode` of ``aten::grid_sampler``."""
 
@@ -54,12 +53,10 @@ def _from_minus_one(extent: int, *, align_corners: bool) -> np.ndarray:
 def grid_sample(
     builder: Builder, x: Expr, grid: Expr, interpolation: int, padding: int, align_corners: bool
 ) -> Expr:
-    """The image at the grid's places: the nearest pixel, or the (bi-, tri-) linear mean of those around.
+    """The image at the grid's places: the nearest pixel, or a (linear, cubic) mean of those around.
 
     Pixels are rows of a table, of which `take` reads one for every place and corner.
     """
-    if interpolation not in (_LINEAR, _NEAREST):
-        raise UnsupportedModelError("the mode bicubic; known are bilinear and nearest")
     batch, channels, *space = static_shape(x.ty)
     rank = len(space)
     places = static_shape(grid.ty)[1:-1]
@@ -71,11 +68,9 @@ def grid_sample(
         at = rank - 1 - axis  # x, the coordinate along the last axis, comes first
         one = builder.emit(relax.op.strided_slice(grid, [rank + 1], [at], [at + 1]))
         one = builder.emit(relax.op.reshape(one, (batch, prod(places))))
-        coordinates.append(
-            _inside(builder, _pixels(one, extent, align_corners), extent, padding, align_corners)
-        )
+        coordinates.append(builder.emit(_pixels(one, extent, align_corners)))
     corners = [
-        _corners(builder, one, interpolation, extent, counts_outside=padding != _ZEROS)
+        _corners(builder, one, interpolation, extent, padding, align_corners=align_corners)
         for one, extent in zip(coordinates, space, strict=True)
     ]
     first = np.arange(batch, dtype="int64")[:, None] * prod(space)
@@ -126,28 +121,39 @@ def _reflected(builder: Builder, place: Expr, low: float, span: float) -> Expr:
 
 
 def _corners(
-    builder: Builder, place: Expr, interpolation: int, extent: int, *, counts_outside: bool
+    builder: Builder,
+    place: Expr,
+    interpolation: int,
+    extent: int,
+    padding: int,
+    *,
+    align_corners: bool,
 ) -> list[tuple[Expr, Expr]]:
-    """The pixels along one axis that a place is made of, and the weight of each."""
+    """The pixels along one axis that a place is made of, and the weight of each.
+
+    Of cubic means the pixels are moved inside, of others the place is.
+    """
+    is_cubic = interpolation == _CUBIC
+    if not is_cubic:
+        place = _inside(builder, place, extent, padding, align_corners)
     below = builder.emit(relax.op.floor(place))
     rest = builder.emit(relax.op.subtract(place, below))
-    one, half = scalar(1.0, place), scalar(0.5, place)
+    one = scalar(1.0, place)
     if interpolation == _LINEAR:
         above = builder.emit(relax.op.add(below, one))
         weights = [(below, builder.emit(relax.op.subtract(one, rest))), (above, rest)]
+    elif is_cubic:
+        weights = [
+            (builder.emit(relax.op.add(below, scalar(k - 1.0, place))), _cubic(builder, rest, k))
+            for k in range(4)
+        ]
     else:
-        # Halves go to the even pixel.
-        evens = relax.op.multiply(
-            relax.op.floor(relax.op.multiply(below, half)), scalar(2.0, place)
-        )
-        is_odd = relax.op.greater(relax.op.subtract(below, evens), half)
-        ties = relax.op.logical_and(relax.op.equal(rest, half), is_odd)
-        up = relax.op.logical_or(relax.op.greater(rest, half), ties)
-        nearest = builder.emit(relax.op.add(below, relax.op.astype(up, str(place.ty.dtype))))
-        weights = [(nearest, builder.emit(relax.op.ones_like(place)))]
+        weights = [_nearest(builder, below, rest)]
     made = []
     for pixel, weight in weights:
-        if not counts_outside:
+        if is_cubic:
+            pixel = _inside(builder, pixel, extent, padding, align_corners)
+        if padding == _ZEROS:
             last = scalar(extent - 1.0, place)
             is_inside = relax.op.logical_and(
                 relax.op.greater_equal(pixel, scalar(0.0, place)), relax.op.less_equal(pixel, last)
@@ -157,6 +163,35 @@ def _corners(
         known = builder.emit(relax.op.clip(pixel, 0.0, extent - 1.0))
         made.append((builder.emit(relax.op.astype(known, "int64")), weight))
     return made
+
+
+def _nearest(builder: Builder, below: Expr, rest: Expr) -> tuple[Expr, Expr]:
+    """The nearest pixel; halves go to the even one."""
+    half = scalar(0.5, rest)
+    evens = relax.op.multiply(relax.op.floor(relax.op.multiply(below, half)), scalar(2.0, rest))
+    is_odd = relax.op.greater(relax.op.subtract(below, evens), half)
+    ties = relax.op.logical_and(relax.op.equal(rest, half), is_odd)
+    up = relax.op.logical_or(relax.op.greater(rest, half), ties)
+    nearest = builder.emit(relax.op.add(below, relax.op.astype(up, str(rest.ty.dtype))))
+    return nearest, builder.emit(relax.op.ones_like(rest))
+
+
+_CUBIC_SLOPE = -0.75
+"""The parameter that PyTorch has in Keys, Cubic convolution interpolation (1981)."""
+
+
+def _cubic(builder: Builder, rest: Expr, k: int) -> Expr:
+    """Keys' weight of the pixel at distance |rest + 1 - k|: of the inner two, or of the outer two."""
+    distance = relax.op.add(rest, scalar(1.0 - k, rest))
+    if k > 1:
+        distance = relax.op.negative(distance)
+    distance, a = builder.emit(distance), _CUBIC_SLOPE
+    factors = (a + 2, -(a + 3), 0.0, 1.0) if k in (1, 2) else (a, -5 * a, 8 * a, -4 * a)
+    total = scalar(factors[0], rest)
+    for factor in factors[1:]:
+        product = relax.op.multiply(total, distance)
+        total = builder.emit(relax.op.add(product, scalar(factor, rest)))
+    return total
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -143,7 +143,71 @@ def adaptive_windows(extent: int, count: int) -> list[tuple[int, int]]:
     return [(k * extent // count, -(-(k + 1) * extent // count)) for k in range(count)]
 
 
+def fractional_max_pool(
+    rank: int,
+    builder: Builder,
+    x: Expr,
+    size: Sequence[int],
+    output_size: Sequence[int],
+    samples: Expr,
+) -> list[Expr]:
+    """(the maxima of windows that begin at random, their flat places in the image).
+
+    `samples` (batch, channels, rank) holds one number in [0, 1) for each axis (Graham, 2014).
+    """
+    shape = static_shape(x.ty)
+    space, lead = shape[-rank:], (prod(shape[: -rank - 1]), shape[-rank - 1])
+    counts, sizes = [int(m) for m in output_size], per_axis(size, rank)
+    place = relax.const(0, "int64")
+    for axis in range(rank):
+        # PyTorch draws for the last axis first in images, and for the first one in volumes.
+        at = rank - 1 - axis if rank == 2 else axis
+        drawn = relax.op.strided_slice(samples, [0, 2], [0, at], [lead[0], at + 1])
+        drawn = builder.emit(drawn)
+        begins = _random_begins(builder, drawn, space[axis], counts[axis], sizes[axis])
+        along = [1] * (2 * rank)
+        along[axis] = counts[axis]
+        begins = builder.emit(relax.op.reshape(begins, (*lead, *along)))
+        within = np.arange(sizes[axis]).reshape(
+            [-1 if a == rank + axis else 1 for a in range(2 * rank)]
+        )
+        read = relax.op.add(begins, relax.const(within, "int64"))
+        pitch = relax.const(prod(space[axis + 1 :]), "int64")
+        place = builder.emit(relax.op.add(place, relax.op.multiply(read, pitch)))
+    flat = builder.emit(relax.op.reshape(x, (*lead, prod(space))))
+    index = builder.emit(relax.op.reshape(place, (*lead, prod(counts) * prod(sizes))))
+    laid = builder.emit(relax.op.gather_elements(flat, index, axis=2))
+    laid, index = (
+        builder.emit(relax.op.reshape(one, (*lead, prod(counts), prod(sizes))))
+        for one in (laid, index)
+    )
+    which = builder.emit(relax.op.argmax(laid, 3, keepdims=True))
+    wanted = (*shape[:-rank], *counts)
+    return [
+        builder.emit(relax.op.reshape(relax.op.gather_elements(one, which, axis=3), wanted))
+        for one in (laid, index)
+    ]
+
+
+def _random_begins(builder: Builder, drawn: Expr, extent: int, count: int, size: int) -> Expr:
+    """Begins of windows, (batch, channels, count): the last one ends with the axis."""
+    last = extent - size
+    if count == 1:
+        return builder.emit(relax.op.full_like(drawn, relax.const(last, "int64"), "int64"))
+    dtype = str(drawn.ty.dtype)
+    share = scalar(last / (count - 1), drawn)
+    numbers = relax.const(np.arange(count - 1, dtype=dtype), dtype)
+    there = relax.op.floor(relax.op.multiply(relax.op.add(drawn, numbers), share))
+    first = relax.op.floor(relax.op.multiply(drawn, share))
+    moved = builder.emit(relax.op.astype(relax.op.subtract(there, first), "int64"))
+    end = relax.op.full_like(drawn, relax.const(last, "int64"), "int64")
+    return builder.emit(relax.op.concat([moved, builder.emit(end)], axis=2))
+
+
 CONVERTERS: dict[str, Converter] = {
+    **{
+        f"fractional_max_pool{rank}d.default": partial(fractional_max_pool, rank) for rank in (2, 3)
+    },
     **{f"adaptive_max_pool{rank}d.default": partial(adaptive_max_pool, rank) for rank in (1, 2, 3)},
     **{
         f"{name}{rank}d.default": partial(adaptive_avg_pool, rank)

@@ -1,0 +1,71 @@
+"""Orthogonal polynomials, common divisors and the zeta function: loops that end by their values."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+import numpy as np
+from tvm import ir, relax
+
+from tvm_xengine.frontends.torch.aten.arithmetic import Operand, pair
+from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
+from tvm_xengine.relax_ir.loop_ops import POLYNOMIAL_OPS, loop_op
+from tvm_xengine.relax_ir.own_ops import pointwise
+from tvm_xengine.relax_ir.types import static_shape
+
+
+def looped(name: str, builder: Builder, a: Operand, b: Operand) -> Expr:
+    """A loop for each pair of elements."""
+    left, right = pair(a, b)
+    return _over_pairs(name, builder, left, right)
+
+
+def _over_pairs(name: str, builder: Builder, left: Expr, right: Expr) -> Expr:
+    shape = np.broadcast_shapes(static_shape(left.ty), static_shape(right.ty))
+    flat = []
+    for one in (left, right):
+        wide = builder.emit(relax.op.broadcast_to(one, shape))
+        flat.append(builder.emit(relax.op.reshape(wide, (prod(shape),))))
+    return builder.emit(relax.op.reshape(builder.emit(loop_op(name, *flat)), shape))
+
+
+def polynomial(family: str, shifted: bool, builder: Builder, x: Operand, degree: Operand) -> Expr:
+    """A polynomial of a degree, whose fraction is cut off; shifted ones live on [0, 1]."""
+    at, number = pair(x, degree)
+    if not isinstance(degree, ir.Expr):
+        number = relax.const(int(degree), "int64")
+    if shifted:
+        doubled = relax.op.multiply(at, scalar(2.0, at))
+        at = builder.emit(relax.op.subtract(doubled, scalar(1.0, at)))
+    return _over_pairs(family, builder, at, builder.emit(relax.op.astype(number, "int64")))
+
+
+def lcm(builder: Builder, a: Expr, b: Expr) -> Expr:
+    """The least common multiple, 0 where one of them is."""
+    divisor = looped("gcd", builder, a, b)
+    share = pointwise("trunc_divide", a, relax.op.maximum(divisor, scalar(1, divisor)))
+    return builder.emit(relax.op.abs(relax.op.multiply(builder.emit(share), b)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    **{
+        f"special_{prefix}{kind[:-2]}_polynomial_{kind[-1]}.{form}": partial(
+            polynomial, kind, bool(prefix)
+        )
+        for kind in POLYNOMIAL_OPS
+        if kind != "hermite_he"
+        for prefix in (("", "shifted_") if kind.startswith("chebyshev") else ("",))
+        for form in ("default", "n_scalar", "x_scalar")
+    },
+    **{
+        f"special_hermite_polynomial_he.{form}": partial(polynomial, "hermite_he", False)
+        for form in ("default", "n_scalar", "x_scalar")
+    },
+    "gcd.default": partial(looped, "gcd"),
+    "lcm.default": lcm,
+    **{
+        f"special_zeta.{form}": partial(looped, "hurwitz_zeta")
+        for form in ("default", "other_scalar", "self_scalar")
+    },
+}
