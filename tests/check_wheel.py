@@ -1,6 +1,6 @@
 """Builds the wheel and the sdist, and tries both in fresh environments: ``make check-wheel``.
 
-Each Python from 3.11 to 3.13 that is on the path gets an environment with the wheel; the one that
+Each Python from 3.10 to 3.13 that is on the path gets an environment with the wheel; the one that
 runs this program gets one with the sdist, too. What is tried runs outside of the checkout.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-VERSIONS = ("3.11", "3.12", "3.13")
+VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 TRIED = (
     ("--version",),
     ("doctor", "--json", "doctor.json"),

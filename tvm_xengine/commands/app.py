@@ -28,6 +28,7 @@ from tvm_xengine.commands.arguments.options import (
     SaveOptions,
     SolverOptions,
 )
+from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.arguments.step_options import MachineOptions, StepOptions
 from tvm_xengine.commands.arguments.training_options import (
     DataOptions,
@@ -169,7 +170,7 @@ def train(model: Model, /, *, options: TrainOptions = TrainOptions()) -> None:
 @app.command
 def launch(
     *command: Annotated[
-        str, Parameter(allow_leading_hyphen=True, metavar="train MODEL [OPTIONS]", help=_COMMAND)
+        str, shown_as("train MODEL [OPTIONS]", allow_leading_hyphen=True, help=_COMMAND)
     ],
     rank_timeout: Annotated[Positive, Parameter(help=_RANK_TIMEOUT)] = 60.0,
     restarts: Annotated[Natural, Parameter(help=_RESTARTS)] = 0,

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tvm_xengine.commands.arguments.options import OUTPUT, PLAN, OutputOptions
+from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.arguments.values import File, Folder, NotNegative
 
 PlanFile = Annotated[
@@ -42,7 +43,7 @@ class ExplainOptions:
     """
 
     problem: Annotated[File | None, Parameter(group=PLAN)] = None
-    solve_again: Annotated[NotNegative, Parameter(group=PLAN, metavar="S")] = 3.0
+    solve_again: Annotated[NotNegative, shown_as("S", group=PLAN)] = 3.0
     report: Annotated[File | None, Parameter(group=OUTPUT)] = None
     figures: Annotated[Folder | None, Parameter(group=OUTPUT)] = None
     trace: Annotated[File | None, Parameter(group=OUTPUT)] = None

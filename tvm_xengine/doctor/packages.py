@@ -49,7 +49,11 @@ def package_check(requirement: Requirement, extra: str) -> Check:
     """
     name, is_required = requirement.name, not extra
     area = "libraries" if is_required else f"optional: {extra}"
-    remedy = f'pip install "{_OURS}[{extra}]"' if extra else f'pip install "{requirement}"'
+    remedy = (
+        f'pip install "{_OURS}[{extra}]"'
+        if extra
+        else f'pip install "{name}{requirement.specifier}"'
+    )
     found = _version(name)
     if found is None:
         return Check(area, name, State.MISSING, "not installed", is_required, remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.model.learning_rates import as_inputs, current_rates
@@ -19,6 +19,8 @@ from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_i
 from tvm_xengine.state.step_state import StepState
 
 if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
+
     from tvm_xengine.cluster.ranks import Ranks
 
 

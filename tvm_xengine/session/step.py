@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from tvm_xengine.session.stateful import StatefulStep
 from tvm_xengine.state.handed_over import shared
 
 if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
+
     import torch
 
 

@@ -13,6 +13,7 @@ from tvm_xengine.commands.arguments.names import (
     LAYOUT_NAMES,
     STORAGE_NAMES,
 )
+from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.arguments.values import (
     ByteSize,
     Flag,
@@ -99,8 +100,8 @@ class RegionOptions:
     """
 
     arena_bytes: ByteSize | None = None
-    regions: Annotated[str | None, Parameter(metavar="REGIONS")] = None
+    regions: Annotated[str | None, shown_as("REGIONS")] = None
     platform: Annotated[
-        str | None, Parameter(metavar="FILE|BOARD", completer=offered("mkr1000", "m4f", "rpi"))
+        str | None, shown_as("FILE|BOARD", completer=offered("mkr1000", "m4f", "rpi"))
     ] = None
     train_only: Patterns = ()

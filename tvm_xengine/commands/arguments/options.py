@@ -14,6 +14,7 @@ from tvm_xengine.commands.arguments.names import (
     OBJECTIVE_NAMES,
     SOLVER_NAMES,
 )
+from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.arguments.values import (
     Count,
     DeviceBytes,
@@ -36,7 +37,8 @@ MODEL, TRAINING, MACHINE, PLAN, OUTPUT = (
 )
 
 Model = Annotated[
-    str, Parameter(help="Zoo name, .onnx file or .pt2 file.", completer=offered(*NETWORK_NAMES))
+    str,
+    shown_as("MODEL", help="Zoo name, .onnx file or .pt2 file.", completer=offered(*NETWORK_NAMES)),
 ]
 
 
@@ -157,7 +159,7 @@ class SolverOptions:
         str | None, choice(BACKEND_NAMES), Parameter(name=("--backend", "--solver-backend"))
     ] = None
     objective: Annotated[str, choice(OBJECTIVE_NAMES)] = "cost"
-    time_limit: Annotated[Positive, Parameter(metavar="S")] = 60.0
+    time_limit: Annotated[Positive, shown_as("S")] = 60.0
     gap: Share = 0.0
 
 
@@ -222,7 +224,7 @@ class OutputOptions:
         Show errors only.
     """
 
-    json: Annotated[File | None, Parameter(allow_leading_hyphen=True, metavar="FILE|-")] = None
+    json: Annotated[File | None, shown_as("FILE|-", allow_leading_hyphen=True)] = None
     quiet: Flag = False
 
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from tvm_xengine.commands.arguments.names import OPTIMIZER_NAMES, PRECISION_NAMES
 from tvm_xengine.commands.arguments.options import OUTPUT, TRAINING
+from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.arguments.values import (
     Betas,
     Count,
@@ -131,7 +132,7 @@ class DataOptions:
     """
 
     data: Source = "digits"
-    validation: Annotated[Source | None, Parameter(metavar="SHARE|SOURCE")] = None
+    validation: Annotated[Source | None, shown_as("SHARE|SOURCE")] = None
 
 
 @Parameter(name="*", group=TRAINING)
@@ -162,7 +163,7 @@ class LoopOptions:
 
     epochs: Count | None = None
     steps: Count | None = None
-    lr_schedule: Annotated[str | None, Parameter(metavar="SCHEDULE")] = None
+    lr_schedule: Annotated[str | None, shown_as("SCHEDULE")] = None
     schedule: File | None = None
     replan: Flag = False
     no_guard: Flag = False

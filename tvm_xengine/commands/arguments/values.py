@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter, Token
 
+from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.completion import offered
 from tvm_xengine.scheduling.sizes import parse_bytes
 
@@ -24,19 +25,15 @@ MOST_SHOWN = 40
 _Value = TypeVar("_Value")
 
 
-def choice(names: Collection[str], metavar: str = "NAME") -> Parameter:
+def choice(names: Collection[str], placeholder: str = "NAME") -> Parameter:
     """A value that is one of `names`."""
-    return Parameter(choices=tuple(names), metavar=metavar)
+    return shown_as(placeholder, choices=tuple(names))
 
 
 def choices(names: Collection[str]) -> Parameter:
     """Values that are each one of `names`."""
-    return Parameter(
-        choices=tuple(names),
-        consume_multiple=True,
-        negative="",
-        metavar="NAME...",
-        show_default=listed,
+    return shown_as(
+        "NAME...", choices=tuple(names), consume_multiple=True, negative="", show_default=listed
     )
 
 
@@ -162,40 +159,38 @@ _MANY: dict[str, Any] = {
     "show_default": False,
 }
 
-Count = Annotated[int, Parameter(converter=_one(_whole(1)), n_tokens=1, metavar="N")]
-Natural = Annotated[int, Parameter(converter=_one(_whole(0)), n_tokens=1, metavar="N")]
-AtLeastTwo = Annotated[int, Parameter(converter=_one(_whole(2)), n_tokens=1, metavar="N")]
-Counts = Annotated[tuple[int, ...], Parameter(converter=_each(_whole(1)), metavar="N...", **_MANY)]
-Positive = Annotated[float, Parameter(converter=_one(_positive), n_tokens=1, metavar="X")]
-NotNegative = Annotated[float, Parameter(converter=_one(_not_negative), n_tokens=1, metavar="X")]
-Ratio = Annotated[float, Parameter(converter=_one(_ratio), n_tokens=1, metavar="R")]
+Count = Annotated[int, shown_as("N", converter=_one(_whole(1)), n_tokens=1)]
+Natural = Annotated[int, shown_as("N", converter=_one(_whole(0)), n_tokens=1)]
+AtLeastTwo = Annotated[int, shown_as("N", converter=_one(_whole(2)), n_tokens=1)]
+Counts = Annotated[tuple[int, ...], shown_as("N...", converter=_each(_whole(1)), **_MANY)]
+Positive = Annotated[float, shown_as("X", converter=_one(_positive), n_tokens=1)]
+NotNegative = Annotated[float, shown_as("X", converter=_one(_not_negative), n_tokens=1)]
+Ratio = Annotated[float, shown_as("R", converter=_one(_ratio), n_tokens=1)]
 Ratios = Annotated[
     tuple[float, ...],
-    Parameter(converter=_each(_ratio), validator=_check_any, metavar="R...", **_MANY),
+    shown_as("R...", converter=_each(_ratio), validator=_check_any, **_MANY),
 ]
-Share = Annotated[float, Parameter(converter=_one(_share), n_tokens=1, metavar="X")]
-Betas = Annotated[
-    tuple[float, ...], Parameter(converter=_betas, n_tokens=2, negative="", metavar="X X")
-]
-ByteSize = Annotated[int, Parameter(converter=_one(_size), n_tokens=1, metavar="BYTES")]
+Share = Annotated[float, shown_as("X", converter=_one(_share), n_tokens=1)]
+Betas = Annotated[tuple[float, ...], shown_as("X X", converter=_betas, n_tokens=2, negative="")]
+ByteSize = Annotated[int, shown_as("BYTES", converter=_one(_size), n_tokens=1)]
 DeviceBytes = Annotated[
     tuple[tuple[str, int], ...],
-    Parameter(converter=_device_sizes, metavar="DEVICE=BYTES...", **_MANY),
+    shown_as("DEVICE=BYTES...", converter=_device_sizes, **_MANY),
 ]
 Pins = Annotated[
     tuple[tuple[str, str], ...],
-    Parameter(converter=_each(_pin), metavar="PATTERN=DEVICE...", **_MANY),
+    shown_as("PATTERN=DEVICE...", converter=_each(_pin), **_MANY),
 ]
 Patterns = Annotated[
     tuple[str, ...],
-    Parameter(consume_multiple=True, negative="", metavar="PATTERN...", show_default=False),
+    shown_as("PATTERN...", consume_multiple=True, negative="", show_default=False),
 ]
 Texts = Annotated[
     tuple[str, ...],
-    Parameter(consume_multiple=True, negative="", metavar="NAME...", show_default=False),
+    shown_as("NAME...", consume_multiple=True, negative="", show_default=False),
 ]
-Text = Annotated[str, Parameter(metavar="NAME")]
-File = Annotated[Path, Parameter(metavar="FILE")]
-Folder = Annotated[Path, Parameter(metavar="DIR")]
-Source = Annotated[str, Parameter(metavar="SOURCE", completer=offered("digits"))]
+Text = Annotated[str, shown_as("NAME")]
+File = Annotated[Path, shown_as("FILE")]
+Folder = Annotated[Path, shown_as("DIR")]
+Source = Annotated[str, shown_as("SOURCE", completer=offered("digits"))]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tvm_xengine.commands.arguments.parameter import HAS_COMPLETERS
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.completion import SHELLS, completion_script
 from tvm_xengine.files.atomic_write import write_atomically
@@ -34,6 +35,8 @@ _STARTS = {
 
 def run_completion(app: App, shell: str | None, *, is_installed: bool) -> None:
     """Print the script of `shell`, or install it in the home folder."""
+    if not HAS_COMPLETERS:
+        raise UsageError("completion scripts need Python 3.11 or newer, and Cyclopts 5 on it")
     shell = shell or _shell_of_session()
     text = completion_script(app, shell)
     if not is_installed:
