@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvm_xengine.errors import InvalidProblemError
-from tvm_xengine.explain.names import Names
+from tvm_xengine.explain.names import Names, source_names
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 
 _GRAPH = OpGraph(
@@ -77,3 +77,56 @@ def test_a_line_is_that_of_the_variable_a_name_begins_with() -> None:
     assert names.line("a_grad") == "net.py:7"
     assert names.line("p0") == ""
     assert "a" in names.matching("net.py:7")
+
+
+def test_an_op_without_parameters_belongs_to_the_module_whose_source_computes_it() -> None:
+    of_model = {"a": ("a", "net.py:7", "in body.0"), "loss": ("loss", "net.py:9")}
+    graph = OpGraph(
+        tensors=(Tensor("x", 64, Role.BATCH), Tensor("a", 64), Tensor("a_grad", 64)),
+        ops=(
+            Op("a", "k0", ("x",), ("a",)),
+            Op("a_grad", "k1", ("a",), ("a_grad",)),
+        ),
+        outputs=("a_grad",),
+    )
+    names = Names(graph, of_model)
+    assert [names.layer[one] for one in ("a", "a_grad")] == ["body.0", "body.0"]
+    assert names.names_of("a") == ("a", "a", "a", "net.py:7", "body.0", "net.py:7")
+
+
+def test_a_fused_op_has_the_line_of_the_layer_whose_parameters_it_reads() -> None:
+    of_model = {
+        "p0": ("features.0.weight",),
+        "p0_out": ("p0_out", "net.py:5"),
+        "conv": ("conv", "other.py:1"),
+    }
+    graph = OpGraph(
+        tensors=(Tensor("x", 64), Tensor("p0_out_w", 64, Role.PARAMETER), Tensor("conv_add", 64)),
+        ops=(Op("make", "k", (), ("x",)), Op("conv_add", "k0", ("x", "p0_out_w"), ("conv_add",))),
+        outputs=("conv_add",),
+    )
+    assert Names(graph, of_model).line("conv_add") == "net.py:5"
+
+
+def test_names_of_a_variable_leave_out_what_is_not_known() -> None:
+    assert source_names("a", "net.py:1", "body.0") == ("a", "net.py:1", "in body.0")
+    assert source_names("a", "", "") == ("a",)
+
+
+def test_an_op_without_a_line_has_that_of_its_layer_if_there_is_one_only() -> None:
+    def lines(second: str) -> list[str]:
+        of_model = {"a": ("a", "net.py:7", "in body"), "b": ("b", second, "in body")}
+        graph = OpGraph(
+            tensors=tuple(Tensor(name, 64) for name in ("a", "b", "other")),
+            ops=(
+                Op("a", "k0", (), ("a",)),
+                Op("b", "k1", ("a",), ("b",)),
+                Op("other", "k2", ("b",), ("other",)),
+            ),
+            outputs=("other",),
+        )
+        names = Names(graph, of_model)
+        return [names.layer["other"], names.line("other")]
+
+    assert lines("net.py:7") == ["body", "net.py:7"]
+    assert lines("net.py:8") == ["body", ""]

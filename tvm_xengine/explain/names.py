@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -15,8 +15,10 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role
 
 _LAST_PART = re.compile(r"[./][^./]*$|_(?:running_mean|running_var|num_batches_tracked|[^_./]*)$")
 """``.weight`` of ``features.0.weight``, ``_weight`` of ``conv1_weight``, a statistic of batch norm."""
-_LINE = re.compile(r"[^/\\]+:\d+")
+_LINE = re.compile(r"([^/\\]+:\d+)")
 """``net.py:12``."""
+_MODULE = re.compile(r"in (\S+)")
+"""``in encoder.layers.0``; no name of a tensor has a space."""
 _LAYERED = (Role.PARAMETER, Role.STATISTIC)
 _MOST_NAMED = 5
 """So many similar names stand in a message."""
@@ -29,7 +31,8 @@ class Names:
     Attributes
     ----------
     of_model
-        Names that the model gives its tensors, by their names in the step.
+        Names that the model gives its tensors, by their names in the step; of what is computed also
+        `source_names`.
     """
 
     graph: OpGraph
@@ -51,8 +54,9 @@ class Names:
     def layer(self) -> Mapping[str, str]:
         """The layer of each op and of each tensor with bytes of its own; empty where unknown.
 
-        An op belongs to the layer of the parameters that it reads or updates, or whose gradient it
-        makes; without any, to the layer that made what it reads, of the forward pass where it can.
+        An op belongs to the layer of the parameters that it reads or updates; without any, to the
+        module whose source computes it; else to the layer whose gradient it makes, or that made what
+        it reads, of the forward pass where it can.
         """
         of_op: dict[str, str] = {}
         of_tensor = {
@@ -94,25 +98,44 @@ class Names:
     def names_of(self, key: str) -> tuple[str, ...]:
         """Every name of a tensor or an op."""
         label = self.label(key) if key in self.graph.tensor else key
-        every = (key, label, *self.of_model.get(key, ()), self.layer.get(key, ""), self.line(key))
+        of_model = (one for one in self.of_model.get(key, ()) if not _MODULE.fullmatch(one))
+        every = (key, label, *of_model, self.layer.get(key, ""), self.line(key))
         return tuple(filter(None, every))
 
     def line(self, key: str) -> str:
         """The line of the model's source that computes a tensor or an op; empty where unknown.
 
-        What is made for the backward pass, such as ``conv1_weight_grad``, has the line of the variable
-        that it is named after; a fused op has that of the layer whose parameters it reads.
+        A fused op has the line of the layer whose parameters it reads; what is made for the backward
+        pass, such as ``conv1_weight_grad``, that of the variable that it is named after. Anything
+        else has the line of its layer, if all that is known of the layer is on one.
         """
+        found = self._own_line(key)
+        lines = self._lines_of_layer.get(self.layer.get(key, ""), ())
+        return next(iter(lines)) if not found and len(lines) == 1 else found
+
+    def _own_line(self, key: str) -> str:
         op = self.graph.producer.get(key, key)
-        reads = self.graph.reads.get(op, ())
-        for own in (key, *(name for name in reads if self._is_layered(name))):
-            name = own
+        layered = [name for name in self.graph.reads.get(op, ()) if self._is_layered(name)]
+        return self._in_source(_LINE, (key, *layered) if key in self.of_model else (*layered, key))
+
+    def _in_source(self, form: re.Pattern[str], keys: Iterable[str]) -> str:
+        """What has this form among the names of variables, or of those that they are named after."""
+        for key in keys:
+            name = key
             while name:
                 for one in self.of_model.get(name, ()):
-                    if _LINE.fullmatch(one):
-                        return one
+                    if found := form.fullmatch(one):
+                        return found[1]
                 name = name.rpartition("_")[0]
         return ""
+
+    @cached_property
+    def _lines_of_layer(self) -> Mapping[str, Collection[str]]:
+        found: dict[str, set[str]] = {}
+        for op in self.graph.ops:
+            if (layer := self.layer[op.name]) and (line := self._own_line(op.name)):
+                found.setdefault(layer, set()).add(line)
+        return found
 
     @cached_property
     def _all(self) -> tuple[str, ...]:
@@ -141,6 +164,8 @@ class Names:
         if states:
             parameter = self._parameter_of.get(states[0], states[0])
             return self._module(parameter)
+        if module := self._in_source(_MODULE, (op.name, *op.outputs)):
+            return module
         for output in op.outputs:
             for reader in self.graph.consumers[output]:
                 updated = [s for _, s in self.graph.op[reader].updates if self._is_layered(s)]
@@ -156,6 +181,11 @@ class Names:
     def _module(self, parameter: str) -> str:
         name = self.label(parameter) if parameter in self.of_model else parameter
         return _LAST_PART.sub("", name) or name
+
+
+def source_names(variable: str, line: str, module: str) -> tuple[str, ...]:
+    """The names of a computed variable: its own, and its line and module where they are known."""
+    return tuple(filter(None, (variable, line, f"in {module}" if module else "")))
 
 
 def joined(parts: Iterable[str]) -> str:

@@ -144,7 +144,7 @@ def _assembled_again(model: ForwardModel, mod: tvm.IRModule) -> ForwardModel:
         origins=model.origins,
         notes=model.notes,
     )
-    return replace(again, lines=model.lines, counters=model.counters, folded=model.folded)
+    return replace(again, places=model.places, counters=model.counters, folded=model.folded)
 
 
 def _without_step_names(params: Iterable[relax.Var]) -> dict[relax.Var, relax.Var]:

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.place import Place
 from tvm_xengine.frontends.roles import TensorRole, Use, chosen_roles
 from tvm_xengine.relax_ir.types import Array, is_static, static_shape
 
@@ -44,8 +45,8 @@ class ForwardModel:
     folded
         Names of tensors from which values were computed when the model was read: with other values
         of them ``main`` is another function.
-    lines
-        Lines of the model's source, ``net.py:12``, by the variables of ``main`` that they compute.
+    places
+        Places in the model's source, by the variables of ``main`` that they compute.
     """
 
     name: str
@@ -56,7 +57,7 @@ class ForwardModel:
     constants: Mapping[str, Array] = field(default_factory=dict)
     origins: tuple[TensorRole, ...] = ()
     notes: tuple[str, ...] = ()
-    lines: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
 

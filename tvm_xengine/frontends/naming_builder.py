@@ -5,6 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from tvm_xengine.frontends.place import Place
+
 
 class UniqueNames:
     """Unique names; a name that is taken gets a number."""
@@ -32,17 +34,17 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
 
     Attributes
     ----------
-    layer, line
-        Layer and line of the model's source that are being imported.
-    lines
-        For each variable its line, where that is known.
+    layer, place
+        Layer and place in the model's source that are being imported.
+    places
+        For each variable its place, where that is known.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = "op"
-        self.line = ""
-        self.lines: dict[str, str] = {}
+        self.place = Place()
+        self.places: dict[str, Place] = {}
         self._names = UniqueNames()
         self._nested: dict[relax.Expr, relax.Var] = {}
 
@@ -52,8 +54,8 @@ class NamingBlockBuilder(relax.BlockBuilder):  # type: ignore[misc]
         if name in self._names and isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
             name = f"{name}_{expr.op.name.split('.')[-1]}"
         fresh = self._names.fresh(name)
-        if self.line:
-            self.lines[fresh] = self.line
+        if self.place != Place():
+            self.places[fresh] = self.place
         return super().emit(bound, fresh)
 
     def normalize(self, expr: relax.Expr) -> relax.Expr:

@@ -30,7 +30,7 @@ from tvm_xengine.errors import (
 )
 from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
 from tvm_xengine.explain.memory import Memory
-from tvm_xengine.explain.names import Names
+from tvm_xengine.explain.names import Names, source_names
 from tvm_xengine.files.atomic_write import write_atomically, write_bytes_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -315,12 +315,12 @@ class StepPlan:
     def names(self) -> Mapping[str, tuple[str, ...]]:
         """Names that the model gives the tensors of the step, by their names in the step.
 
-        What is computed keeps its name, and has the line of the model's source as a second one.
+        What is computed keeps its name; line and module of the model's source stand behind it.
         """
         training = self.lowered.training
-        lines = training.source.training.lines
-        of_state = {role.variable: role.names for role in training.roles}
-        return {**{name: (name, line) for name, line in lines.items()}, **of_state}
+        places = training.source.training.places.items()
+        of_source = {name: source_names(name, at.line, at.module) for name, at in places}
+        return {**of_source, **{role.variable: role.names for role in training.roles}}
 
     @checked
     def write_report(

@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from tvm_xengine.frontends.onnx.graphs.rewrites import (
 from tvm_xengine.frontends.onnx.graphs.separate import hoist_initialisers
 from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, hold_narrow_types
 from tvm_xengine.frontends.onnx.node import OnnxNode
+from tvm_xengine.frontends.onnx.place import places_of
 from tvm_xengine.frontends.onnx.refusals import (
     VALUES_DECIDE_SHAPE,
     layer_name,
@@ -51,6 +52,7 @@ from tvm_xengine.frontends.onnx.refusals import (
     require_made,
     require_tensors,
 )
+from tvm_xengine.frontends.place import Place
 from tvm_xengine.frontends.roles import Use
 
 logger = logging.getLogger(__name__)
@@ -122,10 +124,11 @@ def _read(
     notes = [*notes, *(_held_note(tensor, kind) for tensor, kind in narrow.items())]
     names = _rename(model.graph)
     values = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-    mod = _imported(model, {names[one] for one in state if one in names})
+    mod, places = _imported(model, {names[one] for one in state if one in names})
     origins = [replace(one, variable=names[one.name]) for one in roles if one.name in names]
     parameters = {role.variable for role in origins if role.is_parameter}
-    return assemble(name, mod, values, parameters, origins=origins, notes=notes)
+    found = assemble(name, mod, values, parameters, origins=origins, notes=notes)
+    return replace(found, places=places)
 
 
 def _plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> onnx.ModelProto:
@@ -164,14 +167,20 @@ def _held_note(tensor: str, kind: str) -> str:
     return f"{tensor} has the values of {kind} and is held as {HELD_AS[kind]}"
 
 
-def _imported(model: onnx.ModelProto, state: Collection[str]) -> tvm.IRModule:
-    """The Relax module; initialisers that are not in `state` are constants to converters."""
+def _imported(
+    model: onnx.ModelProto, state: Collection[str]
+) -> tuple[tvm.IRModule, Mapping[str, Place]]:
+    """The Relax module, and the places of its variables.
+
+    Initialisers that are not in `state` are constants to converters.
+    """
     importer = _Importer(
         {
             info.name: [dim.dim_value for dim in info.type.tensor_type.shape.dim]
             for info in model.graph.input
         },
         state,
+        places_of(model.graph),
     )
     complaints = io.StringIO()
     try:
@@ -182,7 +191,7 @@ def _imported(model: onnx.ModelProto, state: Collection[str]) -> tvm.IRModule:
         reason = f"{importer.place} cannot be imported: {_first_line(error)}"
         raise UnsupportedModelError(with_advice(reason, NODE_ADVICE)) from error
     require_fixed_shapes(mod["main"])
-    return mod
+    return mod, importer.bb.places
 
 
 def _rename(graph: onnx.GraphProto) -> dict[str, str]:
@@ -206,12 +215,18 @@ def _rename(graph: onnx.GraphProto) -> dict[str, str]:
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer, with bindings named after the nodes of the graph."""
 
-    def __init__(self, shapes: dict[str, list[int]], state: Collection[str]) -> None:
+    def __init__(
+        self,
+        shapes: dict[str, list[int]],
+        state: Collection[str],
+        places: Mapping[str, Place],
+    ) -> None:
         # The shapes are given because TVM's importer reads an extent of 0 as one that is open.
         super().__init__(shapes, {}, keep_params_in_input=True, sanitize=False)
         self.bb = NamingBlockBuilder()
         self.place = "the graph"
         self._state = state
+        self._places = places
         self._converters = converters()
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
@@ -223,6 +238,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         custom = attrs["tvm_custom"]
         node = str(custom["name"]) if isinstance(custom, dict) else ""
         self.bb.layer = layer_name(node, op_name)
+        self.bb.place = self._places.get(node, Place())
         self.place = f"{op_name} (in {self.bb.layer})"
         value = self._converted(op_name, inputs, attrs, opset)
         if value is None:

@@ -28,9 +28,9 @@ from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import converters
 from tvm_xengine.frontends.torch.decompositions import decompositions
+from tvm_xengine.frontends.torch.place import place_of
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.frontends.torch.quiet import quiet_export
-from tvm_xengine.frontends.torch.source_line import source_line
 from tvm_xengine.frontends.torch.writes import counted, written_buffers
 from tvm_xengine.relax_ir.forward_ops import marked_writes
 from tvm_xengine.relax_ir.types import Array, static_shape
@@ -91,7 +91,7 @@ def import_exported_program(
     counters = {target.removeprefix(prefix): by for target, by in counted(program).items()}
     return replace(
         model,
-        lines=importer.block_builder.lines,
+        places=importer.block_builder.places,
         counters=counters,
         folded=tuple(sorted(importer.folded)),
     )
@@ -359,7 +359,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     ) -> Callable[[fx.Node], relax.Expr]:
         def converted(node: fx.Node) -> relax.Expr:
             self.block_builder.layer = _layer(node)
-            self.block_builder.line = source_line(node.meta.get("stack_trace") or "")
+            self.block_builder.place = place_of(node)
             self.place = f"{_op_name(node)} (in {_layer(node)})"
             if (value := self._folded(node)) is not None:
                 return value

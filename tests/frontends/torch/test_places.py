@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from tvm_xengine.frontends.place import Place
 from tvm_xengine.frontends.torch.module import trace_module
-from tvm_xengine.frontends.torch.source_line import source_line
+from tvm_xengine.frontends.torch.place import line_of
 
 _PYTORCH = Path(torch.__file__).parent
 
@@ -26,13 +27,14 @@ class _Net(nn.Module):  # type: ignore[misc]
 
 
 def test_each_variable_has_the_line_of_the_forward_function_that_computes_it() -> None:
-    lines = trace_module(_Net(), torch.zeros(2, 4), training=True).model.lines
+    places = trace_module(_Net(), torch.zeros(2, 4), training=True).model.places
     source, first = inspect.getsourcelines(_Net.forward)
     number = {text.strip(): first + k for k, text in enumerate(source)}
-    own = "test_source_lines.py"
-    assert lines["stem_0"] == f"{own}:{number['x = self.stem(x)']}"
-    assert lines["stem_1"] == f"{own}:{number['x = self.stem(x)']}"
-    assert lines["tanh"] == f"{own}:{number['return torch.tanh(x)']}"
+    own = Path(__file__).name
+    stem, last = (f"{own}:{number[text]}" for text in ("x = self.stem(x)", "return torch.tanh(x)"))
+    assert places["stem_0"] == Place("stem.0", stem)
+    assert places["stem_1"] == Place("stem.1", stem)
+    assert places["tanh"] == Place("", last)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +52,4 @@ def test_each_variable_has_the_line_of_the_forward_function_that_computes_it() -
     ],
 )
 def test_the_innermost_line_outside_of_pytorch_is_taken(trace: str, line: str) -> None:
-    assert source_line(trace) == line
+    assert line_of(trace) == line
