@@ -44,7 +44,12 @@ def test_the_exporter_by_tracing_names_nodes_after_modules(name: str, module: st
 
 @pytest.mark.parametrize(
     ("scopes", "module"),
-    [("['', 'body', 'body.0', 'linear']", "body.0"), ("['linear']", ""), ("f(", ""), ("[1, 2]", "")],
+    [
+        ("['', 'body', 'body.0', 'linear']", "body.0"),
+        ("['linear']", ""),
+        ("f(", ""),
+        ("[1, 2]", ""),
+    ],
 )
 def test_the_exporter_by_export_writes_scopes_and_the_stack(
     scopes: str, module: str, tmp_path: Path
