@@ -206,6 +206,8 @@ def _run_eagerly(sample: Sample, seed: int | None) -> Reference:
 
 
 def _array(value: torch.Tensor) -> Array:
+    if value._is_zerotensor():  # the gradient of a sign, which numpy cannot hold
+        value = torch.zeros(value.shape, dtype=value.dtype)
     return value.detach().resolve_conj().resolve_neg().cpu().contiguous().numpy().copy()
 
 

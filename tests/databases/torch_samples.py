@@ -92,7 +92,7 @@ class _Input:
 
 def operators() -> list[str]:
     """The names of all operators of ``op_db``."""
-    return list(_op_infos())
+    return list(op_infos())
 
 
 def modules() -> list[str]:
@@ -102,7 +102,7 @@ def modules() -> list[str]:
 
 def operator_samples(name: str) -> Iterator[Sample]:
     """All samples of an operator, in float64 where it has that type."""
-    info = _op_infos()[name]
+    info = op_infos()[name]
     dtype = _element_type(info.dtypes)
     needs_gradient = bool(info.supports_autograd and dtype.is_floating_point)
     with warnings.catch_warnings():
@@ -165,7 +165,8 @@ def _element_type(dtypes: Any) -> torch.dtype:
 
 
 @functools.cache
-def _op_infos() -> dict[str, Any]:
+def op_infos() -> dict[str, Any]:
+    """What PyTorch says of each operator, by name."""
     module = importlib.import_module("torch.testing._internal.common_methods_invocations")
     infos: dict[str, Any] = {}
     for info in module.op_db:

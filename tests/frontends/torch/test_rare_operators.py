@@ -196,6 +196,12 @@ OPERATORS: dict[str, tuple[Function, tuple[int, ...]]] = {
         lambda x: x[:1] * torch.nonzero_static(x.round(), size=9).sum(0),
         (3, 2),
     ),
+    "polygamma functions far below zero": (
+        lambda x: (
+            torch.polygamma(1, x - 70.3) + torch.polygamma(2, x - 70.3) + torch.polygamma(5, x)
+        ),
+        (2, 3),
+    ),
     "common divisors": (
         lambda x: x * (torch.gcd(LONG, LONG + 4) + torch.lcm(LONG, LONG - 6)),
         (2, 3),

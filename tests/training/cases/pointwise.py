@@ -158,6 +158,7 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "copysign": _two("copysign", torch.copysign),
     "digamma": [_unary("digamma", torch.digamma, low=0.5)],
     "elu": [_unary("elu", _elu, 1.5, 1.25, 0.5)],
+    "entr": [_unary("entr", torch.special.entr, low=0.3)],
     "erfc": [_unary("erfc", torch.erfc)],
     "erfcx": [_unary("erfcx", torch.special.erfcx)],
     "i0": [_unary("i0", torch.i0)],
@@ -191,7 +192,6 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "mish": [_unary("mish", F.mish)],
     "nan_to_num": [_unary("nan_to_num", torch.nan_to_num, 1.0, 2.0, 3.0)],
     "ndtri": [_unary("ndtri", torch.special.ndtri, low=0.01, high=0.99)],
-    "polygamma": [_unary("polygamma", lambda x, n: torch.polygamma(int(n), x), 2.0, low=0.5)],
     "prelu": _two("prelu", lambda a, b: torch.where(a > 0, a, b * a)),
     "reciprocal": [_unary("reciprocal", torch.reciprocal, low=0.3)],
     "remainder": _two("remainder", torch.remainder, 0.3, 3),
@@ -204,6 +204,9 @@ _SIMPLE: dict[str, list[DrawCase]] = {
     "softshrink": [_unary("softshrink", F.softshrink, 0.5)],
     "softsign": [_unary("softsign", F.softsign)],
     "threshold": [_unary("threshold", F.threshold, 0.5, -2.0)],
+    "trigamma": [
+        _unary("trigamma", lambda x: torch.polygamma(1, x), low=0.5),
+    ],
     "xlog1py": _two("xlog1py", torch.special.xlog1py, 0.3, 3),
     "xlogy": _two("xlogy", torch.xlogy, 0.3, 3),
 }

@@ -13,7 +13,7 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
-from tvm_xengine.kernels.te.pointwise.function import const, either, isnan, select, zero
+from tvm_xengine.kernels.te.pointwise.function import both, const, either, isnan, select, zero
 from tvm_xengine.kernels.te.pointwise.special import BERNOULLI
 
 
@@ -196,11 +196,14 @@ def hurwitz_zeta(s: te.Tensor, q: te.Tensor) -> tvm.tirx.PrimFunc:
     def edge(s: Expr, q: Expr) -> Expr:
         """The value where there is no series, else 0."""
         infinity, missing = const(float("inf"), s), const(float("nan"), s)
-        at_pole = tvm.tirx.all(q <= zero(q), q == te.floor(q))
-        no_power = tvm.tirx.all(q <= zero(q), s != te.floor(s))
-        value = select(at_pole, infinity, select(no_power, missing, zero(s)))
-        value = select(s == const(1, s), infinity, select(s < const(1, s), missing, value))
-        return select(either(isnan(s), isnan(q)), missing, value)
+        value = select(either(isnan(s), isnan(q)), missing, zero(s))
+        is_pole = q == te.floor(q)
+        beside = select(is_pole, infinity, select(s != te.floor(s), missing, value))
+        value = select(q <= zero(q), beside, value)
+        # With PyTorch's sum 0 / 0 ends the series of an infinite power of what is above 1.
+        near = select(te.abs(q) < const(1, q), infinity, select(q == const(1, q), q, missing))
+        value = select(both(s == infinity, value == zero(s)), near, value)
+        return select(s == const(1, s), infinity, select(s < const(1, s), missing, value))
 
     def tail(s: Expr, z: Expr) -> Expr:
         power = te.power(z, -s)

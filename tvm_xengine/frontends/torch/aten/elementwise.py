@@ -160,11 +160,6 @@ def frexp(builder: Builder, x: Expr) -> list[Expr]:
     return [mantissa, builder.emit(relax.op.astype(exponent, "int32"))]
 
 
-def polygamma(builder: Builder, order: int, x: Expr) -> Expr:
-    """A derivative of the logarithm of the gamma function."""
-    return own("polygamma", builder, x, order)
-
-
 def binary_cross_entropy(
     builder: Builder, x: Expr, target: Expr, weight: Expr | None, reduction: int
 ) -> Expr:
@@ -203,6 +198,7 @@ _OWN = (
 _SPECIAL = {
     "i0.default": "i0",
     **{f"special_bessel_{n}.default": f"bessel_{n}" for n in ("j0", "j1", "y0", "y1")},
+    "special_entr.default": "entr",
     "special_erfcx.default": "erfcx",
     "special_i0e.default": "i0e",
     "special_i1.default": "i1",
@@ -246,7 +242,6 @@ CONVERTERS: dict[str, Converter] = {
     "log_sigmoid_forward.default": log_sigmoid,
     "logit.default": logit,
     "nan_to_num.default": nan_to_num,
-    "polygamma.default": polygamma,
     "prelu.default": prelu,
     "_prelu_kernel.default": lambda builder, x, weight: builder.emit(pointwise("prelu", x, weight)),
     "relu6.default": relu6,

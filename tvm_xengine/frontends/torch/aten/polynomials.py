@@ -1,9 +1,9 @@
-"""Orthogonal polynomials, common divisors and the zeta function: loops that end by their values."""
+"""Orthogonal polynomials, divisors, zeta and polygamma functions: loops that end by their values."""
 
 from __future__ import annotations
 
 from functools import partial
-from math import prod
+from math import factorial, prod
 
 import numpy as np
 from tvm import ir, relax
@@ -11,6 +11,7 @@ from tvm import ir, relax
 from tvm_xengine.frontends.torch.aten.arithmetic import Operand, pair
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.relax_ir.loop_ops import POLYNOMIAL_OPS, loop_op
+from tvm_xengine.relax_ir.matrix_ops import value_and_change
 from tvm_xengine.relax_ir.own_ops import pointwise
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -41,6 +42,23 @@ def polynomial(family: str, shifted: bool, builder: Builder, x: Operand, degree:
     return _over_pairs(family, builder, at, builder.emit(relax.op.astype(number, "int64")))
 
 
+def polygamma(builder: Builder, order: int, x: Expr) -> Expr:
+    """A derivative of the logarithm of the gamma function: from order 2 on by the zeta function."""
+    if order < 2:
+        return builder.emit(pointwise("trigamma" if order else "digamma", x))
+    fixed = builder.emit(relax.op.grad.no_grad(x))
+    value, slope = (_by_zeta(builder, n, fixed) for n in (order, order + 1))
+    change = builder.emit(relax.op.multiply(x, slope))
+    return builder.emit(value_and_change(value, change))
+
+
+def _by_zeta(builder: Builder, order: int, x: Expr) -> Expr:
+    """(-1)^(n + 1) n! zeta(n + 1, x) (Abramowitz and Stegun 6.4.10)."""
+    value = looped("hurwitz_zeta", builder, order + 1, x)
+    factor = float((-1) ** (order + 1) * factorial(order))
+    return builder.emit(relax.op.multiply(value, scalar(factor, x)))
+
+
 def lcm(builder: Builder, a: Expr, b: Expr) -> Expr:
     """The least common multiple, 0 where one of them is."""
     divisor = looped("gcd", builder, a, b)
@@ -64,6 +82,7 @@ CONVERTERS: dict[str, Converter] = {
     },
     "gcd.default": partial(looped, "gcd"),
     "lcm.default": lcm,
+    "polygamma.default": polygamma,
     **{
         f"special_zeta.{form}": partial(looped, "hurwitz_zeta")
         for form in ("default", "other_scalar", "self_scalar")

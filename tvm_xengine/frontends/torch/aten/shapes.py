@@ -227,14 +227,6 @@ def as_strided(
     return at_places(builder, x, _strided_places(size, stride, offset))
 
 
-def as_strided_scatter(*arguments: object) -> Expr:
-    """Refused: PyTorch's gradient of it is not that of what it computes."""
-    raise UnsupportedModelError(
-        "PyTorch's gradient of as_strided_scatter is not that of its values; use slice_scatter or"
-        " index_put"
-    )
-
-
 def resize(builder: Builder, x: Expr, size: Sequence[int], _memory_format: object = None) -> Expr:
     """The first elements in another shape; what a larger one would hold is not defined."""
     count, known = prod(int(n) for n in size), prod(static_shape(x.ty))
@@ -364,7 +356,6 @@ CONVERTERS: dict[str, Converter] = {
     },
     **{f"reflection_pad{rank}d.default": partial(edge_pad, "reflect") for rank in (1, 2, 3)},
     **{f"replication_pad{rank}d.default": partial(edge_pad, "edge") for rank in (1, 2, 3)},
-    "as_strided_scatter.default": as_strided_scatter,
     "cat.default": concat,
     "channel_shuffle.default": channel_shuffle,
     "constant_pad_nd.default": constant_pad,

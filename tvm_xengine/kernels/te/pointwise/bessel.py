@@ -63,13 +63,13 @@ def i1e(a: Expr) -> Expr:
 
 def _i1_slope(g: Expr, a: Expr, y: Expr) -> Expr:
     safe = select(a == zero(a), const(1, a), a)
-    return g * select(a == zero(a), const(0.5, a), i0(a) - y / safe)
+    return g * select(te.abs(a) > zero(a), i0(a) - y / safe, const(0.5, a))
 
 
 def _i1e_slope(g: Expr, a: Expr, y: Expr) -> Expr:
     safe = select(a == zero(a), const(1, a), a)
     sign = select(a < zero(a), const(-1, a), const(1, a))
-    return g * select(a == zero(a), const(0.5, a), i0e(a) - y * (sign + 1.0 / safe))
+    return g * select(te.abs(a) > zero(a), i0e(a) - y * (sign + 1.0 / safe), const(0.5, a))
 
 
 def _i0e_slope(g: Expr, a: Expr, y: Expr) -> Expr:
@@ -165,14 +165,12 @@ _WAVE_TERMS = 18
 def _bessel_j(order: int, a: Expr) -> Expr:
     x = te.abs(a)
     value = select(x < _NEAR, _regular(order, x), _wave(order, x, regular=True))
-    value = select(x == float("inf"), zero(a), value)
     return _odd(a, value) if order else value
 
 
 def _bessel_y(order: int, a: Expr) -> Expr:
     x = te.abs(a)
     value = select(x < _NEAR, _irregular(order, x), _wave(order, x, regular=False))
-    value = select(x == float("inf"), zero(a), value)
     value = select(a == zero(a), const(-float("inf"), a), value)
     return select(a < zero(a), const(float("nan"), a), value)
 

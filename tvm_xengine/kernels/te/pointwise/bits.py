@@ -56,7 +56,8 @@ def _parts(a: Expr) -> tuple[Expr, Expr]:
 
 def _slope(g: Expr, a: Expr, y: Expr) -> Expr:
     """The fraction is the number over a power of two that is held fixed."""
-    return select(a == zero(a), g, g * (y / select(a == zero(a), const(1, a), a)))
+    has_exponent = tvm.tirx.all(a != zero(a), te.abs(a) < float("inf"))
+    return select(has_exponent, g * (y / select(a == zero(a), const(1, a), a)), g)
 
 
 BITS: dict[str, Pointwise] = {

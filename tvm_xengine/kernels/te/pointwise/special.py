@@ -24,9 +24,6 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 _HALF_LOG_TWO_PI = 0.9189385332046727
 """log(2 pi) / 2, the constant of Stirling's series."""
 
-_POLES_REACHED = 30
-"""How far below zero polygamma functions of order 2 and more are exact."""
-
 
 def lgamma(a: Expr) -> Expr:
     """log |gamma(a)|, by Stirling's series above 10, the recurrence and the reflection below."""
@@ -70,26 +67,38 @@ def digamma(a: Expr) -> Expr:
     return select(a == zero(a), -1.0 / a, value)
 
 
-def polygamma(a: Expr, order: float) -> Expr:
-    """The derivative of digamma of an order, a whole number."""
-    n = int(order)
-    if n == 0:
-        return digamma(a)
-    if n == 1:
-        fraction = a - te.floor(a)
-        sine = te.sin(fraction * pi)
-        above = select(a < 0.5, 1.0 - a, a)
-        value = _hurwitz_zeta(2, above, _SHIFT)
-        return select(a < 0.5, const(pi * pi, a) / (sine * sine) - value, value)
-    return _hurwitz_zeta(n + 1, a, _POLES_REACHED) * float((-1) ** (n + 1) * factorial(n))
+def trigamma(a: Expr) -> Expr:
+    """The derivative of digamma."""
+    fraction = a - te.floor(a)
+    # At whole numbers PyTorch's value is large, but finite: its sine of a multiple of pi is not 0.
+    sine = te.sin(select(fraction == zero(a), a, fraction) * pi)
+    value = _hurwitz_zeta(2, select(a < 0.5, 1.0 - a, a))
+    return select(a < 0.5, const(pi * pi, a) / (sine * sine) - value, value)
 
 
-def _hurwitz_zeta(s: int, q: Expr, terms: int) -> Expr:
-    """The sum of 1 / (q + k)^s, by Euler and Maclaurin behind the first terms."""
+def _trigamma_slope(g: Expr, a: Expr) -> Expr:
+    fraction = a - te.floor(a)
+    sine, cosine = te.sin(fraction * pi), te.cos(fraction * pi)
+    value = -2.0 * _hurwitz_zeta(3, select(a < 0.5, 1.0 - a, a))
+    # The reflection's cosine changes its sign with every whole number, as the cube of its sine does.
+    reflected = value - const(2 * pi**3, a) * cosine / (sine * sine * sine)
+    value = select(a < 0.5, reflected, value)
+    at_pole = both(a <= zero(a), fraction == zero(a))
+    value = select(at_pole, const(-float("inf"), a), value)
+    return g * select(te.abs(a) == float("inf"), _far_slope(a), value)
+
+
+def _far_slope(a: Expr) -> Expr:
+    """PyTorch's sum ends in NaN at infinity, and takes minus infinity for a whole number."""
+    return select(a < zero(a), const(-float("inf"), a), const(float("nan"), a))
+
+
+def _hurwitz_zeta(s: int, q: Expr) -> Expr:
+    """The sum of 1 / (q + k)^s for q from 1/2, by Euler and Maclaurin behind the first terms."""
     value = zero(q)
-    for k in range(terms):
+    for k in range(_SHIFT):
         value = value + 1.0 / _whole_power(q + float(k), s)
-    z = q + float(terms)
+    z = q + float(_SHIFT)
     value = value + 1.0 / _whole_power(z, s - 1) / float(s - 1) + 0.5 / _whole_power(z, s)
     rising = float(s)
     for k, number in enumerate(BERNOULLI, 1):
@@ -198,12 +207,15 @@ def ndtri(a: Expr) -> Expr:
     return select(both(a >= zero(a), a <= 1.0), value, const(float("nan"), a))
 
 
-def _polygamma_slope(g: Expr, a: Expr, order: float) -> Expr:
-    return g * polygamma(a, order + 1)
+def entr(a: Expr) -> Expr:
+    """-a log(a), 0 at 0 and -inf below."""
+    value = select(a == zero(a), zero(a), -a * te.log(a))
+    return select(a < zero(a), const(-float("inf"), a), value)
 
 
 SPECIAL: dict[str, Pointwise] = {
-    "digamma": Pointwise(digamma, (lambda g, a: g * polygamma(a, 1),)),
+    "digamma": Pointwise(digamma, (lambda g, a: g * trigamma(a),)),
+    "entr": Pointwise(entr, (lambda g, a: g * (-(1.0 + te.log(a))),)),
     "erfc": Pointwise(
         lambda a: 1.0 - te.erf(a),
         (lambda g, a: g * te.exp(-a * a) * (-2 / sqrt(pi)),),
@@ -211,5 +223,5 @@ SPECIAL: dict[str, Pointwise] = {
     "erfinv": Pointwise(erfinv, (lambda g, y: g * te.exp(y * y) * (sqrt(pi) / 2),)),
     "lgamma": Pointwise(lgamma, (lambda g, a: g * digamma(a),)),
     "ndtri": Pointwise(ndtri, (lambda g, y: g * te.exp(y * y * 0.5) * sqrt(2 * pi),)),
-    "polygamma": Pointwise(polygamma, (_polygamma_slope,)),
+    "trigamma": Pointwise(trigamma, (_trigamma_slope,)),
 }

@@ -393,13 +393,6 @@ def isin(
     return builder.emit(compare(found, relax.const(0, "int32")))
 
 
-def refuse_shapes(*arguments: object) -> Expr:
-    """Refuse results whose shape is known only from the values."""
-    raise UnsupportedModelError(
-        "the shape of the result depends on the values; use torch.where, whose shapes are known"
-    )
-
-
 def take(builder: Builder, x: Expr, index: Expr) -> Expr:
     """Elements by their place in the flat tensor."""
     flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
@@ -522,8 +515,6 @@ CONVERTERS: dict[str, Converter] = {
     "isin.Tensor_Scalar": isin,
     "isin.Tensor_Tensor": isin,
     "masked_scatter.default": masked_scatter,
-    "masked_select.default": refuse_shapes,
-    "nonzero.default": refuse_shapes,
     "put.default": put,
     "scatter.reduce": scatter_with,
     "scatter.src": partial(scatter, "update"),

@@ -1,0 +1,1 @@
+"""Elements that are read, written, sorted or gathered by their places."""
