@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from tvm_xengine.session.stages import StepProblem as StepProblem
     from tvm_xengine.session.stages import Training as Training
     from tvm_xengine.session.step import Step as Step
+    from tvm_xengine.session.together.build import StepsTogether as StepsTogether
+    from tvm_xengine.session.together.build import build_together as build_together
+    from tvm_xengine.session.together.fit import Workload as Workload
+    from tvm_xengine.session.together.fit import fit_together as fit_together
+    from tvm_xengine.session.together.plan import PlansTogether as PlansTogether
+    from tvm_xengine.session.together.plan import plan_together as plan_together
     from tvm_xengine.session.training_data import training_data as training_data
     from tvm_xengine.state.state_file import read_state as read_state
     from tvm_xengine.state.state_file import write_onnx_state as write_onnx_state
@@ -84,6 +90,9 @@ _PLACES = {
     "tvm_xengine.session.evaluation": ("evaluate_state",),
     "tvm_xengine.session.plans.given_schedule": ("plan_of_schedule",),
     "tvm_xengine.state.state_file": ("read_state", "write_onnx_state", "write_state"),
+    "tvm_xengine.session.together.build": ("StepsTogether", "build_together"),
+    "tvm_xengine.session.together.fit": ("Workload", "fit_together"),
+    "tvm_xengine.session.together.plan": ("PlansTogether", "plan_together"),
     "tvm_xengine.session.training_data": ("training_data",),
     "tvm_xengine.model.lr_schedules": ("named_schedule",),
     "tvm_xengine.session.step": ("Step",),
@@ -110,14 +119,18 @@ __all__ = [
     "Lion",
     "Lowered",
     "MixedPrecision",
+    "PlansTogether",
     "Platform",
     "RMSprop",
     "Step",
     "StepPlan",
     "StepProblem",
+    "StepsTogether",
     "Training",
+    "Workload",
     "XEngineError",
     "build",
+    "build_together",
     "compile",
     "default_platform",
     "estimate",
@@ -126,6 +139,7 @@ __all__ = [
     "export_c",
     "export_for_target",
     "fit",
+    "fit_together",
     "load_model",
     "lower",
     "make_problem",
@@ -133,6 +147,7 @@ __all__ = [
     "named_schedule",
     "plan",
     "plan_of_schedule",
+    "plan_together",
     "processor",
     "read_state",
     "scheduling_pipeline",

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import tvm_xengine as xe
+from tests.commands.disks import full_disk
 from tests.runtime.at_calls import at_calls
 from tests.runtime.steps import NETWORKS, PLATFORMS, batches, compiled, state_bytes
-from tvm_xengine.errors import InvalidStateError, StorageError
+from tvm_xengine.errors import InvalidPlatformError, InvalidStateError, StorageError
 from tvm_xengine.program.step_program import Call, TensorCopy
 from tvm_xengine.runtime.events import can_overlap
 
@@ -100,6 +101,11 @@ class _BreakableFile:
         os.dup2(other, self._file)
         os.close(other)
 
+    def become_full(self) -> None:
+        full = os.open("/dev/full", os.O_RDWR)
+        os.dup2(full, self._file)
+        os.close(full)
+
     def repair(self) -> None:
         os.dup2(self._usual, self._file)
 
@@ -111,6 +117,42 @@ def _copies(step: xe.Step, *, reads: bool) -> list[list[Call]]:
         for call in step.executable.program.calls
         if isinstance(call, TensorCopy) and (call.src if reads else call.dst).device == "disk"
     ]
+
+
+def test_a_disk_that_becomes_full_ends_training_with_the_state_of_the_last_step(
+    tmp_path: Path, cache: Path
+) -> None:
+    """Each write of the fourth step finds no space left, as ``/dev/full`` says."""
+    step, twin = (compiled("mlp", "file", tmp_path, cache) for _ in range(2))
+    given = list(islice(batches(step), 6))
+    file, path = _BreakableFile(step), tmp_path / "run.ckpt"
+    begun: list[Call] = []
+
+    def fault(call: Call, has_ended: bool) -> None:
+        if [call] in _copies(step, reads=False) and not has_ended:
+            begun.append(call)
+            if len(begun) == 3 * len(_copies(step, reads=False)) + 1:
+                file.become_full()
+
+    with at_calls(step.executable, fault), pytest.raises(StorageError) as ended:
+        xe.fit(step, given, checkpoint=path)
+    for said in (f"written to the file of a device in {tmp_path}: No space", "save it, or go on"):
+        assert said in str(ended.value)
+    assert xe.fit(twin, given, max_steps=3).steps_taken == step.steps_taken == 3
+    assert state_bytes(step) == state_bytes(twin)
+    file.repair()
+    assert state_bytes(step) == state_bytes(twin)
+    resumed = compiled("mlp", "file", tmp_path, cache)
+    rest = xe.fit(resumed, given, checkpoint=xe.CheckpointOptions(path, resume=True))
+    assert rest.losses == xe.fit(twin, given[3:]).losses
+
+
+def test_a_full_disk_is_refused_before_a_step(tmp_path: Path, cache: Path) -> None:
+    with (
+        full_disk(tmp_path / "disk") as disk,
+        pytest.raises(InvalidPlatformError, match=r"cannot reserve .* No space left on device"),
+    ):
+        compiled("mlp", "file", disk, cache)
 
 
 def test_a_file_that_cannot_be_read_costs_no_state(tmp_path: Path, cache: Path) -> None:

@@ -1,9 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.test_simulate import chain, on, run_somehow
 from tests.strategies import problems
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.scheduling.arena.apart import check_apart, state_bytes, transient_bytes
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Compute, with_frees
@@ -25,16 +30,17 @@ def test_state_lies_at_the_bottom_and_keeps_its_address() -> None:
     assert [arenas.offset_bytes[i.id] for i in state] == [0]
 
 
-@settings(max_examples=100)
-@given(problems(max_devices=3), st.data(), st.booleans())
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(max_devices=3), st.data(), st.booleans(), st.booleans())
 def test_nothing_that_lives_together_shares_a_byte(
-    problem: Problem, data: st.DataObject, reserve_home: bool
+    problem: Problem, data: st.DataObject, reserve_home: bool, state_apart: bool
 ) -> None:
     steps = run_somehow(problem, data)
     if not steps:
         return
     schedule = with_frees(problem, steps)
     peak = simulate(problem, schedule, enforce_budgets=False).peak_bytes
+    problem = replace(problem, state_apart=state_apart)
     arenas = plan_arenas(problem, schedule, reserve_home=reserve_home)
     alignment = problem.platform.alignment_bytes
     for device in problem.platform.devices:
@@ -74,3 +80,37 @@ def test_reserved_state_lies_below_everything_that_goes(
         tops = [arenas.offset_bytes[i.id] + i.size_bytes for i in mine if i.is_home_state]
         others = [i for i in mine if not i.is_home_state and (max(i.start, 0), i.end) != whole]
         assert all(arenas.offset_bytes[i.id] >= max(tops, default=0) for i in others)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(max_devices=3), st.data())
+def test_state_that_lies_apart_has_nothing_across_its_line(
+    problem: Problem, data: st.DataObject
+) -> None:
+    steps = run_somehow(problem, data)
+    if not steps:
+        return
+    schedule = with_frees(problem, steps)
+    apart = plan_arenas(replace(problem, state_apart=True), schedule)
+    check_apart(problem, schedule, apart)
+    reserved = plan_arenas(problem, schedule, reserve_home=True)
+    state, transient = state_bytes(problem), transient_bytes(problem, apart)
+    for device in problem.platform.index:
+        assert state[device] + transient[device] == apart.arena_bytes[device]
+        assert transient[device] >= 0
+        homes = [i for i in apart.residency.instances if i.is_home_state and i.device == device]
+        assert sum({i.tensor: i.size_bytes for i in homes}.values()) == state[device]
+        # Bytes of state that is away are of use, or do no harm.
+        assert apart.arena_bytes[device] <= reserved.arena_bytes[device] + sum(
+            i.size_bytes for i in homes
+        )
+
+
+def test_a_layout_with_something_across_the_line_is_refused() -> None:
+    problem = chain()
+    schedule = with_frees(problem, on("d0", "a", "b", "c", "up"))
+    apart = plan_arenas(replace(problem, state_apart=True), schedule)
+    check_apart(problem, schedule, apart)
+    moved = replace(apart, offset_bytes=tuple(offset + 4 for offset in apart.offset_bytes))
+    with pytest.raises(InvalidScheduleError, match="does not lie apart"):
+        check_apart(problem, schedule, moved)

@@ -43,6 +43,17 @@ def test_a_platform_file_says_devices_budgets_and_links(tmp_path: Path) -> None:
     assert platform.link_between["flash", "cpu"].transfer_us(1000) == pytest.approx(4.0)
 
 
+def test_kinds_of_storage_say_what_the_other_keys_say(tmp_path: Path) -> None:
+    plain = read_platform(write(tmp_path, TWO_DEVICES))
+    named = TWO_DEVICES.replace('name = "flash"', 'name = "flash"\nkind = "host"')
+    assert read_platform(write(tmp_path, named)) == plain
+    file = TWO_DEVICES.replace('name = "flash"', 'name = "flash"\nkind = "file"\nfolder = "here"')
+    platform = read_platform(write(tmp_path, file))
+    assert platform.device("flash").folder == "here"
+    write_platform(platform, tmp_path / "p.toml")
+    assert 'kind = "file"' in (tmp_path / "p.toml").read_text()
+
+
 @given(platforms(max_devices=3))
 def test_a_written_platform_is_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, platform: Platform
@@ -85,6 +96,15 @@ def test_an_unmeasured_link_stays_unmeasured_in_the_file(tmp_path: Path) -> None
         ('target = "llvm -mcpu=native"', "", "at least one device must have a target"),
         ('name = "flash"', 'name = "cpu"', "device names must be unique"),
         ("[[link]]", "[[link", "not valid TOML"),
+        (
+            'name = "flash"',
+            'name = "flash"\nkind = "ssd"',
+            "a device that computes has a target and no",
+        ),
+        ('name = "flash"', 'name = "flash"\nkind = 3', "kind must be text, got 3"),
+        ('name = "cpu"', 'name = "cpu"\nkind = "host"', "only stores; leave out its target"),
+        ('name = "flash"', 'name = "flash"\nkind = "file"', "needs the folder in which its file"),
+        ('name = "flash"', 'name = "flash"\nkind = "host"\nfolder = "."', 'write kind = "file"'),
     ],
 )
 def test_a_wrong_platform_file_is_refused_with_its_reason(

@@ -23,6 +23,7 @@ from tvm_xengine.commands.arguments.options import (
     ExportSolverOptions,
     Model,
     ModelOptions,
+    Models,
     OutputOptions,
     PlatformOptions,
     SaveOptions,
@@ -159,12 +160,23 @@ class TrainOptions:
     state: StateOptions = StateOptions()
 
 
-@app.command
-def train(model: Model, /, *, options: TrainOptions = TrainOptions()) -> None:
-    """Plan a training step, train with it, compare it with keep-all and report."""
-    from tvm_xengine.commands.run.train import run_train
+@app.command(usage="Usage: tvm-xengine train [OPTIONS] MODEL...")
+def train(*models: Models, options: TrainOptions = TrainOptions()) -> None:
+    """Plan a training step, train with it, compare it with keep-all and report.
 
-    run_train(model, options)
+    Several models are planned under one budget per device, and take their steps in turns.
+    """
+    from tvm_xengine.commands.run.together.workloads import workloads_of
+
+    wanted = workloads_of(models, options)
+    if len(wanted) == 1:
+        from tvm_xengine.commands.run.train import run_train
+
+        run_train(wanted[0].model, wanted[0].options)
+        return
+    from tvm_xengine.commands.run.together.train import run_train_together
+
+    run_train_together(wanted, options)
 
 
 @app.command

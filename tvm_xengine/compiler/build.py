@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tvm_xengine.cluster.rank_executable import RankExecutable
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.errors import InvalidPlatformError
@@ -10,6 +12,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.program.make import make_step_program
 from tvm_xengine.program.step_program import KernelRun
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.shared_arenas import ArenaPart
 
 
 def build_step(
@@ -18,12 +21,14 @@ def build_step(
     *,
     store: KernelStore | None = None,
     on_compiled: OnProgress | None = None,
+    arenas: Mapping[str, ArenaPart] | None = None,
 ) -> StepExecutable:
     """The executable that runs `plan`.
 
     Where the devices are on several ranks, each process builds the part of its own devices.
 
-    `store` and `on_compiled` are those of :func:`tvm_xengine.kernels.store.kernel_store.load_kernels`.
+    `store` and `on_compiled` are those of :func:`tvm_xengine.kernels.store.kernel_store.load_kernels`,
+    `arenas` those of `StepExecutable`.
 
     Raises
     ------
@@ -47,7 +52,12 @@ def build_step(
     calls = {k.symbol: k.library for k in kernels if k.library is not None}
     if ranks is None:
         executable = StepExecutable(
-            program, modules, platform, library_calls=calls, overlap=plan.is_overlapped
+            program,
+            modules,
+            platform,
+            library_calls=calls,
+            arenas=arenas,
+            overlap=plan.is_overlapped,
         )
     else:
         executable = RankExecutable(program, modules, platform, ranks, library_calls=calls)

@@ -19,6 +19,7 @@ from tvm_xengine.program.streams import split_into_streams, stream_of
 from tvm_xengine.runtime.events import Events, can_overlap, event_functions
 from tvm_xengine.runtime.file_memory import FAILED, file_functions
 from tvm_xengine.runtime.marks import Marks, mark_function
+from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.step_memory import StepMemory
 from tvm_xengine.runtime.storage import Arena
 from tvm_xengine.runtime.stream_threads import StreamThreads, check_cores
@@ -44,6 +45,8 @@ class StepExecutable(StepMemory):
         By the symbols of the kernels that call a library.
     guard_bytes
         Additional bytes behind every arena, to detect stray writes.
+    arenas
+        What the step sees of arenas that it shares with others; None allocates its own.
     overlap
         Whether devices and links run side by side, each in a thread of its own. Without effect where
         there is one stream only, a device is no processor, or the system is not Linux.
@@ -57,9 +60,10 @@ class StepExecutable(StepMemory):
         *,
         library_calls: Mapping[str, LibraryCall] | None = None,
         guard_bytes: int = 0,
+        arenas: Mapping[str, ArenaPart] | None = None,
         overlap: bool = False,
     ) -> None:
-        super().__init__(program, platform, guard_bytes=guard_bytes)
+        super().__init__(program, platform, guard_bytes=guard_bytes, arenas=arenas)
         self._files = {name: a for name, a in self.arenas.items() if a.file is not None}
         self._library_calls = library_calls or {}
         self._contexts: list[KernelContext] = []
@@ -155,7 +159,7 @@ class StepExecutable(StepMemory):
         """
         self.recover()
         try:
-            with self._while_running, _naming_storage():
+            with self._while_running, _naming_storage(self._platform):
                 self._run()
                 for wait in self._wait:
                     wait()
@@ -178,21 +182,23 @@ class StepExecutable(StepMemory):
 
 
 @contextmanager
-def _naming_storage() -> Iterator[None]:
+def _naming_storage(platform: Platform) -> Iterator[None]:
     """Raise `StorageError` where code that moves bytes from or to a file has failed."""
     try:
         yield
     except RuntimeError as error:
         if FAILED not in str(error):
             raise
-        raise StorageError(str(error).splitlines()[-1]) from error
+        folders = dict.fromkeys(d.folder for d in platform.devices if d.folder is not None)
+        where = " or ".join(folders)
+        raise StorageError(f"{str(error).splitlines()[-1]} in {where}") from error
 
 
 def _times(marks: Marks | None) -> tuple[tvm.runtime.Tensor, ...]:
     return () if marks is None else (marks.tensor,)
 
 
-def _is_gpu(arena: Arena) -> bool:
+def _is_gpu(arena: Arena | ArenaPart) -> bool:
     return int(arena.device.dlpack_device_type()) != int(tvm.cpu().dlpack_device_type())
 
 

@@ -173,9 +173,10 @@ class FileTensor:
             try:
                 moved = move(self.memory.buffered_file, data[done:], self.start_byte + done)
             except OSError as error:
-                raise StorageError(f"{_message(verb)}: {error.strerror}") from error
+                said = f"{_message(verb)} in {self.memory.folder}"
+                raise StorageError(f"{said}: {error.strerror}") from error
             if not moved:
-                raise StorageError(_message(verb))
+                raise StorageError(f"{_message(verb)} in {self.memory.folder}")
             done += moved
 
 

@@ -12,6 +12,7 @@ from tvm_xengine.errors import InvalidInputError, InvalidStateError, StorageErro
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import overwritten_state
 from tvm_xengine.runtime.inputs import checked_inputs
+from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.storage import (
     POISON,
     Arena,
@@ -34,6 +35,8 @@ class StepMemory:
         The devices of the arenas.
     guard_bytes
         Additional bytes behind every arena, to detect stray writes.
+    arenas
+        What the step sees of arenas that it shares with others; None allocates its own.
 
     Attributes
     ----------
@@ -41,13 +44,25 @@ class StepMemory:
         Inputs and state, in their places in the arenas.
     overwritten
         State whose bytes a step writes over: what it updates, and what it moves away meanwhile.
+    shares_arenas
+        Whether other steps use the same memory in turns, so that nothing but state stays in it.
     """
 
-    def __init__(self, program: StepProgram, platform: Platform, *, guard_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        program: StepProgram,
+        platform: Platform,
+        *,
+        guard_bytes: int = 0,
+        arenas: Mapping[str, ArenaPart] | None = None,
+    ) -> None:
         self.interface = program.interface
-        self.arenas: Mapping[str, Arena] = allocate_arenas(
-            platform, self.interface.arena_bytes, guard_bytes=guard_bytes
+        self.arenas: Mapping[str, Arena | ArenaPart] = (
+            allocate_arenas(platform, self.interface.arena_bytes, guard_bytes=guard_bytes)
+            if arenas is None
+            else arenas
         )
+        self.shares_arenas = arenas is not None
         self.tensors: Mapping[str, StoredTensor] = {
             name: self.arenas[view.device].view(view)
             for name, view in self.interface.inputs.items()
@@ -152,7 +167,7 @@ class StepMemory:
             del self._lost[name]
 
     def poison(self, byte: int = POISON) -> None:
-        """Overwrite everything but the state, so that reads of stale bytes show in results."""
+        """Overwrite everything but state, so that reads of stale bytes show in results."""
         state = self.read_state()
         for arena in self.arenas.values():
             arena.poison(byte)

@@ -26,6 +26,7 @@ from tvm_xengine.runtime.marks import MARK, Marks
 from tvm_xengine.scheduling.sizes import round_up
 
 if TYPE_CHECKING:
+    from tvm_xengine.runtime.shared_arenas import ArenaPart
     from tvm_xengine.runtime.storage import Arena
 
 COPY_FUNCTION = "runtime.TVMTensorCopyFromTo"
@@ -52,7 +53,7 @@ def emit_vm_function(
     program: StepProgram,
     name: str,
     constants: Mapping[str, NDArray[np.generic]] | None = None,
-    files: Mapping[str, Arena] | None = None,
+    files: Mapping[str, Arena | ArenaPart] | None = None,
     marks: Marks | None = None,
 ) -> VmFunction:
     """The function `name` that makes the calls of `program` on views into the arenas.
@@ -90,7 +91,7 @@ def emit_vm_function(
 
 
 def emit_calls(
-    calls: Sequence[Call], name: str, files: Mapping[str, Arena] | None = None
+    calls: Sequence[Call], name: str, files: Mapping[str, Arena | ArenaPart] | None = None
 ) -> VmFunction:
     """The function `name` that makes some calls of a program in order."""
     emitter = _Emitter({}, files or {}, None)
@@ -102,7 +103,7 @@ def emit_calls(
 def emit_stream(
     calls: Sequence[StreamCall],
     name: str,
-    files: Mapping[str, Arena] | None = None,
+    files: Mapping[str, Arena | ArenaPart] | None = None,
     marks: Marks | None = None,
 ) -> VmFunction:
     """The function `name` that makes the calls of one stream.
@@ -124,7 +125,7 @@ class _Emitter:
     def __init__(
         self,
         constants: Mapping[str, NDArray[np.generic]],
-        files: Mapping[str, Arena],
+        files: Mapping[str, Arena | ArenaPart],
         marks: Marks | None,
     ) -> None:
         self.constants = constants

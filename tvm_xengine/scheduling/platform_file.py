@@ -20,6 +20,9 @@ from tvm_xengine.scheduling.sizes import parse_bytes
 BOARDS = Path(__file__).parent / "boards"
 """Platform files of boards whose energy was published."""
 
+_HOST, _FILE = "host", "file"
+"""Kinds of devices that only store."""
+
 _NAME = re.compile(r"[^\s=,]+")
 """Names of devices stand in options of the command line."""
 
@@ -48,7 +51,7 @@ def read_platform(path: str | Path) -> Platform:
     """The platform described by the TOML file at `path`.
 
     The file holds ``[[device]]`` tables (``name``, ``budget``; ``target`` unless the device
-    only stores; optional ``kernels``, ``power_w``, ``energy_nj_per_flop``, ``cores``,
+    only stores; optional ``kind``, ``kernels``, ``power_w``, ``energy_nj_per_flop``, ``cores``,
     ``folder``, ``rank``), ``[[link]]`` tables
     (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
     ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes`` and
@@ -84,6 +87,8 @@ def write_platform(platform: Platform, path: str | Path) -> None:
         table["name"] = device.name
         if device.target is not None:
             table["target"] = device.target
+        else:
+            table["kind"] = _HOST if device.folder is None else _FILE
         table["budget"] = device.budget_bytes
         table["kernels"] = list(device.kernels)
         table["power_w"] = device.power_w
@@ -147,6 +152,7 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
     where = f"device {name}"
     known = {
         "name",
+        "kind",
         "target",
         "budget",
         "kernels",
@@ -168,6 +174,9 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
     if type(rank) is not int or rank < 0:
         raise ValueError(f"{where}: rank must be a whole number, at least 0, got {rank!r}")
     target = _text(where, table, "target") if "target" in table else None
+    folder = _text(where, table, "folder") if "folder" in table else None
+    if "kind" in table:
+        _check_kind(where, _text(where, table, "kind"), target, folder)
     try:
         budget_bytes = parse_bytes(budget if isinstance(budget, int) else str(budget))
     except ValueError as error:
@@ -180,9 +189,31 @@ def _device_from_table(where: str, table: Mapping[str, object]) -> Device:
         power_w=_number(where, table, "power_w", 0.0),
         energy_nj_per_flop=_number(where, table, "energy_nj_per_flop", 0.0),
         cores=tuple(cores),
-        folder=_text(where, table, "folder") if "folder" in table else None,
+        folder=folder,
         rank=rank,
     )
+
+
+def _check_kind(where: str, kind: str, target: str | None, folder: str | None) -> None:
+    """Refuse a kind of storage that the other keys of the device contradict."""
+    if kind not in (_HOST, _FILE):
+        raise ValueError(
+            f'{where}: kind must be "{_HOST}" (memory of the host) or "{_FILE}" (a file), got {kind!r}; a'
+            " device that computes has a target and no kind"
+        )
+    if target is not None:
+        raise ValueError(
+            f'{where}: a device of kind "{kind}" only stores; leave out its target {target!r}, or its kind'
+        )
+    if kind == _FILE and folder is None:
+        raise ValueError(
+            f'{where}: a device of kind "{_FILE}" needs the folder in which its file is made, such as'
+            ' folder = "/mnt/ssd"'
+        )
+    if kind == _HOST and folder is not None:
+        raise ValueError(
+            f'{where}: memory of the host lies in no folder; leave out folder, or write kind = "{_FILE}"'
+        )
 
 
 def _links_from_table(where: str, table: Mapping[str, object]) -> list[Link]:

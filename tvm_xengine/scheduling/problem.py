@@ -107,6 +107,9 @@ class Problem:
         ``platform.home``.
     constraints
         What every schedule must respect in addition.
+    state_apart
+        Whether layouts put all state that is at home below everything else, so that the two parts can
+        lie in different places (:mod:`tvm_xengine.scheduling.arena.apart`). No part of the file.
     """
 
     graph: OpGraph
@@ -114,6 +117,7 @@ class Problem:
     costs: Mapping[str, Mapping[str, OpCost]]
     home: Mapping[str, str] = field(default_factory=dict)
     constraints: Constraints = field(default_factory=Constraints)
+    state_apart: bool = False
 
     def __post_init__(self) -> None:
         resident = [tensor for tensor in self.graph.bases if tensor.role.is_resident]
@@ -183,6 +187,11 @@ class Problem:
     def with_budgets(self, budgets: Mapping[str, int]) -> Problem:
         """The same problem with other budgets for the devices that `budgets` names."""
         return replace(self, platform=self.platform.with_budgets(budgets))
+
+    def asked_as(self, other: Problem) -> Problem:
+        """The same problem, with the budgets and the rule of layout of another one."""
+        budgets = {device.name: device.budget_bytes for device in other.platform.devices}
+        return replace(self.with_budgets(budgets), state_apart=other.state_apart)
 
     def _check_links(self) -> None:
         for link in self.platform.links:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from tvm_xengine.checks.arguments import checked, checked_fields
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
-from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError
+from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError, StorageError
 from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.planning.plan_again import Replanned
@@ -144,7 +144,8 @@ def fit(
     checkpoint
         A path writes one checkpoint per epoch. One is also written at the end, and when the run is
         interrupted (KeyboardInterrupt), which takes effect between two steps; not where the devices
-        are on several ranks, since the others may have begun the next step.
+        are on several ranks, since the others may have begun the next step. Guarded, a run that is
+        ended by a file of a device that cannot be read or written writes one, too.
     on_progress
         Called after each step, and after the validation of each epoch.
     guard
@@ -159,7 +160,46 @@ def fit(
     ------
     NotFiniteError
         When a loss or the state is not finite; guarded, the state before that step is in place.
+    StorageError
+        If a file of a device could not be read or written; guarded, the state is that of the last
+        completed step.
     """
+    taking = taking_steps(
+        step,
+        data,
+        epochs=epochs,
+        max_steps=max_steps,
+        validation=validation,
+        metrics=metrics,
+        checkpoint=checkpoint,
+        on_progress=on_progress,
+        guard=guard,
+        replan=replan,
+        seed=seed,
+    )
+    while True:
+        try:
+            next(taking)
+        except StopIteration as end:
+            result: FitResult = end.value
+            return result
+
+
+def taking_steps(
+    step: Step,
+    data: Batches,
+    *,
+    epochs: int = 1,
+    max_steps: int | None = None,
+    validation: Batches | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    checkpoint: CheckpointOptions | str | Path | None = None,
+    on_progress: Callable[[FitProgress], None] | None = None,
+    guard: bool = True,
+    replan: bool = False,
+    seed: int = 0,
+) -> Generator[None, None, FitResult]:
+    """The loop of `fit`, which pauses after each step; an interrupt thrown into it is taken as there."""
     for name, count in (("epochs", epochs), ("max_steps", max_steps)):
         if count is not None and count < 0:
             raise ValueError(f"{name} must not be negative, got {count}")
@@ -182,11 +222,17 @@ def fit(
         for epoch in range(position.epoch, epochs):
             start = position.batch if epoch == position.epoch else 0
             random = run.random_state()
-            if not run.epoch(epoch, start, _epoch(step, data, epoch, start, seed), random):
+            batches = _epoch(step, data, epoch, start, seed)
+            if not (yield from run.epoch(epoch, start, batches, random)):
                 break
             run.end_epoch(epoch, _validated(step, data, validation, metrics))
     except KeyboardInterrupt:
         if saving is not None and step.lowered.platform.ranks == 1:
+            save_step(step, saving.path, run.position)
+        raise
+    except StorageError:
+        # The failed step was undone, so that the state is that of the last completed one.
+        if saving is not None and guard and step.lowered.platform.ranks == 1:
             save_step(step, saving.path, run.position)
         raise
     finally:
@@ -219,7 +265,7 @@ class _Run:
 
     def epoch(
         self, epoch: int, start: int, batches: Iterable[Any], random: Mapping[str, Any]
-    ) -> bool:
+    ) -> Generator[None, None, bool]:
         """Take the steps of an epoch from batch `start`; returns whether the epoch was completed."""
         step, saving, batch = self.step, self.saving, start - 1
         for batch, given in enumerate(batches, start=start):
@@ -240,6 +286,7 @@ class _Run:
             self._tell(FitProgress(step.steps_taken, epoch, batch, loss))
             if self.replanning is not None:
                 self.replanning.after_step()
+            yield
         if batch < 0:
             raise InvalidDataError("the data gave no batch; an iterator can be used only once")
         return True
@@ -251,7 +298,7 @@ class _Run:
         self.position = Position(step.steps_taken, step.lr, epoch + 1, 0, self.random_state())
         if self.saving is not None and self.saving.every_steps is None:
             save_step(self.step, self.saving.path, self.position)
-        if self._last is not None:
+        if self._last is not None and found:
             self._tell(replace(self._last, validation=found))
 
     def _tell(self, progress: FitProgress) -> None:

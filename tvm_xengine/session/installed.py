@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tvm_xengine.checks.arguments import checked
+from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.model.learning_rates import as_inputs, current_rates
 from tvm_xengine.model.lr_schedules import ScheduleLike, as_schedule
 from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.file_memory import storage_folder
+from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.prediction import Prediction
 from tvm_xengine.session.running import Running
@@ -31,7 +33,7 @@ class InstalledStep:
     ----------
     plan
         What to run.
-    lr_schedule
+    lr_schedule, arenas
         See `Step`.
 
     Attributes
@@ -40,18 +42,24 @@ class InstalledStep:
         Training steps so far.
     """
 
-    def __init__(self, plan: StepPlan, *, lr_schedule: ScheduleLike | None = None) -> None:
+    def __init__(
+        self,
+        plan: StepPlan,
+        *,
+        lr_schedule: ScheduleLike | None = None,
+        arenas: Mapping[str, ArenaPart] | None = None,
+    ) -> None:
         self._prediction: Prediction | None = None
-        self._install(plan)
+        self._install(plan, arenas)
         self.lr_schedule = as_schedule(lr_schedule)
         recipe = plan.lowered.training.recipe
         self.lr = 0.0 if recipe is None else recipe.optimizer.lr
         self.steps_taken = 0
 
-    def _install(self, plan: StepPlan) -> None:
+    def _install(self, plan: StepPlan, arenas: Mapping[str, ArenaPart] | None = None) -> None:
         """Compile a plan, and write the initial state into its arenas."""
         self.plan = plan
-        self._running = Running(plan)
+        self._running = Running(plan, arenas)
         self._state = StepState(plan.lowered.training, self._running.executable)
 
     @checked
@@ -64,11 +72,16 @@ class InstalledStep:
         Raises
         ------
         InvalidScheduleError
-            If it is the plan of another step.
+            If it is the plan of another step, or the step shares its arenas with others.
         InvalidPlatformError
             If the folder of a device that is a file is gone; nothing has changed then.
         """
         check_plan_is_of(plan, self.lowered)
+        if self.executable.shares_arenas:
+            raise InvalidScheduleError(
+                "the step shares its arenas with others, with which it was planned; plan all of them"
+                " again with plan_together"
+            )
         for device in plan.plan.problem.platform.devices:
             if device.folder is not None:
                 storage_folder(device.folder)

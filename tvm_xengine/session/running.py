@@ -10,12 +10,20 @@ from tvm_xengine.explain.names import Names
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.transactions import Transactions
 from tvm_xengine.session.stages import StepPlan
 
 
 class Running:
     """A compiled plan that takes steps.
+
+    Parameters
+    ----------
+    plan
+        What to run.
+    arenas
+        What it sees of arenas that it shares with others; None allocates its own.
 
     Attributes
     ----------
@@ -25,7 +33,7 @@ class Running:
         Wall clock of the last step, without copying the batch in.
     """
 
-    def __init__(self, plan: StepPlan) -> None:
+    def __init__(self, plan: StepPlan, arenas: Mapping[str, ArenaPart] | None = None) -> None:
         lowered = plan.lowered
         self._plan = plan
         self.executable: StepExecutable = build_step(
@@ -33,6 +41,7 @@ class Running:
             plan.plan,
             store=lowered.stores.kernels,
             on_compiled=lowered.reporter.stage("compiling kernels"),
+            arenas=arenas,
         )
         self.executable.write(lowered.training.step.initial_state)
         self.last_step_us = 0.0
@@ -48,6 +57,8 @@ class Running:
         if self._transactions is None:
             self.executable.write(self.executable.check(batch))
             self.last_step_us, self._results = timed_run(self.executable), None
+            if self.executable.shares_arenas:  # another step may take their bytes next
+                self._results = self.executable.read_results()
         else:
             self._results, self.last_step_us = self._transactions.take(batch)
 

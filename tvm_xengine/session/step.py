@@ -16,6 +16,7 @@ from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.comparison import Comparison
 from tvm_xengine.runtime.marks import Marks
+from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.batch_names import by_name
 from tvm_xengine.session.prediction import Prediction
@@ -42,6 +43,9 @@ class Step(StatefulStep):
         after every epoch). Groups of parameters keep the ratio of their rates; of an optimizer of
         PyTorch it is the rate of the first group. A step with an optimizer of its own reads it as
         ``lr``.
+    arenas
+        What the step sees of arenas that it shares with others (`build_together`); None allocates its
+        own.
 
     Attributes
     ----------
@@ -49,8 +53,14 @@ class Step(StatefulStep):
         Training steps so far.
     """
 
-    def __init__(self, plan: StepPlan, *, lr_schedule: ScheduleLike | None = None) -> None:
-        super().__init__(plan, lr_schedule=lr_schedule)
+    def __init__(
+        self,
+        plan: StepPlan,
+        *,
+        lr_schedule: ScheduleLike | None = None,
+        arenas: Mapping[str, ArenaPart] | None = None,
+    ) -> None:
+        super().__init__(plan, lr_schedule=lr_schedule, arenas=arenas)
         self._is_training = True
 
     @property
@@ -72,8 +82,9 @@ class Step(StatefulStep):
     def result_views(self) -> Mapping[str, Array | torch.Tensor]:
         """What the last step returned, in the arenas: valid until the next step overwrites it.
 
-        The views are PyTorch's tensors where the model was a module, else read-only arrays. They
-        keep the memory alive, also when the step is gone.
+        Where steps share arenas, that is the next step of any of them. The views are PyTorch's tensors
+        where the model was a module, else read-only arrays. They keep the memory alive, also when the
+        step is gone.
         """
         views = self.executable.result_views if self._running.has_run else {}
         return shared(self.training.source, views)

@@ -40,6 +40,14 @@ Model = Annotated[
     str,
     shown_as("MODEL", help="Zoo name, .onnx file or .pt2 file.", completer=offered(*NETWORK_NAMES)),
 ]
+Models = Annotated[
+    str,
+    Parameter(
+        help="Zoo name, .onnx file or .pt2 file; several, or a .toml file of workloads, are trained"
+        " together.",
+        completer=offered(*NETWORK_NAMES),
+    ),
+]
 
 
 @Parameter(name="*", group=MODEL)

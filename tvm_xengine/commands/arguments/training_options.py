@@ -13,6 +13,7 @@ from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.arguments.values import (
     Betas,
     Count,
+    Counts,
     File,
     Flag,
     NotNegative,
@@ -152,6 +153,8 @@ class LoopOptions:
         step:N:FACTOR, or package.module:function of the number of steps taken.
     schedule
         Run this schedule, saved or hand-edited, instead of planning one.
+    share
+        Steps that each of several models takes in its turn, in their order; by default 1.
     replan
         Time the calls of the first steps while training, plan again with these times, and go on
         with the better plan.
@@ -165,6 +168,7 @@ class LoopOptions:
     steps: Count | None = None
     lr_schedule: Annotated[str | None, shown_as("SCHEDULE")] = None
     schedule: File | None = None
+    share: Counts = ()
     replan: Flag = False
     no_guard: Flag = False
     no_compare: Flag = False

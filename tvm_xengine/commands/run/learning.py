@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 from tvm_xengine.commands.terminal import Terminal
@@ -48,40 +49,53 @@ def sparkline(values: list[float], width: int = _WIDTH) -> str:
 @contextmanager
 def showing(terminal: Terminal, steps: int) -> Iterator[Callable[[FitProgress], None]]:
     """A display of the training: a live one on a terminal, a line per interval elsewhere."""
+    with showing_each(terminal, {"": steps}) as show:
+        yield show[""]
+
+
+@contextmanager
+def showing_each(
+    terminal: Terminal, steps: Mapping[str, int]
+) -> Iterator[Mapping[str, Callable[[FitProgress], None]]]:
+    """The same for several trainings by name, which stands in front of what is said of each."""
+    said = {name: f"{name}: " if name else "" for name in steps}
     if not terminal.console.is_terminal:
-        yield _lines(terminal, steps)
+        yield {name: _lines(terminal, count, said[name]) for name, count in steps.items()}
         return
     from rich.live import Live
     from rich.text import Text
 
-    losses: list[float] = []
+    losses: dict[str, list[float]] = {name: [] for name in steps}
+    lines = dict.fromkeys(steps, "")
     shown_s = 0.0
     with Live(console=terminal.console, transient=True, auto_refresh=False) as live:
 
-        def show(progress: FitProgress) -> None:
+        def show(name: str, progress: FitProgress) -> None:
             nonlocal shown_s
             if progress.validation:
-                terminal.note(_epoch(progress))
+                terminal.note(said[name] + _epoch(progress))
                 return
-            losses.append(progress.loss)
+            losses[name].append(progress.loss)
             if time.monotonic() - shown_s >= _LEAST_S:
                 shown_s = time.monotonic()
-                line = f"step {progress.step}/{steps}  loss {progress.loss:.4f}  "
-                live.update(Text(line + sparkline(losses)), refresh=True)
+                line = f"{said[name]}step {progress.step}/{steps[name]}  loss {progress.loss:.4f}  "
+                lines[name] = line + sparkline(losses[name])
+                live.update(Text("\n".join(filter(None, lines.values()))), refresh=True)
 
-        yield show
-    if losses:
-        terminal.note(f"loss {sparkline(losses)}")
+        yield {name: partial(show, name) for name in steps}
+    for name, found in losses.items():
+        if found:
+            terminal.note(f"{said[name]}loss {sparkline(found)}")
 
 
-def _lines(terminal: Terminal, steps: int) -> Callable[[FitProgress], None]:
+def _lines(terminal: Terminal, steps: int, said: str) -> Callable[[FitProgress], None]:
     every = max(1, steps // _LINES)
 
     def show(progress: FitProgress) -> None:
         if progress.validation:
-            terminal.note(_epoch(progress))
+            terminal.note(said + _epoch(progress))
         elif progress.step % every == 0 or progress.step == steps:
-            terminal.note(f"step {progress.step}/{steps}  loss {progress.loss:.4f}")
+            terminal.note(f"{said}step {progress.step}/{steps}  loss {progress.loss:.4f}")
 
     return show
 

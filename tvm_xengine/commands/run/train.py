@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import TrainOptions
@@ -22,6 +23,7 @@ from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.runtime.comparison import median_but_first
+from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.schedule import read_schedule
 from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
@@ -38,31 +40,46 @@ _MOST_EPOCHS = 2**31 - 1
 """Stands for as many epochs as the steps need."""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What ``train`` is to do with a model, before it is planned."""
+
+    options: TrainOptions
+    training: Training
+    data: Data
+    steps: int
+    lr_schedule: Schedule | None
+    saving: CheckpointOptions | None
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data, at most."""
+        epochs = self.options.loop.epochs
+        return _MOST_EPOCHS if epochs is None else epochs
+
+    @property
+    def max_steps(self) -> int | None:
+        """Steps after which training ends, whatever the data; None leaves that to the epochs."""
+        loop = self.options.loop
+        return loop.steps or (None if loop.epochs else self.steps)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the times of calls are written at the end."""
+        files = (self.options.state.trace, self.options.plan.save.report)
+        return any(files) and not self.options.loop.replan
+
+
 def run_train(model: str, options: TrainOptions) -> None:
     """Plan, train and report; the JSON report holds the same numbers as the table."""
     options = for_this_rank(options)
     terminal = Terminal(options.plan.output)
-    seed = options.plan.step.model.seed
-    arguments = solver_arguments(options.plan.solver, seed)
-    saving = _checkpoint(options.state)
+    arguments = solver_arguments(options.plan.solver, options.plan.step.model.seed)
     _check_replan(options)
-    if options.state.save is not None:
-        check_state_path(options.state.save)
-        check_writable(options.state.save)
-    if options.state.trace is not None:
-        check_writable(options.state.trace)
-    if saving is not None:
-        check_writable(saving.path)
-    if options.plan.save.report is not None:
-        check_writable(options.plan.save.report)
     given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
-    training = training_of(model, options.plan.step)
-    terminal.note(loss_named(training, options.plan.step))
-    data = training_data(training, options.data.data, options.data.validation, seed=seed)
-    steps = _steps(options.loop, training, data)
-    lr_schedule = _lr_schedule(options.loop, training, steps)
+    wanted = wanted_of(model, options, terminal)
     with terminal.reporting() as reporter:
-        problem = problem_of(training, options.plan, reporter)
+        problem = problem_of(wanted.training, options.plan, reporter)
         planned = (
             api.plan(problem, **arguments)
             if given is None
@@ -72,47 +89,81 @@ def run_train(model: str, options: TrainOptions) -> None:
             )
         )
         save_plan(planned, replace(options.plan.save, report=None))
-        step = api.build(problem.lowered, planned, lr_schedule=lr_schedule)
+        step = api.build(problem.lowered, planned, lr_schedule=wanted.lr_schedule)
     if not options.loop.no_compare:
         step.compare_with_keep_all()
     curve = Curve()
-    trace, report = options.state.trace, options.plan.save.report
-    is_timed = (trace is not None or report is not None) and not options.loop.replan
-    timed = step.timed() if is_timed else nullcontext(None)
-    with showing(terminal, steps) as show, timed as marks:
-
-        def on_progress(progress: FitProgress) -> None:
-            curve.add(progress, step.last_step_us)
-            show(progress)
-
+    timed = step.timed() if wanted.is_timed else nullcontext(None)
+    with showing(terminal, wanted.steps) as show, timed as marks:
         result = fit(
             step,
-            data,
-            epochs=_MOST_EPOCHS if options.loop.epochs is None else options.loop.epochs,
-            max_steps=options.loop.steps or (None if options.loop.epochs else steps),
-            checkpoint=saving,
-            on_progress=on_progress,
+            wanted.data,
+            epochs=wanted.epochs,
+            max_steps=wanted.max_steps,
+            checkpoint=wanted.saving,
+            on_progress=following(curve, step, show),
             guard=not options.loop.no_guard,
             replan=options.loop.replan,
-            seed=seed,
+            seed=options.plan.step.model.seed,
         )
     if options.loop.replan:
         terminal.note(_replanned(result.replanned))
         save_plan(step.plan, replace(options.plan.save, report=None))
+    run = summary_of(step, wanted.data, result, curve)
+    terminal.write(finished(terminal, step, wanted, run, marks))
+
+
+def wanted_of(model: str, options: TrainOptions, terminal: Terminal) -> Wanted:
+    """The training step, its data and the length of its training; files can be written where asked."""
+    saving = _checkpoint(options.state)
+    if options.state.save is not None:
+        check_state_path(options.state.save)
+    written = (options.state.save, options.state.trace, options.plan.save.report)
+    for path in (*written, None if saving is None else saving.path):
+        if path is not None:
+            check_writable(path)
+    step, seed = options.plan.step, options.plan.step.model.seed
+    training = training_of(model, step)
+    terminal.note(loss_named(training, step))
+    data = training_data(training, options.data.data, options.data.validation, seed=seed)
+    steps = _steps(options.loop, training, data)
+    return Wanted(
+        options, training, data, steps, _lr_schedule(options.loop, training, steps), saving
+    )
+
+
+def following(
+    curve: Curve, step: Step, show: Callable[[FitProgress], None]
+) -> Callable[[FitProgress], None]:
+    """Note the progress of a step, and show it."""
+
+    def on_progress(progress: FitProgress) -> None:
+        curve.add(progress, step.last_step_us)
+        show(progress)
+
+    return on_progress
+
+
+def finished(
+    terminal: Terminal, step: Step, wanted: Wanted, run: RunSummary, marks: Marks | None
+) -> dict[str, object]:
+    """Write what is kept of a training, and print its report, which is returned for JSON."""
+    state, saved = wanted.options.state, wanted.options.plan.save
     measured_us = None if marks is None else marks.intervals_us
-    if trace is not None:
-        step.plan.write_trace(trace, measured_us)
-    if report is not None:
+    if state.trace is not None:
+        step.plan.write_trace(state.trace, measured_us)
+    if saved.report is not None:
         with terminal.reporting() as reporter:
             reporter.status("writing the report")
-            step.plan.write_report(report, measured_us=measured_us)
+            step.plan.write_report(saved.report, measured_us=measured_us)
             reporter.status("")
-    _report(terminal, step, _summary(step, data, result, curve))
-    if options.state.save is not None:
+    document = _report(terminal, step, run)
+    if state.save is not None:
         trained = step.state_dict()
         if step.writes_files:
-            write_state(trained, options.state.save)
-        terminal.note(f"trained tensors written to {options.state.save}")
+            write_state(trained, state.save)
+        terminal.note(f"trained tensors written to {state.save}")
+    return document
 
 
 def _checkpoint(options: StateOptions) -> CheckpointOptions | None:
@@ -167,7 +218,7 @@ def _lr_schedule(options: LoopOptions, training: Training, steps: int) -> Schedu
         return named_schedule(options.lr_schedule, training.known_recipe.optimizer.lr, steps)
 
 
-def _summary(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSummary:
+def summary_of(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSummary:
     """What was seen; the validation is that of the state in which training ended."""
     comparison = step.comparison
     measuring = 0 if result.replanned is None else result.replanned.steps
@@ -186,7 +237,7 @@ def _summary(step: Step, data: Data, result: FitResult, curve: Curve) -> RunSumm
     )
 
 
-def _report(terminal: Terminal, step: Step, run: RunSummary) -> None:
+def _report(terminal: Terminal, step: Step, run: RunSummary) -> dict[str, object]:
     comparison = step.comparison
     plan = with_measurements(
         step.plan.summary,
@@ -194,4 +245,4 @@ def _report(terminal: Terminal, step: Step, run: RunSummary) -> None:
         None if comparison is None else comparison.median_reference_step_us,
     )
     print_report(terminal.console, plan, run)
-    terminal.write(as_document(plan, run))
+    return as_document(plan, run)

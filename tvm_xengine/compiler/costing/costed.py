@@ -55,8 +55,7 @@ class CostedStep:
     def with_kernels(self, lowered: LoweredStep, stores: Stores, reporter: Reporter) -> CostedStep:
         """The same step with other kernels, costed alike, under the same budgets."""
         costed = cost_kernels(lowered, self.choice, stores, reporter)
-        budgets = {device.name: device.budget_bytes for device in self.problem.platform.devices}
-        problem = costed.problem.with_budgets(budgets)
+        problem = costed.problem.asked_as(self.problem)
         return replace(costed, problem=problem, offered=self.offered)
 
     def with_costs(self, costs: Costs) -> Problem:

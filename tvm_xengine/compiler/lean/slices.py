@@ -45,8 +45,7 @@ def costed_in_slices(
     if sliced is None:
         return None
     made = cost_step(sliced, costed.choice, stores, reporter)
-    budgets = {device.name: device.budget_bytes for device in costed.problem.platform.devices}
-    return replace(made, problem=made.problem.with_budgets(budgets))
+    return replace(made, problem=made.problem.asked_as(costed.problem))
 
 
 def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> LoweredStep | None:

@@ -33,16 +33,21 @@ class Items(NamedTuple):
         Item k has the intervals ``first[k]`` up to ``first[k + 1]``; shape (N + 1,).
     start, end
         First and last step of each interval, the last one included.
+    below, line
+        The first so many items, which all live at the first step, lie at the bottom, and nothing lies
+        across the line above them. While one is not live, its bytes may be used.
     """
 
     size: Ints
     first: Ints
     start: Ints
     end: Ints
+    below: int = 0
+    line: int = 0
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, Sequence[tuple[int, int]]]]) -> Items:
-        """Items from (size, intervals) rows."""
+    def of(cls, rows: Sequence[tuple[int, Sequence[tuple[int, int]]]], *, below: int = 0) -> Items:
+        """Items from (size, intervals) rows, of which the first `below` lie at the bottom."""
         intervals = [interval for _, own in rows for interval in own]
         bounds = np.asarray(intervals, dtype=np.int64).reshape(len(intervals), 2)
         return cls(
@@ -50,6 +55,8 @@ class Items(NamedTuple):
             first=np.cumsum([0, *(len(own) for _, own in rows)], dtype=np.int64),
             start=np.ascontiguousarray(bounds[:, 0]),
             end=np.ascontiguousarray(bounds[:, 1]),
+            below=below,
+            line=sum(size for size, _ in rows[:below]),
         )
 
     @property
@@ -86,7 +93,7 @@ def pack(items: Items, *, evaluations: int, seed: int = 0) -> Ints:
         _, top = _layout(items, rivals, order)
         if best_top < 0 or top < best_top:
             best_order, best_top = order, top
-    if best_top > goal and len(best_order) > 1:
+    if best_top > goal and len(best_order) > items.below + 1:
         best_order = _improve_order(items, rivals, best_order, goal, evaluations, seed)
     return _layout(items, rivals, best_order)[0]
 
@@ -97,7 +104,8 @@ def _sensible_orders(items: Items) -> list[Ints]:
     keys = (-duration, -items.size, -items.size * duration, items.start[items.first[:-1]])
     # What lives throughout goes to the bottom, whatever the order of the rest.
     throughout = duration < duration.max(initial=0)
-    return [np.lexsort((names, -items.size, key, throughout)) for key in keys]
+    is_above = names >= items.below
+    return [np.lexsort((names, -items.size, key, throughout, is_above)) for key in keys]
 
 
 def _layout(items: Items, rivals: Bits, order: Ints) -> tuple[Ints, int]:
@@ -134,6 +142,8 @@ def _first_fit(
         k = order[place]
         floor = 0
         if size[k] > 0:
+            if items.line < size[k]:
+                floor = items.line
             for q in range(number):
                 rival = placed[q]
                 if layout[rival] + size[rival] <= floor:
@@ -142,6 +152,8 @@ def _first_fit(
                     if layout[rival] - floor >= size[k]:
                         break
                     floor = layout[rival] + size[rival]
+                    if floor < items.line < floor + size[k]:
+                        floor = items.line
             at = number
             while at > 0 and layout[placed[at - 1]] > floor:
                 placed[at] = placed[at - 1]
@@ -183,23 +195,23 @@ def _improve_order(
 ) -> Ints:  # pragma: no cover - compiled
     """The best order found by moving items, mostly those that stick out, to other places."""
     state = np.uint64(seed * 2 + 88172645463325253)
-    count = len(order)
+    below, count = items.below, len(order) - items.below
     layout, other = np.empty_like(items.size), np.empty_like(items.size)
     placed, others = np.empty_like(items.size), np.empty_like(items.size)
     place = np.empty_like(items.size)  # of each item in the current order
     current, candidate, best = order.copy(), order.copy(), order.copy()
     current_top = _first_fit(items, rivals, current, 0, layout, placed, _NO_LIMIT)
     best_top = current_top
-    place[current] = np.arange(count)
+    place[current] = np.arange(len(order))
     for evaluation in range(evaluations):
         state = _next_random(state)
-        chosen = int(state >> np.uint64(33)) % count
+        chosen = below + int(state >> np.uint64(33)) % count
         if int(state >> np.uint64(20)) % 4 != 0:
             chosen = _at_the_top(items, current, layout, chosen, current_top)
         state = _next_random(state)
-        goes_to = int(state >> np.uint64(33)) % count
+        goes_to = below + int(state >> np.uint64(33)) % count
         if goes_to > chosen and int(state >> np.uint64(20)) % 8 != 0:
-            goes_to = int(state >> np.uint64(33)) % (chosen + 1)
+            goes_to = below + int(state >> np.uint64(33)) % (chosen + 1 - below)
         _move(current, candidate, chosen, goes_to)
         # What lies before the first place that changes stays where it is.
         since = min(chosen, goes_to)
@@ -210,7 +222,7 @@ def _improve_order(
         top = _first_fit(items, rivals, candidate, since, other, others, limit)
         if top <= limit:
             current[:] = candidate
-            place[current] = np.arange(count)
+            place[current] = np.arange(len(order))
             layout, other = other, layout
             placed, others = others, placed
             current_top = top
@@ -252,8 +264,9 @@ def _at_the_top(
     items: Items, order: Ints, layout: Ints, since: int, top: int
 ) -> int:  # pragma: no cover - compiled
     """The first place from `since` on, around the order, of an item that ends at the top."""
-    for shift in range(len(order)):
-        at = (since + shift) % len(order)
+    below, count = items.below, len(order) - items.below
+    for shift in range(count):
+        at = below + (since - below + shift) % count
         if layout[order[at]] + items.size[order[at]] >= top:
             return at
     return since

@@ -62,7 +62,9 @@ def plan_arenas(
     """Non-overlapping addresses for a valid schedule; arenas are as small as was found.
 
     State on its home device keeps one address, also when it leaves and comes back; what is
-    there throughout lies at the bottom. The layout is searched by `packing.pack`.
+    there throughout lies at the bottom. The layout is searched by `packing.pack`. Of a problem whose
+    state lies apart, all home state is at the bottom and nothing lies across the line above it; while
+    state is away, its bytes may be used.
     Offsets are multiples of ``problem.platform.alignment_bytes``.
 
     Parameters
@@ -91,7 +93,8 @@ def plan_arenas(
             for piece in pieces
         ]
         rows += [(round_up(size, alignment), [(at, at)]) for at, size in scratch]
-        layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed)
+        below = sum(piece[0].is_home_state for piece in pieces) if problem.state_apart else 0
+        layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed, below)
         for piece, offset in zip(pieces, layout, strict=False):
             for instance in piece:
                 offsets[instance.id] = int(offset)
@@ -101,21 +104,29 @@ def plan_arenas(
 
 
 def _lay_out(
-    rows: Sequence[tuple[int, list[tuple[int, int]]]], steps: int, effort: int, seed: int
+    rows: Sequence[tuple[int, list[tuple[int, int]]]],
+    steps: int,
+    effort: int,
+    seed: int,
+    below: int,
 ) -> tuple[NDArray[np.int64], int]:
     """An address for each (size, intervals) row, and the end of the last one.
 
     What is there throughout goes to the bottom, in the order of the rows: nothing else can ever
-    use its bytes, so that the rest loses no room.
+    use its bytes, so that the rest loses no room. The first `below` rows lie below a line in any case.
     """
     layout = np.zeros(len(rows), dtype=np.int64)
     throughout = [k for k, (_, stays) in enumerate(rows) if stays == [(0, steps)]]
+    if not set(range(below)) <= set(throughout):
+        throughout = []
+    else:
+        below = 0
     bottom = 0
     for k in throughout:
         layout[k] = bottom
         bottom += rows[k][0]
     rest = sorted(set(range(len(rows))) - set(throughout))
-    items = Items.of([rows[k] for k in rest])
+    items = Items.of([rows[k] for k in rest], below=below)
     packed = pack(items, evaluations=effort // max(len(rest), 1), seed=seed)
     layout[rest] = bottom + packed
     return layout, bottom + int(np.max(packed + items.size, initial=0))

@@ -1,0 +1,1 @@
+"""``tvm-xengine train`` of several models."""
