@@ -52,6 +52,20 @@ def _write_problem(path: Path) -> None:
     write_problem(small_problem(two_cpus()), path)
 
 
+def _write_constrained(path: Path) -> None:
+    """A problem with ops that are pinned and others that run once."""
+    from dataclasses import replace
+
+    from tests.passes.small_step import small_problem, two_cpus
+    from tvm_xengine.scheduling.constraints import Constraints
+    from tvm_xengine.scheduling.problem import write_problem
+
+    problem = small_problem(two_cpus())
+    first, second, *_ = (op.name for op in problem.graph.ops)
+    constraints = Constraints({first: "cpu"}, frozenset([second]))
+    write_problem(replace(problem, constraints=constraints), path)
+
+
 def _read_problem(path: Path) -> object:
     from tvm_xengine.scheduling.problem import read_problem
     from tvm_xengine.solvers.result import Limits
@@ -256,6 +270,31 @@ def _write_package_checkpoint(path: Path) -> None:
     write_checkpoint(path, Checkpoint(tensors, sequence=3))
 
 
+def _write_package_plan(path: Path) -> None:
+    """What the plan of a package says of its checkpoints."""
+    import json
+
+    from tvm_xengine.aot.package.contents import SCHEMA
+
+    kept = {"name": "w", "saved_as": ["model/w"], "dtype": "float32", "shape": [4, 2]}
+    frozen = {"model/b": {"dtype": "float32", "shape": [3], "hash": "00d1ce"}}
+    document = {
+        **{"schema": SCHEMA, "name": "net", "origin": "0a0b", "frozen_hash": "0c"},
+        **{"state": [kept], "settings": {"lr": 0.1}, "frozen": frozen},
+    }
+    path.write_text(json.dumps(document))
+
+
+def _read_package_plan(path: Path) -> object:
+    """A checkpoint for the package is made of trained tensors, and written."""
+    from tvm_xengine.aot.package.checkpoint_file import Checkpoint, write_checkpoint
+    from tvm_xengine.aot.package.migrate import migrated, read_package_state
+
+    trained = Checkpoint({"model/w": np.ones((4, 2), np.float32)}, sequence=3)
+    made = migrated(trained, read_package_state(path.parent), of_package=False)
+    return write_checkpoint(path.parent / "state.xecp", made.checkpoint)
+
+
 def _read_package_checkpoint(path: Path) -> object:
     from tvm_xengine.aot.package.checkpoint_file import read_checkpoint
 
@@ -323,6 +362,7 @@ def _read_state(path: Path) -> object:
 KINDS: Mapping[str, Kind] = {
     "platform": Kind("board.toml", _write_platform, _read_platform),
     "problem": Kind("problem.json", _write_problem, _read_problem),
+    "problem with constraints": Kind("constrained.json", _write_constrained, _read_problem),
     "schedule": Kind("schedule.json", _write_schedule, _read_schedule),
     "dataset": Kind("kernels.jsonl", _write_dataset, _read_dataset),
     "measurements": Kind("measurements.jsonl", _write_measurements, _read_measurements),
@@ -335,6 +375,7 @@ KINDS: Mapping[str, Kind] = {
     "image": Kind("images/class/image.png", _write_image, _read_image),
     "package's file list": Kind("package/.tvm-xengine-files.json", _write_manifest, _read_manifest),
     "package's checkpoint": Kind("state.xecp", _write_package_checkpoint, _read_package_checkpoint),
+    "package's plan": Kind("package/net_plan.json", _write_package_plan, _read_package_plan),
     "plan": Kind("plan.json", _write_plan, _read_plan),
     "run's checkpoint": Kind("run.ckpt", _write_run, _read_run),
     "state, safetensors": Kind("state.safetensors", _write_state, _read_state),

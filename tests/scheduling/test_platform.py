@@ -158,3 +158,9 @@ def test_sizes_are_printed_with_binary_units() -> None:
         "1 MiB",
         "3 GiB",
     ]
+
+
+@pytest.mark.parametrize("rank", [2, 10**30])
+def test_ranks_with_a_gap_are_refused_at_once(rank: int) -> None:
+    with pytest.raises(ValueError, match="no device is on rank 1"):
+        Platform((Device("a", "llvm"), Device("b", "llvm", rank=rank)))

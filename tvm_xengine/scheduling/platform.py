@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -189,10 +190,11 @@ class Platform:
         if len(set(pairs)) != len(pairs):
             raise ValueError(f"there may be one link for each ordered pair, got {pairs}")
         ranks = {device.rank for device in self.devices}
-        if missing := [rank for rank in range(max(ranks)) if rank not in ranks]:
+        missing = next(rank for rank in itertools.count() if rank not in ranks)
+        if missing < max(ranks):
             raise ValueError(
                 f"ranks are numbered from 0 without gaps, got {sorted(ranks)}: no device is on rank"
-                f" {missing[0]}"
+                f" {missing}"
             )
 
     @cached_property

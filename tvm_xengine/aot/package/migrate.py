@@ -18,6 +18,7 @@ from tvm_xengine.aot.package.checkpoint_file import (
     optimizer_tag,
 )
 from tvm_xengine.aot.package.contents import SCHEMA
+from tvm_xengine.checks.documents import typed_value
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.read_text import parse_json
 from tvm_xengine.training.saved_names import OF_MODEL, OF_SETTING
@@ -87,19 +88,29 @@ def read_package_state(directory: Path) -> PackageState:
 
 def _package_state(document: Any) -> PackageState:
     kept = [
-        Kept(tuple(row["saved_as"]), str(row["dtype"]), tuple(row["shape"]))
+        Kept(typed_value(tuple[str, ...], row["saved_as"]), *_type_and_shape(row))
         for row in document["state"]
     ]
-    settings = {f"{OF_SETTING}{name}": float(v) for name, v in document["settings"].items()}
+    given = typed_value(Mapping[str, float], document["settings"])
+    settings = {f"{OF_SETTING}{name}": value for name, value in given.items()}
     kept += [Kept((name,), "float32", ()) for name in settings]
-    if unknown := [one.dtype for one in kept if one.dtype not in TYPES or not one.names]:
-        raise ValueError(f"unknown types {unknown}")
-    frozen = {
-        str(name): (tuple(row["shape"]), str(row["dtype"]), int(row["hash"], 16))
-        for name, row in document["frozen"].items()
-    }
+    if any(not one.names for one in kept):
+        raise ValueError("a tensor of the state has no name in checkpoints")
+    frozen = {}
+    for name, row in document["frozen"].items():
+        dtype, shape = _type_and_shape(row)
+        frozen[str(name)] = (shape, dtype, int(row["hash"], 16))
     origin, frozen_hash = (int(document[key], 16) for key in ("origin", "frozen_hash"))
     return PackageState(tuple(kept), frozen, origin, frozen_hash, settings)
+
+
+def _type_and_shape(row: Any) -> tuple[str, tuple[int, ...]]:
+    dtype, shape = typed_value(str, row["dtype"]), typed_value(tuple[int, ...], row["shape"])
+    if dtype not in TYPES or any(extent < 0 for extent in shape):
+        raise ValueError(
+            f"expected a type of {', '.join(TYPES)} and a shape, found {dtype} {shape}"
+        )
+    return dtype, shape
 
 
 @dataclass(frozen=True)
