@@ -279,8 +279,13 @@ def _write_package_plan(path: Path) -> None:
     kept = {"name": "w", "saved_as": ["model/w"], "dtype": "float32", "shape": [4, 2]}
     frozen = {"model/b": {"dtype": "float32", "shape": [3], "hash": "00d1ce"}}
     document = {
-        **{"schema": SCHEMA, "name": "net", "origin": "0a0b", "frozen_hash": "0c"},
-        **{"state": [kept], "settings": {"lr": 0.1}, "frozen": frozen},
+        "schema": SCHEMA,
+        "name": "net",
+        "origin": "0a0b",
+        "frozen_hash": "0c",
+        "state": [kept],
+        "settings": {"lr": 0.1},
+        "frozen": frozen,
     }
     path.write_text(json.dumps(document))
 
