@@ -11,6 +11,8 @@ from tvm import ir, relax
 from tvm_xengine.relax_ir.dataflow import single_block
 
 _ANONYMOUS = re.compile(r"(lv|gv)(_?\d+)*")
+_MOST_LETTERS = 48
+"""A longer name fills more than half of a line of a terminal; fused kernels are named after all their ops."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="NameBindingsByKernel")
@@ -72,8 +74,15 @@ def _telling_name(binding: relax.Binding) -> str:
     if not is_anonymous(name) or not isinstance(value, ir.Call):
         return name
     if isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir":
-        return str(value.args[0].name_hint).removeprefix("fused_")
+        return _short(str(value.args[0].name_hint).removeprefix("fused_"))
     return value.op.name.rpartition(".")[2] if isinstance(value.op, ir.Op) else name
+
+
+def _short(name: str) -> str:
+    """The name; a long one, of a kernel of many ops, ends after those that fit."""
+    if len(name) <= _MOST_LETTERS:
+        return name
+    return f"{name[:_MOST_LETTERS].rpartition('_')[0]}_etc"
 
 
 def is_anonymous(name: str) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.explain.plans import chain_plan
 from tvm_xengine.explain.explanation import ExplainOptions, explain_plan
+from tvm_xengine.explain.names import Names
 from tvm_xengine.explain.prices.memory_price import memory_price
 from tvm_xengine.explain.prices.smallest_budget import smallest_budget
 from tvm_xengine.explain.prices.speedups import FASTER_RATIO, speedups
@@ -62,5 +63,19 @@ def test_more_memory_saves_no_more_than_the_bound_leaves() -> None:
 
 
 def test_a_faster_op_gains_its_share_of_the_sum_of_times() -> None:
-    for one in speedups(chain_plan()):
+    plan = chain_plan()
+    for one in speedups(plan, Names(plan.problem.graph)):
         assert one.gain == pytest.approx(FASTER_RATIO * one.busy_us)
+
+
+def test_ops_of_a_layer_share_a_table_with_the_slowest_first() -> None:
+    plan = chain_plan(ops=24)
+    every = explain_plan(plan, ExplainOptions("*"))
+    text = str(every)
+    assert max(map(len, text.splitlines())) <= 80
+    named = [line.split()[0] for line in text.splitlines() if line.split()]
+    slowest = sorted(every.ops, key=lambda op: -sum(op.compute_us[device] for _, device in op.runs))
+    assert [name for name in named if name in {op.name for op in slowest[:16]}][:16] == [
+        op.name for op in slowest[:16]
+    ]
+    assert f"The other {len(every.ops) - 16} ops take less." in text

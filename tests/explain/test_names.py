@@ -130,3 +130,18 @@ def test_an_op_without_a_line_has_that_of_its_layer_if_there_is_one_only() -> No
 
     assert lines("net.py:7") == ["body", "net.py:7"]
     assert lines("net.py:8") == ["body", ""]
+
+
+def test_a_gradient_is_named_after_its_parameter() -> None:
+    graph = OpGraph(
+        tensors=(
+            Tensor("p0", 64, Role.PARAMETER),
+            *(Tensor(name, 64) for name in ("p0_grad", "p0_grad_sum_2", "a_grad", "p0_gradual")),
+        ),
+        ops=(Op("made", "k", ("p0",), ("p0_grad", "p0_grad_sum_2", "a_grad", "p0_gradual")),),
+        outputs=("p0_grad",),
+    )
+    names = Names(graph, {"p0": ("features.0.weight",)})
+    labels = [names.label(name) for name in ("p0_grad", "p0_grad_sum_2", "a_grad", "p0_gradual")]
+    weight = "features.0.weight"
+    assert labels == [f"{weight} grad", f"{weight} grad_sum_2", "a_grad", "p0_gradual"]

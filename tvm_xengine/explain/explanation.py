@@ -225,7 +225,7 @@ def explain_plan(
         devices=tuple(_device(memory, name, options, prices.get(name)) for name in named),
         tensors=_tensors(memory, planned, None if about is None else set(asked)),
         ops=tuple(_op(planned, names, name) for name in asked if name in plan.problem.graph.op),
-        speedups=() if asked else speedups(plan),
+        speedups=() if asked else speedups(plan, names),
     )
 
 

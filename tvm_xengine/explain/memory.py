@@ -43,6 +43,8 @@ class TimePoint:
         Position in the schedule.
     during
         What the step does.
+    place
+        Layer and source line of that; empty where unknown.
     room_bytes
         What is left of the budget.
     binds
@@ -57,6 +59,7 @@ class TimePoint:
     device: str
     step: int
     during: str
+    place: str
     live_bytes: int
     room_bytes: int
     binds: bool
@@ -117,12 +120,14 @@ class Memory:
         for one in held:
             by_category[one.category] += one.size_bytes
             by_layer[one.layer] += one.size_bytes
+        running = self.plan.schedule.steps[step]
         live = self.live[device][step]
         room = self.plan.problem.platform.device(device).budget_bytes - live
         return TimePoint(
             device,
             step,
-            describe(self.plan.schedule.steps[step]),
+            describe(running),
+            self.names.place(running.op if isinstance(running, Compute) else running.tensor),
             live,
             room,
             self._largest_absent_bytes(device, step) > room,

@@ -15,6 +15,8 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role
 
 _LAST_PART = re.compile(r"[./][^./]*$|_(?:running_mean|running_var|num_batches_tracked|[^_./]*)$")
 """``.weight`` of ``features.0.weight``, ``_weight`` of ``conv1_weight``, a statistic of batch norm."""
+_GRADIENT = re.compile(r"_grad(?:_sum)?(?:_\d+)?$")
+"""How the backward pass names what belongs to a parameter."""
 _LINE = re.compile(r"([^/\\]+:\d+)")
 """``net.py:12``."""
 _MODULE = re.compile(r"in (\S+)")
@@ -46,9 +48,15 @@ class Names:
         if state is not None:
             return f"new {self.label(state)}"
         parameter = self._parameter_of.get(tensor)
+        if parameter is None:
+            parameter = self._parameter_of_gradient(tensor)
         if parameter is not None and tensor.startswith(f"{parameter}_"):
             return f"{self.label(parameter)} {tensor.removeprefix(f'{parameter}_')}"
         return tensor
+
+    def place(self, key: str) -> str:
+        """Layer and line of a tensor or an op, ``conv1, net.py:12``; empty where neither is known."""
+        return ", ".join(filter(None, (self.layer.get(key, ""), self.line(key))))
 
     @cached_property
     def layer(self) -> Mapping[str, str]:
@@ -154,6 +162,12 @@ class Names:
                     named = [p for p in parameters if state.startswith(p)]
                     found[state] = max(named, key=len) if named else parameters[0]
         return found
+
+    def _parameter_of_gradient(self, tensor: str) -> str | None:
+        """The parameter whose gradient, or a part of it, has the name: ``conv1_weight_grad_2``."""
+        parameter = _GRADIENT.sub("", tensor)
+        known = parameter != tensor and self.graph.tensor.get(parameter)
+        return parameter if known and known.role is Role.PARAMETER else None
 
     @cached_property
     def _forward(self) -> frozenset[str]:

@@ -155,7 +155,7 @@ def summarize_plan(
         measured_kernels=measured_kernels,
         all_kernels=all_kernels,
         cost_sources=cost_sources(problem, plan.schedule),
-        keep_all=_keep_all(plan),
+        keep_all=keep_all_of(plan),
         devices=_devices(plan, source_of),
     )
 
@@ -182,7 +182,8 @@ def _devices(plan: Plan, source_of: Callable[[str, str], str] | None) -> tuple[D
     )
 
 
-def _keep_all(plan: Plan) -> KeepAllSummary | None:
+def keep_all_of(plan: Plan) -> KeepAllSummary | None:
+    """The step that keeps everything on the home device; None where some op cannot run there."""
     device = plan.problem.platform.home
     try:
         alone, schedule = keep_all_on(plan.problem, device)

@@ -160,3 +160,19 @@ def test_operator_without_kernel_is_named():
         (UnsupportedModuleError, RuntimeError), match=r"odd is computed by .*unique"
     ):
         LowerToKernels()(NoKernel)
+
+
+def test_a_kernel_of_many_ops_has_a_name_that_a_line_holds() -> None:
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("train_step", [x]):
+        with builder.dataflow():
+            value = x
+            for _ in range(20):
+                value = builder.emit(relax.op.negative(relax.op.add(value, value)))
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    lowered = LowerToKernels()(builder.get())
+    names = [b.var.name for b in lowered["train_step"].body.blocks[0].bindings]
+    assert names and all(len(name) <= 52 for name in names)
+    assert any(name.endswith("_etc") for name in names)

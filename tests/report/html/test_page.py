@@ -19,7 +19,7 @@ from tvm_xengine.explain.names import Names
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.report.html.layers import Layers, ops_by_layer
 from tvm_xengine.report.html.page import Page
-from tvm_xengine.report.html.pictures import timeline
+from tvm_xengine.report.html.pictures import phases, timeline
 from tvm_xengine.report.html.story import Story
 from tvm_xengine.report.html.svg import WIDTH, stairs
 from tvm_xengine.scheduling.durations import format_us
@@ -109,6 +109,18 @@ def test_every_op_is_in_a_box_of_the_graph_and_in_the_list_of_its_layer() -> Non
     assert took == pytest.approx(plan.simulation.cost_us)
     listed = "".join(ops_by_layer(layers))
     assert all(f"<td>{op.name}</td>" in listed for op in plan.problem.graph.ops)
+
+
+def test_the_passes_are_named_above_the_picture_and_meet_at_the_loss() -> None:
+    plan = chain_plan()
+    story = Story(Memory(plan, Names(plan.problem.graph)))
+    loss = plan.problem.graph.producer[plan.problem.graph.outputs[0]]
+    first = next(k for k, step in enumerate(story.steps) if getattr(step, "op", "") == loss)
+    assert story.first_backward == first + 1
+    shown = phases(story, "step")
+    share = 100 * (first + 1) / len(story.steps)
+    assert f"width:{share:.1f}".removesuffix(".0") in shown
+    assert _page(plan).count("backward and update") == 2
 
 
 def test_what_was_measured_stands_below_what_was_planned() -> None:

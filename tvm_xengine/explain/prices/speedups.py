@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tvm_xengine.explain.names import Names
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Free, Transfer
@@ -28,6 +29,8 @@ class Speedup:
     ----------
     what
         The op and its device, or the link.
+    place
+        Layer and source line of the op; empty where unknown.
     busy_us
         Time of all its runs or copies.
     gain
@@ -35,12 +38,13 @@ class Speedup:
     """
 
     what: str
+    place: str
     runs: int
     busy_us: float
     gain: float
 
 
-def speedups(plan: Plan) -> tuple[Speedup, ...]:
+def speedups(plan: Plan, names: Names) -> tuple[Speedup, ...]:
     """The ops and links that gain most by being faster, the best first."""
     busy: dict[Compute | tuple[str, str], float] = defaultdict(float)
     runs: Counter[Compute | tuple[str, str]] = Counter()
@@ -56,7 +60,9 @@ def speedups(plan: Plan) -> tuple[Speedup, ...]:
         runs[key] += 1
     found = []
     for key, busy_us in sorted(busy.items(), key=lambda item: -item[1])[:_MOST_TRIED]:
-        found.append(Speedup(_named(key), runs[key], busy_us, _gain(plan, key, busy_us)))
+        place = names.place(key.op) if isinstance(key, Compute) else ""
+        gain = _gain(plan, key, busy_us)
+        found.append(Speedup(_named(key), place, runs[key], busy_us, gain))
     return tuple(_largest(found))
 
 

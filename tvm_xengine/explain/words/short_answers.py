@@ -25,9 +25,14 @@ def peak_in_words(point: TimePoint) -> str:
     )
     most = f" Most belongs to {_listed(layers)}." if layers else ""
     return (
-        f"{format_bytes(point.live_bytes)} during step {point.step} ({point.during}):"
+        f"{format_bytes(point.live_bytes)} during step {point.step} ({during_in_words(point)}):"
         f" {_listed(point.category_bytes)}.{most}{binds}"
     )
+
+
+def during_in_words(point: TimePoint) -> str:
+    """What runs at a time point, and of which layer and line."""
+    return f"{point.during}, of {point.place}" if point.place else point.during
 
 
 def treated_in_words(treated: Sequence[TensorFinding]) -> str:

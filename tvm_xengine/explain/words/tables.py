@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
@@ -25,11 +26,13 @@ from tvm_xengine.explain.words.sentences import (
     difference_in_words,
     fate_in_words,
     price_from_bound,
+    price_in_words,
     price_of_memory,
     reason_in_words,
     smallest_in_words,
     stay_in_words,
 )
+from tvm_xengine.explain.words.short_answers import during_in_words
 from tvm_xengine.planning.alternatives.changed_schedule import Alternative
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
@@ -37,9 +40,9 @@ from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 _MOST_LAYERS = 6
 """Layers that are named at a time point, the largest first."""
 _MOST_TOLD = 16
-"""Tensors with a row of their own, the largest first: two screens of them."""
+"""Tensors or ops with a row of their own, the largest first: two screens of them."""
 _MOST_IN_FULL = 3
-"""With more tensors than these, they share a table."""
+"""With more tensors or ops than these, they share a table."""
 
 
 def shown(explanation: Explanation) -> Iterator[RenderableType]:
@@ -52,8 +55,11 @@ def shown(explanation: Explanation) -> Iterator[RenderableType]:
         yield Text(" ".join(explanation.proof))
     for device in explanation.devices:
         yield from _device(device, explanation.value, explanation.unit)
-    for op in explanation.ops:
-        yield from _op(op, explanation.unit)
+    if len(explanation.ops) <= _MOST_IN_FULL:
+        for op in explanation.ops:
+            yield from _op(op, explanation.unit)
+    else:
+        yield from _ops(explanation.ops, explanation.unit)
     if len(explanation.tensors) <= _MOST_IN_FULL:
         for tensor in explanation.tensors:
             yield from _tensor(tensor, explanation.unit)
@@ -85,7 +91,8 @@ def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableTyp
     room = f", {format_bytes(point.room_bytes)} left" if is_limited else ""
     binds = "; it binds: what is dropped or elsewhere then would not fit" if point.binds else ""
     yield Text(
-        f"Step {point.step}, {point.during}: {format_bytes(point.live_bytes)} live{room}{binds}"
+        f"Step {point.step}, {during_in_words(point)}: {format_bytes(point.live_bytes)} live{room}"
+        f"{binds}"
     )
     table = _table("category", "bytes", "layer", "bytes", "tensor", "bytes")
     rows = max(len(point.category_bytes), min(_MOST_LAYERS, len(point.layer_bytes)))
@@ -111,6 +118,38 @@ def _op(op: OpFinding, unit: str) -> Iterator[RenderableType]:
     )
     yield Text(f"One run takes {costs}.")
     yield from _alternatives(op.alternatives, unit)
+
+
+def _ops(ops: Sequence[OpFinding], unit: str) -> Iterator[RenderableType]:
+    """The ops that take longest, each with its best alternative; the rest in a count."""
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1), show_lines=True)
+    table.add_column("op", overflow="fold", ratio=2)
+    table.add_column("takes", overflow="fold", ratio=2)
+    table.add_column("instead", overflow="fold", ratio=2)
+    slowest = sorted(ops, key=lambda op: -sum(op.compute_us[device] for _, device in op.runs))
+    for op in slowest[:_MOST_TOLD]:
+        what = "\n".join(filter(None, (op.name, ", ".join(filter(None, (op.layer, op.line))))))
+        runs = Counter(device for _, device in op.runs)
+        takes = "\n".join(
+            f"{format_us(us)} on {device}, {_run(runs[device])}"
+            for device, us in op.compute_us.items()
+        )
+        best = next(iter(op.alternatives), None)
+        instead = (
+            "no other way is valid"
+            if best is None
+            else f"{best.what}: {price_in_words(best, unit)}"
+        )
+        table.add_row(what, takes, instead)
+    yield table
+    if (others := len(ops) - _MOST_TOLD) > 0:
+        yield Text(f"The other {others} ops take less. Name one to see its alternatives.")
+
+
+def _run(times: int) -> str:
+    if not times:
+        return "not run there"
+    return "run once" if times == 1 else f"run {times} times"
 
 
 def _tensor(tensor: TensorFinding, unit: str) -> Iterator[RenderableType]:
@@ -168,12 +207,11 @@ def _tensors(tensors: Sequence[TensorFinding], unit: str) -> Iterator[Renderable
 
 def _speedups(found: Sequence[Speedup], unit: str) -> RenderableType:
     table = _table(
-        f"{100 * FASTER_RATIO:.0f} % faster", "runs", "takes", "gains", no_wrap=(1, 2, 3)
+        f"with this {100 * FASTER_RATIO:.0f} % faster", "runs", "takes", "gains", no_wrap=(1, 2, 3)
     )
     for one in found:
-        table.add_row(
-            one.what, str(one.runs), format_us(one.busy_us), amount_in_words(one.gain, unit)
-        )
+        what = f"{one.what}\n{one.place}" if one.place else one.what
+        table.add_row(what, str(one.runs), format_us(one.busy_us), amount_in_words(one.gain, unit))
     return table
 
 

@@ -23,6 +23,7 @@ from tvm_xengine.explain.words.sentences import (
     smallest_in_words,
 )
 from tvm_xengine.explain.words.short_answers import (
+    during_in_words,
     peak_in_words,
     tensor_in_words,
     treated_in_words,
@@ -41,13 +42,22 @@ from tvm_xengine.report.html.pictures import (
     class_of,
     legend,
     memory_over_time,
+    phases,
     timeline,
 )
 from tvm_xengine.report.html.story import Intervals, Story
+from tvm_xengine.report.summary import keep_all_of
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 
 _BY = ("step", "time")
+_INTRODUCTION = (
+    "How one training step (forward pass, loss, backward pass and update of one batch) runs within the"
+    " memory of its devices. A tensor is <strong>kept</strong> until its last use, as in PyTorch; or"
+    " <strong>recomputed</strong>: dropped, and made again before it is needed; or"
+    " <strong>copied</strong> to another memory and back. All that a device holds lies in one block of"
+    " memory, its <strong>arena</strong>."
+)
 _MOST_IN_SHORT = 3
 """Tensors that stand for the others; the table has all."""
 FRONT_SHARE = 2.0
@@ -109,8 +119,12 @@ def _summary(page: Page) -> str:
         ("recomputed ops", str(plan.recomputed_ops)),
         ("copies", str(steps.transfers)),
     ]
+    if (keep := keep_all_of(plan)) is not None:
+        took = f"{format_us(keep.step_us_predicted)}, {format_bytes(keep.arena_bytes)}"
+        cards.append((f"keeping everything on {keep.device}", took))
     shown = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in cards)
-    return f"<dl>{shown}</dl><p>{escape(' '.join(found.proof))}</p>{''.join(_in_short(found))}"
+    proof = escape(" ".join(found.proof))
+    return f"<p>{_INTRODUCTION}</p><dl>{shown}</dl><p>{proof}</p>{''.join(_in_short(found))}"
 
 
 def _in_short(found: Explanation) -> Iterator[str]:
@@ -149,7 +163,8 @@ def _memory(page: Page, story: Story) -> Iterator[str]:
         yield f"<h3>{escape(device.device)}</h3><p>{escape(_budget(device))}</p>"
         yield legend(story, device.device)
         for one in _BY:
-            yield f'<figure class="by-{one}">{memory_over_time(story, device.device, one)}'
+            yield f'<figure class="by-{one}">{phases(story, one)}'
+            yield memory_over_time(story, device.device, one)
             yield '<output class="under">Point at the picture, or use the arrow keys.</output>'
             yield f"{arena_map(story, device.device, one)}<figcaption>Above: live bytes. Below: the"
             yield " arena, address against steps; a rectangle is a tensor.</figcaption></figure>"
@@ -203,7 +218,8 @@ def _peaks(device: DeviceFinding) -> Iterator[str]:
             " This binds: what is dropped or elsewhere then would not fit." if point.binds else ""
         )
         yield (
-            f"<details><summary>{format_bytes(point.live_bytes)} at {escape(point.during)}</summary>"
+            f"<details><summary>{format_bytes(point.live_bytes)} at"
+            f" {escape(during_in_words(point))}</summary>"
             f"<p>{format_bytes(max(0, point.room_bytes))} left.{binds}</p><div class='tables'>"
         )
         layers = {name or "no layer": size for name, size in point.layer_bytes.items()}
@@ -228,13 +244,18 @@ def _timeline(page: Page, story: Story) -> Iterator[str]:
     yield f"<p>As planned, {how}.{measured} Bars in the colour of the text repeat an op that ran before."
     yield " Copies are violet.</p>"
     yield f"<figure>{''.join(timeline(story, page.measured_us))}</figure>"
-    rows = "".join(
-        f"<tr><td>{escape(one.what)}</td><td>{one.runs}</td><td>{format_us(one.busy_us)}</td>"
-        f"<td>{amount_in_words(one.gain, page.explanation.unit)}</td></tr>"
-        for one in page.explanation.speedups
-    )
-    yield f"<h3>What to speed up first</h3><table><thead><tr><th>{100 * FASTER_RATIO:.0f} % faster</th>"
-    yield f"<th>runs</th><th>takes</th><th>gains</th></tr></thead><tbody>{rows}</tbody></table></section>"
+    yield from _speedups(page.explanation)
+    yield "</section>"
+
+
+def _speedups(found: Explanation) -> Iterator[str]:
+    yield "<h3>What to speed up first</h3><div class='tables'><table><thead><tr>"
+    yield f"<th>with this {100 * FASTER_RATIO:.0f} % faster</th><th>runs</th>"
+    yield "<th>takes</th><th>gains</th></tr></thead><tbody>"
+    for one in found.speedups:
+        yield f"<tr><td>{escape(one.what)} <small>{escape(one.place)}</small></td><td>{one.runs}</td>"
+        yield f"<td>{format_us(one.busy_us)}</td><td>{amount_in_words(one.gain, found.unit)}</td></tr>"
+    yield "</tbody></table></div>"
 
 
 def _tensors(found: Explanation) -> Iterator[str]:

@@ -10,6 +10,7 @@ from tvm_xengine.report.html.svg import (
     WIDTH,
     attributes,
     line,
+    number,
     picture,
     rectangle,
     stairs,
@@ -40,8 +41,22 @@ def legend(story: Story, device: str) -> str:
         f'<li><i class="{class_of(name)}"></i>{escape(name)}</li>'
         for name in story.live_bytes(device)
     )
-    lines = "".join(f'<li><i class="key-{one}"></i>{one}</li>' for one in ("budget", "arena"))
+    lines = "".join(
+        f'<li><i class="key-{name}"></i>{name} {format_bytes(size)}</li>'
+        for name, size in _limit_bytes(story, device).items()
+    )
     return f'<ul class="legend">{keys}{lines}</ul>'
+
+
+def phases(story: Story, by: str) -> str:
+    """The names of the passes above a picture of memory, each as wide as its part of the picture."""
+    if story.first_backward is None:
+        return ""
+    share = 100 * story.edges(by)[story.first_backward] / WIDTH
+    return (
+        f'<p class="phases"><span style="width:{number(share)}%">forward</span>'
+        "<span>backward and update</span></p>"
+    )
 
 
 def memory_over_time(story: Story, device: str, by: str) -> str:
@@ -50,6 +65,9 @@ def memory_over_time(story: Story, device: str, by: str) -> str:
     scale = top_bytes(story, device)
     parts = list(_stack(edges, series, scale))
     parts += _limits(story, device, scale)
+    if story.first_backward is not None:
+        x = edges[story.first_backward]
+        parts.append(line(x, 0, x, _HEIGHT, class_="phase"))
     parts.append(f'<line class="cursor"{attributes(x1=-9, y1=0, x2=-9, y2=_HEIGHT)}/>')
     label = f"Live bytes on {device} over the {by}s, stacked by category"
     return picture(
@@ -91,6 +109,7 @@ def timeline(story: Story, measured_us: Intervals | None = None) -> Iterator[str
     if measured_us:
         rows.append(("measured", dict(measured_us)))
     end = max((stop for _, row in rows for _, stop in row.values()), default=0.0) or 1.0
+    yield f'<p class="lane span"><span>0</span><span>{format_us(end)}</span></p>'
     for lane in dict.fromkeys(story.lanes):
         mine = [k for k, one in enumerate(story.lanes) if one == lane]
         for name, row in rows:
@@ -126,16 +145,18 @@ def _stack(
 
 def _limits(story: Story, device: str, scale: float) -> list[str]:
     """The lines of the budget and of the arena."""
-    budget = story.plan.problem.platform.device(device).budget_bytes
-    arena = story.plan.arenas.arena_bytes[device]
-    shown = [("arena", arena)]
-    if budget < UNLIMITED_BYTES and budget <= scale:
-        shown.append(("budget", budget))
     parts = []
-    for name, size in shown:
-        y = _HEIGHT * (1 - size / scale)
-        parts.append(line(0, y, WIDTH, y, class_=name))
+    for name, size in _limit_bytes(story, device).items():
+        if size <= scale:
+            y = _HEIGHT * (1 - size / scale)
+            parts.append(line(0, y, WIDTH, y, class_=name))
     return parts
+
+
+def _limit_bytes(story: Story, device: str) -> Mapping[str, int]:
+    budget = story.plan.problem.platform.device(device).budget_bytes
+    arena = {"arena": story.plan.arenas.arena_bytes[device]}
+    return {**arena, "budget": budget} if budget < UNLIMITED_BYTES else arena
 
 
 def top_bytes(story: Story, device: str) -> float:

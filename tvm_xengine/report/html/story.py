@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE
+from tvm_xengine.explain.categories import CATEGORIES, GRADIENTS, WORKSPACE
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.report.html.svg import WIDTH
@@ -107,6 +107,18 @@ class Story:
             found.append(AGAIN if step.op in seen else self.memory.category[outputs[0]])
             seen.add(step.op)
         return found
+
+    @cached_property
+    def first_backward(self) -> int | None:
+        """The step after the loss; None where gradients are made before it, as in slices of a batch."""
+        graph = self.plan.problem.graph
+        last = graph.producer.get(graph.base[graph.outputs[0]]) if graph.outputs else None
+        for k, (step, kind) in enumerate(zip(self.steps, self.kinds, strict=True)):
+            if kind == GRADIENTS:
+                return None
+            if isinstance(step, Compute) and step.op == last:
+                return k + 1
+        return None
 
     @cached_property
     def blocks(self) -> Sequence[Block]:
