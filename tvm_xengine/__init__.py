@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tvm_xengine.api import processor as processor
     from tvm_xengine.api import training_step as training_step
     from tvm_xengine.errors import XEngineError as XEngineError
+    from tvm_xengine.model.int8 import Int8 as Int8
     from tvm_xengine.model.losses import named_loss as named_loss
     from tvm_xengine.model.lr_schedules import named_schedule as named_schedule
     from tvm_xengine.scheduling.default_platform import default_platform as default_platform
@@ -83,6 +84,7 @@ _PLACES = {
         "evaluate",
         "fit",
     ),
+    "tvm_xengine.model.int8": ("Int8",),
     "tvm_xengine.model.losses": ("named_loss",),
     "tvm_xengine.session.own_step": ("with_step_signature",),
     "tvm_xengine.session.pipeline": ("scheduling_pipeline",),
@@ -115,6 +117,7 @@ __all__ = [
     "Estimate",
     "FitProgress",
     "FitResult",
+    "Int8",
     "Link",
     "Lion",
     "Lowered",

@@ -22,6 +22,7 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.model.arguments import limit, one_of, patterns, pins, whole_number
 from tvm_xengine.model.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
+from tvm_xengine.model.int8 import Int8, with_frozen_int8
 from tvm_xengine.model.kind_of_model import check_options, is_module
 from tvm_xengine.model.losses import LossLike
 from tvm_xengine.model.lr_schedules import ScheduleLike, as_schedule
@@ -186,6 +187,7 @@ def training_step(
     clip_value: float | None = None,
     micro_batches: int = 1,
     precision: MixedPrecision | str | None = None,
+    frozen: Int8 | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Training:
@@ -210,6 +212,8 @@ def training_step(
         Batches of the example's size that one step takes; their gradients are averaged.
     precision
         ``float16`` or ``bfloat16`` for heavy ops.
+    frozen
+        How frozen layers compute; None is as they are.
     seed
         Seed of dropout and of random weights.
     options
@@ -224,7 +228,7 @@ def training_step(
     seed = whole_number("seed", seed, 0)
     if isinstance(model, tvm.IRModule) and is_own_step(model):
         own = (loss, optimizer, example_targets, train, *freeze, groups, clip_norm, clip_value)
-        if any(one is not None for one in (*own, precision)) or micro_batches != 1:
+        if any(one is not None for one in (*own, precision, frozen)) or micro_batches != 1:
             raise TypeError(
                 "the module is a training step with its own loss and optimizer, so it takes no option"
                 " but params"
@@ -236,6 +240,10 @@ def training_step(
     forward = source.training.with_trained(
         None if train is None else patterns("train", train), patterns("freeze", freeze)
     )
+    source = replace(source, training=forward)
+    if frozen is not None:
+        source = with_frozen_int8(source, frozen)
+        forward = source.training
     chosen, torch_groups = chosen_optimizer(optimizer, model, forward)
     recipe = Recipe(
         loss=wanted,
@@ -246,8 +254,7 @@ def training_step(
         micro_batches=whole_number("micro_batches", micro_batches, 1),
         precision=MixedPrecision(precision) if isinstance(precision, str) else precision,
     )
-    step = build_step_by_recipe(forward, recipe, seed=seed)
-    return Training(replace(source, training=forward), recipe, step)
+    return Training(source, recipe, build_step_by_recipe(forward, recipe, seed=seed))
 
 
 @checked

@@ -67,7 +67,7 @@ def assemble(
     params = [*inputs, *(by_name[one] for one in ordered)]
     renamed = _without_step_names(params)
     new = {old.name: made.name for old, made in renamed.items()}
-    mod = tvm.IRModule({"main": _rewritten(source, params, renamed)})
+    mod = tvm.IRModule({"main": forward_function(source, params, renamed)})
     kept = [role for role in origins if role.variable in by_name]
     unnamed = new.keys() & by_name.keys() - {role.variable for role in kept}
     parameters, averages, constants = (
@@ -96,8 +96,7 @@ def with_output(model: ForwardModel, position: int) -> ForwardModel:
             f"{model.name} returns {len(source.outputs)} tensors, there is none at {position}"
         )
     one = replace(source, outputs=(source.outputs[position],)).live()
-    mod = tvm.IRModule({"main": _rewritten(one, list(source.params))})
-    return _assembled_again(model, mod)
+    return with_main(model, forward_function(one, list(source.params)))
 
 
 def without_final_softmax(model: ForwardModel) -> ForwardModel:
@@ -120,8 +119,7 @@ def without_final_softmax(model: ForwardModel) -> ForwardModel:
     )
     returned = [logits if value is softmax else value for value in source.returned]
     bare = replace(source, ops=ops).returning(returned)
-    mod = tvm.IRModule({"main": _rewritten(bare, list(bare.params))})
-    return _assembled_again(model, mod)
+    return with_main(model, forward_function(bare, list(bare.params)))
 
 
 def without_writes(model: ForwardModel) -> ForwardModel:
@@ -130,21 +128,45 @@ def without_writes(model: ForwardModel) -> ForwardModel:
     if not source.writes:
         return model
     pure = replace(source, writes=()).live()
-    mod = tvm.IRModule({"main": _rewritten(pure, list(pure.params))})
-    return _assembled_again(model, mod)
+    return with_main(model, forward_function(pure, list(pure.params)))
 
 
-def _assembled_again(model: ForwardModel, mod: tvm.IRModule) -> ForwardModel:
-    """`model` with another function of the same tensors."""
+def with_main(
+    model: ForwardModel,
+    main: relax.Function,
+    *,
+    constants: Mapping[str, Array] | None = None,
+    replaced: Collection[str] = (),
+    notes: Iterable[str] = (),
+) -> ForwardModel:
+    """`model` with another function of the same inputs, of its tensors and of further constants.
+
+    Tensors that the function does not read go.
+
+    Parameters
+    ----------
+    constants
+        Values of the further constants, by name.
+    replaced
+        Tensors that these stand for, so that nobody misses them.
+    notes
+        Sentences about the new model.
+    """
     again = assemble(
         model.name,
-        mod,
-        model.state,
-        set(model.parameters),
+        tvm.IRModule({"main": main}),
+        {**model.state, **(constants or {})},
+        set(model.parameters) - set(replaced),
         origins=model.origins,
-        notes=model.notes,
+        notes=(*model.notes, *notes),
     )
-    return replace(again, places=model.places, counters=model.counters, folded=model.folded)
+    return replace(
+        again,
+        places=model.places,
+        counters=model.counters,
+        folded=model.folded,
+        weight_scales=model.weight_scales,
+    )
 
 
 def _without_step_names(params: Iterable[relax.Var]) -> dict[relax.Var, relax.Var]:
@@ -160,11 +182,12 @@ def _without_step_names(params: Iterable[relax.Var]) -> dict[relax.Var, relax.Va
     }
 
 
-def _rewritten(
+def forward_function(
     source: ForwardOps,
     params: list[relax.Var],
     renamed: Mapping[relax.Var, relax.Var] | None = None,
 ) -> relax.Function:
+    """A Relax function of these ops, whose parameters are those of `params`, some by another name."""
     builder = relax.BlockBuilder()
     made: dict[relax.Expr, relax.Expr] = dict(renamed or {})
     with builder.function("main", params=[made.get(param, param) for param in params]):

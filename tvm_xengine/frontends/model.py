@@ -47,6 +47,8 @@ class ForwardModel:
         of them ``main`` is another function.
     places
         Places in the model's source, by the variables of ``main`` that they compute.
+    weight_scales
+        Scales that weights were quantized with in the file, by name, as arrays that broadcast to them.
     """
 
     name: str
@@ -60,6 +62,7 @@ class ForwardModel:
     places: Mapping[str, Place] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
+    weight_scales: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         declared = [param.name for param in self.main.params]

@@ -31,6 +31,7 @@ from tvm_xengine.frontends.onnx.graphs.functions import (
     write_out_functions,
     write_out_own_functions,
 )
+from tvm_xengine.frontends.onnx.graphs.quantized import dequantize_weights
 from tvm_xengine.frontends.onnx.graphs.rewrites import (
     bind_batch,
     lift_weights,
@@ -54,6 +55,7 @@ from tvm_xengine.frontends.onnx.refusals import (
 )
 from tvm_xengine.frontends.place import Place
 from tvm_xengine.frontends.roles import Use
+from tvm_xengine.relax_ir.types import Array
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +119,7 @@ def import_model(
 def _read(
     name: str, model: onnx.ModelProto, batch_size: int | None, *, train_norms: bool
 ) -> ForwardModel:
-    model = _plain(name, model, batch_size)
+    model, scales = _plain(name, model, batch_size)
     roles, notes = state_roles(model.graph)
     state = {role.name for role in roles if role.use is not Use.CONSTANT}
     model, narrow = _convertible(model, state, train_norms=train_norms)
@@ -128,11 +130,17 @@ def _read(
     origins = [replace(one, variable=names[one.name]) for one in roles if one.name in names]
     parameters = {role.variable for role in origins if role.is_parameter}
     found = assemble(name, mod, values, parameters, origins=origins, notes=notes)
-    return replace(found, places=places)
+    known = {names[one]: scale for one, scale in scales.items() if one in names}
+    return replace(found, places=places, weight_scales=known)
 
 
-def _plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> onnx.ModelProto:
-    """A model of fixed shapes, one graph and operators of ONNX, whose weights are initialisers."""
+def _plain(
+    name: str, model: onnx.ModelProto, batch_size: int | None
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of fixed shapes, one graph and operators of ONNX, whose weights are initialisers.
+
+    Beside it, the scales of weights that the file holds as whole numbers.
+    """
     require_tensors(model)
     require_made(model.graph)
     bind_batch(name, model, batch_size)
@@ -140,8 +148,9 @@ def _plain(name: str, model: onnx.ModelProto, batch_size: int | None) -> onnx.Mo
     hoist_initialisers(model.graph)
     write_constants_as_tensors(model.graph)
     materialise_filled_weights(model.graph)
+    scales = dequantize_weights(model.graph)
     lift_weights(model.graph)
-    return model
+    return model, scales
 
 
 def _convertible(

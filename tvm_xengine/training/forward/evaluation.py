@@ -31,7 +31,12 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
     of ``main`` are those of the model, in the same order; its signature says which values integer
     inputs may have.
     """
-    source = simplified(replace(read_forward_ops(model.main), writes=()).live())
+    return evaluation_of(model.main, len(model.input_names))
+
+
+def evaluation_of(main: relax.Function, count: int) -> tvm.IRModule:
+    """The same for a forward function with `count` inputs."""
+    source = simplified(replace(read_forward_ops(main), writes=()).live())
     rules = gradient_rules()
     builder = relax.BlockBuilder()
     emitter = Emitter(builder)
@@ -51,7 +56,6 @@ def evaluation_module(model: ForwardModel) -> tvm.IRModule:
             output = builder.emit_output(value, "output")
         builder.emit_func_output(output, params=[made[param] for param in source.params])
     mod = relax.transform.DeadCodeElimination(["main"])(builder.get())
-    count = len(model.input_names)
     roles = (Role.BATCH,) * count + (Role.PARAMETER,) * (len(source.params) - count)
     ranges = index_ranges(source, source.params[:count])
     mod["main"] = StepSignature(roles, len(outputs), ranges=ranges).write(mod["main"])

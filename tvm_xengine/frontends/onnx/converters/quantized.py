@@ -12,9 +12,11 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.converters.casts import rounded
 from tvm_xengine.frontends.onnx.narrow_types import NARROW, numpy_type
-from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
+from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, constant_value, literal
+from tvm_xengine.relax_ir.integer_ops import DEQUANTIZE, QUANTIZE, integer_call
 from tvm_xengine.relax_ir.types import static_shape
 
+_BYTES = ("int8", "uint8")
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
 
@@ -23,6 +25,9 @@ def quantize(node: OnnxNode) -> relax.Expr:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     dtype = _named_type(node, "output_dtype") or ("uint8" if zero is None else node.dtype(2))
     narrow = node.text(NARROW, "")
+    plain = None if narrow or dtype not in _BYTES else _numbers(node, scale, zero)
+    if plain is not None and node.dtype() == "float32":
+        return integer_call(QUANTIZE, [x], *plain, *(() if dtype == "int8" else (0,)))
     computed_in = str(scale.ty.dtype)
     x = x if node.dtype() == computed_in else relax.op.astype(x, computed_in)
     scaled = relax.op.divide(x, _along(node, scale, node.shape()))
@@ -58,6 +63,9 @@ def dequantize(node: OnnxNode) -> relax.Expr:
     """(x - zero point) * scale, by tensor, by axis or by block."""
     scale, zero = node.input(1), node.optional(2)
     dtype = _named_type(node, "output_dtype") or str(scale.ty.dtype)
+    plain = None if node.dtype() not in _BYTES else _numbers(node, scale, zero)
+    if plain is not None and dtype == "float32" and not node.text(NARROW, ""):
+        return integer_call(DEQUANTIZE, [node.input(0)], *plain)
     exact = str(scale.ty.dtype) if "float" in node.dtype() else "int32"
     x = relax.op.astype(node.input(0), exact)
     if zero is not None:
@@ -65,6 +73,19 @@ def dequantize(node: OnnxNode) -> relax.Expr:
     factor = _along(node, scale, node.shape())
     made = relax.op.multiply(relax.op.astype(x, str(scale.ty.dtype)), factor)
     return node.emit(made if dtype == str(scale.ty.dtype) else relax.op.astype(made, dtype))
+
+
+def _numbers(
+    node: OnnxNode, scale: relax.Expr, zero: relax.Expr | None
+) -> tuple[float, int] | None:
+    """Scale and zero point of a whole tensor, where the file says them; None of others."""
+    factor = constant_value(scale)
+    point = np.zeros(1, "int8") if zero is None else constant_value(zero)
+    if factor is None or point is None or factor.size != 1 or factor.dtype != np.float32:
+        return None
+    if not factor.item() > 0:
+        return None
+    return factor.item(), int(point.item())
 
 
 def _named_type(node: OnnxNode, name: str) -> str:

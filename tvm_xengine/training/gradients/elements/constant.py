@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm_xengine.kernels.te.pointwise.table import POINTWISE
 from tvm_xengine.relax_ir.hints import HINTS
+from tvm_xengine.relax_ir.integer_ops import INTEGER_OPS
 from tvm_xengine.relax_ir.own_ops import PREFIX, RUNNING_EXTREME
 from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.rule import Linearized, Rule, Site
@@ -22,6 +23,7 @@ WITHOUT_GRADIENT = frozenset(
     {
         *(f"relax.{name}" for name in _OF_RELAX),
         RUNNING_EXTREME,
+        *INTEGER_OPS,
         *(PREFIX + name for name, function in POINTWISE.items() if not any(function.derivatives)),
     }
 )

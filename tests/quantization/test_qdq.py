@@ -1,0 +1,174 @@
+"""Models that were quantized elsewhere, as ONNX writes them: ONNX's reference is the judge."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import tvm_xengine as xe
+from tests.vm import computed
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.training.forward.evaluation import evaluation_module
+
+RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
+
+
+class Graph:
+    """Writes a network whose tensors are quantized."""
+
+    def __init__(self, kind: str, seed: int = 0) -> None:
+        self.kind = kind
+        self.random = np.random.default_rng(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: list[onnx.TensorProto] = []
+        self.scales: dict[str, float] = {}
+        self.count = 0
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        self.tensors.append(numpy_helper.from_array(value, name))
+        return name
+
+    def node(self, op: str, inputs: list[str], **attributes: object) -> str:
+        self.count += 1
+        name = f"{op.lower()}{self.count}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
+        return name
+
+    def quantized(self, x: str, scale: float, zero: int) -> str:
+        """Quantize and dequantize, as tools write them around a tensor."""
+        low, _ = RANGES[self.kind]
+        given = [
+            self.constant(f"{x}_scale", np.array(scale, "float32")),
+            self.constant(f"{x}_zero", np.array(zero + 128 + low, self.kind)),
+        ]
+        made = self.node("DequantizeLinear", [self.node("QuantizeLinear", [x, *given]), *given])
+        self.scales[made] = scale
+        return made
+
+    def weight(self, name: str, shape: tuple[int, ...], axis: int, *, by_channel: bool) -> str:
+        count = shape[axis] if by_channel else 1
+        scales = self.random.uniform(0.002, 0.01, count).astype("float32")
+        whole = self.random.integers(-127, 128, shape).astype("int8")
+        given = [
+            self.constant(f"{name}_quantized", whole),
+            self.constant(f"{name}_scale", scales if by_channel else scales[0]),
+            self.constant(f"{name}_zero", np.zeros(count if by_channel else (), "int8")),
+        ]
+        return self.node("DequantizeLinear", given, **({"axis": axis} if by_channel else {}))
+
+    def conv(
+        self,
+        name: str,
+        x: str,
+        shape: tuple[int, ...],
+        *,
+        by_channel: bool = True,
+        **attributes: object,
+    ) -> str:
+        weight = self.weight(f"{name}.weight", shape, 0, by_channel=by_channel)
+        bias = self.constant(f"{name}.bias", self.random.normal(size=shape[0]).astype("float32"))
+        return self.node("Conv", [x, weight, bias], **attributes)
+
+    def model(self, shape: tuple[int, ...], output: str, classes: int) -> onnx.ModelProto:
+        graph = helper.make_graph(
+            self.nodes,
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, (shape[0], classes))],
+            self.tensors,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+        onnx.checker.check_model(model)
+        return model
+
+
+def network(kind: str) -> onnx.ModelProto:
+    """Convolutions, a depthwise one, a residual sum, pools, a function of one element, a dense layer."""
+    g = Graph(kind)
+    x = g.quantized("x", 0.03, -5)
+    a = g.conv("stem", x, (8, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])
+    a = g.quantized(g.node("Relu", [a]), 0.02, -128)
+    b = g.conv("depth", a, (8, 1, 3, 3), pads=[1, 1, 1, 1], group=8, by_channel=False)
+    b = g.quantized(g.node("HardSwish", [g.quantized(b, 0.04, 3)]), 0.03, -100)
+    b = g.quantized(g.conv("point", b, (8, 8, 1, 1)), 0.05, 10)
+    c = g.quantized(g.node("Relu", [g.node("Add", [a, b])]), 0.04, -128)
+    c = g.node("MaxPool", [c], kernel_shape=[2, 2], strides=[2, 2])
+    c = g.quantized(c, 0.04, -128)
+    d = g.quantized(g.node("GlobalAveragePool", [c]), 0.02, -128)
+    flat = g.node("Flatten", [d])
+    w = g.weight("hidden.weight", (12, 8), 0, by_channel=True)
+    bias = g.constant("hidden.bias", g.random.normal(size=12).astype("float32"))
+    h = g.quantized(g.node("Relu", [g.node("Gemm", [flat, w, bias], transB=1)]), 0.03, -128)
+    last = g.weight("fc.weight", (5, 12), 0, by_channel=False)
+    bias = g.constant("fc.bias", g.random.normal(size=5).astype("float32"))
+    return g.model((4, 3, 12, 12), g.node("Gemm", [h, last, bias], transB=1), 5)
+
+
+def outputs(model: ForwardModel, given: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.asarray(
+        computed(evaluation_module(model), [*given.values(), *model.state.values()])[0]
+    )
+
+
+@pytest.fixture(params=["int8", "uint8"])
+def model(request: pytest.FixtureRequest) -> onnx.ModelProto:
+    return network(request.param)
+
+
+@pytest.fixture
+def path(model: onnx.ModelProto, tmp_path: Path) -> Path:
+    onnx.save(model, tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+def training(path: Path, **options: object) -> xe.Training:
+    return xe.training_step(path, loss="cross_entropy", optimizer="sgd", **options)
+
+
+def test_quantized_layers_compute_what_the_file_says(model: onnx.ModelProto, path: Path) -> None:
+    """Every int8 tensor is within one step of what ONNX computes in real numbers; all layers are in it."""
+    made = training(path, train=["fc.*"], frozen=xe.Int8())
+    assert any(note.startswith("4 frozen layers are int8") for note in made.notes)
+    ints = {k: v for k, v in made.source.training.state.items() if v.dtype == np.int8}
+    assert sum(k.endswith("weight_int8") for k in ints) == 4
+    x = np.random.default_rng(1).normal(size=(4, 3, 12, 12)).astype("float32")
+    (theirs,) = ReferenceEvaluator(model).run(None, {"x": x})
+    mine = outputs(made.source.training, {"x": x})
+    weight = made.source.training.state["fc_weight"]
+    step = np.abs(weight).sum(axis=1).max() * 0.03  # one step of every element that fc reads
+    assert np.abs(mine - theirs).max() <= step
+    assert np.abs(mine - theirs).max() <= 0.02 * np.abs(theirs).max()
+    assert np.isclose(mine, theirs, atol=1e-5).mean() >= 0.5
+
+
+def test_integers_of_the_file_are_kept(model: onnx.ModelProto, path: Path) -> None:
+    made = training(path, train=["fc.*"], frozen=xe.Int8()).source.training
+    stored = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    mine = [v for k, v in made.state.items() if k.endswith("weight_int8")]
+    for name in ("stem", "depth", "point", "hidden"):
+        whole = stored[f"{name}.weight_quantized"]
+        assert any(whole.shape == one.shape and (whole == one).all() for one in mine), name
+
+
+def test_trained_weights_of_a_quantized_file_are_float32(path: Path) -> None:
+    made = training(path, train=["fc.*"], frozen=xe.Int8()).source.training
+    assert set(made.trained) == {"fc_weight", "fc_bias"}
+    assert {str(made.state[name].dtype) for name in made.trained} == {"float32"}
+
+
+def test_samples_win_over_the_scales_of_the_file(path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(8, 3, 12, 12)).astype("float32")
+    given = training(path, train=["fc.*"], frozen=xe.Int8()).source.training.state
+    found = training(path, train=["fc.*"], frozen=xe.Int8(x)).source.training.state
+    factors = [name for name in given if name.endswith("factor")]
+    assert any((given[name] != found[name]).any() for name in factors)
+
+
+def test_a_file_without_scales_needs_samples(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="give samples to calibrate"):
+        xe.training_step("lenet", train=["fc*"], batch_size=2, frozen=xe.Int8())
