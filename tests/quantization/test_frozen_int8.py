@@ -72,7 +72,7 @@ def test_outputs_are_near_those_of_pytorch(kind: str) -> None:
         theirs = module.eval()(torch.tensor(X[:4])).numpy()
     mine = outputs(training, X[:4])
     assert np.abs(mine - theirs).max() < 0.05 * np.abs(theirs).max()
-    count = 5 if kind == "residual" else 3
+    count = 6 if kind == "residual" else 3
     assert any(note.startswith(f"{count} frozen layers are int8") for note in training.notes), (
         training.notes
     )

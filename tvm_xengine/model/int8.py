@@ -33,6 +33,10 @@ class Int8:
     percentile: float = 100.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.calibration, str | bytes | int | float):
+            raise TypeError(
+                f"expected samples for calibration, arrays or tensors, got {self.calibration!r}"
+            )
         if not 50 < self.percentile <= 100:
             raise ValueError(f"expected a percentile above 50, up to 100, got {self.percentile}")
 

@@ -8,6 +8,7 @@ from tvm_xengine.relax_ir.forward_ops import ForwardOp
 from tvm_xengine.relax_ir.types import static_shape
 
 _RANKS = (1, 2, 3)
+"""Numbers of axes that Relax pools over."""
 MAX_POOLS = {f"relax.nn.max_pool{rank}d": rank for rank in _RANKS}
 _AVG_POOLS = {f"relax.nn.avg_pool{rank}d": rank for rank in _RANKS}
 _ADAPTIVE = {f"relax.nn.adaptive_avg_pool{rank}d": rank for rank in _RANKS}

@@ -7,6 +7,7 @@ from tvm import te
 from tvm.tirx import Expr, Var
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
+"""Least and greatest number of each type."""
 
 
 def requantized(scaled: Expr, zero: int, lowest: int, highest: int, dtype: str = "int8") -> Expr:
