@@ -18,8 +18,12 @@ class Residual(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         n = torch.nn
-        self.stem = n.Sequential(n.Conv2d(3, 8, 3, 2, 1, bias=False), n.BatchNorm2d(8), n.Hardswish())
-        self.depth = n.Sequential(n.Conv2d(8, 8, 3, padding=1, groups=8), n.BatchNorm2d(8), n.ReLU6())
+        self.stem = n.Sequential(
+            n.Conv2d(3, 8, 3, 2, 1, bias=False), n.BatchNorm2d(8), n.Hardswish()
+        )
+        self.depth = n.Sequential(
+            n.Conv2d(8, 8, 3, padding=1, groups=8), n.BatchNorm2d(8), n.ReLU6()
+        )
         self.gate = n.Sequential(n.AdaptiveAvgPool2d(1), n.Conv2d(8, 8, 1), n.Sigmoid())
         self.point = n.Conv2d(8, 8, 1)
         self.pool, self.mean = n.MaxPool2d(3, 2, 1), n.AvgPool2d(2)
@@ -33,7 +37,9 @@ class Residual(torch.nn.Module):
         y = self.depth(x)
         x = torch.relu(x + self.point(y * self.gate(y)))
         x = torch.cat([self.pool(x), self.mean(x)], dim=1)
-        x = self.side(x.flatten(2).transpose(1, 2)[:, :, :8].contiguous().flatten(1).view(-1, 16, 8))
+        x = self.side(
+            x.flatten(2).transpose(1, 2)[:, :, :8].contiguous().flatten(1).view(-1, 16, 8)
+        )
         x = self.drop(torch.tanh(x.flatten(1)))
         return self.fc(torch.relu(self.hidden(x)))
 
