@@ -65,7 +65,7 @@ def outputs(training: xe.Training, x: np.ndarray) -> np.ndarray:
     return np.asarray(computed(evaluation_module(model), values)[0])
 
 
-@pytest.mark.parametrize("kind", ["residual", "sequential"])
+@pytest.mark.parametrize("kind", [pytest.param("residual", marks=pytest.mark.slow), "sequential"])
 def test_outputs_are_near_those_of_pytorch(kind: str) -> None:
     torch.manual_seed(0)
     module = Residual() if kind == "residual" else sequential()
@@ -113,6 +113,7 @@ def test_samples_that_do_not_fit_are_refused(samples: object, message: str) -> N
         trained_on(sequential(), "9.*", frozen=xe.Int8(samples))
 
 
+@pytest.mark.slow
 def test_a_percentile_cuts_outliers_off() -> None:
     x = X.copy()
     x[0, 0, 0, 0] = 1000.0
@@ -126,6 +127,7 @@ def test_a_percentile_cuts_outliers_off() -> None:
         xe.Int8(x, percentile=10)
 
 
+@pytest.mark.slow
 def test_a_step_trains_the_float_layer_as_pytorch_does() -> None:
     """On what the frozen layers make in int8, loss and update of the last layer are PyTorch's."""
     torch.manual_seed(1)

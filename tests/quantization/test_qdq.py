@@ -115,7 +115,7 @@ def outputs(model: ForwardModel, given: Mapping[str, np.ndarray]) -> np.ndarray:
     )
 
 
-@pytest.fixture(params=["int8", "uint8"])
+@pytest.fixture(params=["int8", pytest.param("uint8", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> onnx.ModelProto:
     return network(request.param)
 
@@ -161,6 +161,7 @@ def test_trained_weights_of_a_quantized_file_are_float32(path: Path) -> None:
     assert {str(made.state[name].dtype) for name in made.trained} == {"float32"}
 
 
+@pytest.mark.slow
 def test_samples_win_over_the_scales_of_the_file(path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(8, 3, 12, 12)).astype("float32")
     given = training(path, train=["fc.*"], frozen=xe.Int8()).source.training.state

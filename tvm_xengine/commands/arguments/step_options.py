@@ -13,6 +13,7 @@ from tvm_xengine.commands.arguments.options import (
     PlatformOptions,
 )
 from tvm_xengine.commands.arguments.training_options import (
+    FrozenOptions,
     LossOptions,
     OptimizerOptions,
     ParameterOptions,
@@ -28,6 +29,7 @@ class StepOptions:
     loss: LossOptions = LossOptions()
     optimizer: OptimizerOptions = OptimizerOptions()
     parameters: ParameterOptions = ParameterOptions()
+    frozen: FrozenOptions = FrozenOptions()
 
 
 @Parameter(name="*")

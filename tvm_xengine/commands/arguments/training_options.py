@@ -7,7 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tvm_xengine.commands.arguments.names import OPTIMIZER_NAMES, PRECISION_NAMES
+from tvm_xengine.commands.arguments.names import (
+    FROZEN_NAMES,
+    OPTIMIZER_NAMES,
+    PRECISION_NAMES,
+)
 from tvm_xengine.commands.arguments.options import OUTPUT, TRAINING
 from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.arguments.values import (
@@ -116,6 +120,27 @@ class ParameterOptions:
     clip_value: Positive | None = None
     micro_batches: Count = 1
     precision: Annotated[str | None, choice(PRECISION_NAMES)] = None
+
+
+@Parameter(name="*", group=TRAINING)
+@dataclass(frozen=True)
+class FrozenOptions:
+    """How frozen layers compute.
+
+    Attributes
+    ----------
+    frozen
+        Type of the layers before the first trained one: float32 or int8, with scales of the model
+        (QuantizeLinear in an ONNX file) or from --calibration.
+    calibration
+        Source of samples for the scales of int8, as --data.
+    percentile
+        Share of the values, in percent, that the range of a tensor holds.
+    """
+
+    frozen: Annotated[str, choice(FROZEN_NAMES)] = "float32"
+    calibration: Source | None = None
+    percentile: Positive = 100.0
 
 
 @Parameter(name="*", group=TRAINING)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tvm_xengine import api
 from tvm_xengine.commands.app import EstimateOptions
-from tvm_xengine.commands.arguments.usage import refusing_values
+from tvm_xengine.commands.arguments.usage import UsageError, refusing_values
 from tvm_xengine.commands.run.steps import model_arguments, platform_of, training_arguments
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.scheduling.sizes import format_bytes
@@ -21,6 +21,8 @@ _DOES_NOT_FIT = 1
 def run_estimate(model: str, options: EstimateOptions) -> None:
     """Estimate and report; with ``--fits`` the exit code is the answer."""
     terminal = Terminal(options.output)
+    if options.step.frozen.frozen != "float32":
+        raise UsageError("estimate takes no --frozen; plan and export do")
     arguments = training_arguments(options.step) | model_arguments(options.step.model)
     with terminal.reporting() as reporter:
         reporter.status("estimating")

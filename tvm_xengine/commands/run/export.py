@@ -25,7 +25,7 @@ from tvm_xengine.commands import app
 from tvm_xengine.commands.arguments.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.run.solve import planner_options
-from tvm_xengine.commands.run.steps import loaded, loss_named, training_arguments
+from tvm_xengine.commands.run.steps import loaded, loss_named, training_from
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
@@ -73,6 +73,9 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     training = _training(model, options)
     wishes = _wishes(options, training, schedule)
     terminal.note(loss_named(training, options.step))
+    if options.step.frozen.frozen == "int8":
+        for note in training.notes:
+            terminal.note(note)
     settings = ExportOptions(
         target=wanted.target,
         regions=regions,
@@ -119,8 +122,7 @@ def _training(model: str, options: app.ExportOptions) -> Training:
     source = loaded(model, step.model)
     if options.target.eval_mode:
         source = replace(source, training=in_evaluation_mode(source.training))
-    arguments = training_arguments(step, optimizer="sgd")
-    training = api.training_step(source, seed=step.model.seed, **arguments)
+    training = training_from(source, step, optimizer="sgd")
     changes: dict[str, object] = {}
     if options.target.label_type != "int64":
         loss = training.known_recipe.loss

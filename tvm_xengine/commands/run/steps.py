@@ -15,17 +15,22 @@ from tvm_xengine.commands.arguments.options import (
 )
 from tvm_xengine.commands.arguments.step_options import MachineOptions, StepOptions
 from tvm_xengine.commands.arguments.training_options import LossOptions, OptimizerOptions
-from tvm_xengine.commands.arguments.usage import refusing_values
+from tvm_xengine.commands.arguments.usage import UsageError, refusing_values
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.model.int8 import Int8
 from tvm_xengine.model.losses import parsed_loss
 from tvm_xengine.model.source import Source
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import read_platform
 from tvm_xengine.session.stages import Lowered, StepProblem, Training
+from tvm_xengine.session.training_data import training_data
 from tvm_xengine.training.optimizers import Optimizer, optimizer_called
+
+_SAMPLES = 128
+"""Samples that scales are calibrated on: TensorFlow Lite's guide takes 100 to 500."""
 
 
 def loaded(model: str, options: ModelOptions) -> Source:
@@ -53,9 +58,25 @@ def training_of(model: str, options: StepOptions, *, optimizer: str = "momentum"
     optimizer
         Where the options name none.
     """
+    return training_from(loaded(model, options.model), options, optimizer=optimizer)
+
+
+def training_from(source: Source, options: StepOptions, *, optimizer: str) -> Training:
+    """The same for a model that is loaded."""
     arguments = training_arguments(options, optimizer=optimizer)
-    source = loaded(model, options.model)
-    return api.training_step(source, seed=options.model.seed, **arguments)
+    frozen, seed = options.frozen, options.model.seed
+    if frozen.frozen != "int8":
+        if frozen.calibration is not None:
+            raise UsageError("--calibration is for --frozen int8")
+        return api.training_step(source, seed=seed, **arguments)
+    samples = None
+    if frozen.calibration is not None:
+        plain = api.training_step(source, seed=seed, **arguments)
+        data = training_data(plain, frozen.calibration)
+        samples = {name: data.train[name][:_SAMPLES] for name in source.inputs}
+    with refusing_values():
+        int8 = Int8(samples, frozen.percentile)
+    return api.training_step(source, seed=seed, frozen=int8, **arguments)
 
 
 def training_arguments(options: StepOptions, *, optimizer: str = "momentum") -> dict[str, Any]:
