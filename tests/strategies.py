@@ -83,7 +83,8 @@ def platforms(draw: st.DrawFn, *, max_devices: int = 2) -> Platform:
                     Link(f"d{src}", f"d{dst}", float(latency), bandwidth, nanojoule, 1.0),
                 )
     home = draw(st.sampled_from(devices)).name
-    return Platform(devices, tuple(links), home=home, alignment_bytes=UNIT_BYTES)
+    handover_us = draw(st.sampled_from([None, 0.0, 7.5]))
+    return Platform(devices, tuple(links), home, UNIT_BYTES, handover_us)
 
 
 @st.composite

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.commands.in_process import Finished, run_command
+from tests.docs.test_schemas import faults
 
 QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "2")
 
@@ -53,6 +54,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_models_share_a_budget(cache: Path, tmp_path: Path) -> None:
     saved = ("--save", str(tmp_path / "t.safetensors"))
     found = report(cache, "mlp", "mlp", "--budget", "cpu=600KiB", "--steps", "3", *saved)
+    assert faults("report-train-together", found) == []
     cpu = found["memory"]["cpu"]
     assert cpu["measured_peak_bytes"] == cpu["planned_arena_bytes"] <= 600 * 1024
     assert cpu["planned_arena_bytes"] < cpu["apart_bytes"]

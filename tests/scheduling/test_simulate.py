@@ -203,6 +203,21 @@ def test_devices_and_links_overlap_in_the_makespan() -> None:
     assert result.cost_us == pytest.approx(42.0)
     # a until 10, its copy until 11, b on d1 until 21 (c on d0 until 20), copy 22, e until 32.
     assert result.makespan_us == pytest.approx(32.0)
+    slow = replace(problem, platform=replace(platform, handover_us=3.0))
+    late = simulate(slow, with_frees(slow, steps))
+    assert late.cost_us == result.cost_us
+    # Each of the two copies begins 3 late, and is read 3 late.
+    assert late.makespan_us == pytest.approx(32.0 + 2 * 2 * 3.0)
+
+
+def test_a_copy_of_what_is_there_from_the_start_waits_for_nobody() -> None:
+    tensors = (Tensor("x", 100, Role.BATCH), Tensor("a", 100))
+    links = (Link("d0", "d1", 0.0, 0.1),)
+    platform = Platform((Device("d0", "llvm"), Device("d1", "llvm")), links, "d0", 4, 3.0)
+    graph = OpGraph(tensors, (Op("a", "k", ("x",), ("a",)),), ("a",))
+    problem = Problem(graph, platform, {"a": {"d1": OpCost(10.0)}})
+    steps: list[Step] = [Transfer("x", "d0", "d1"), Compute("a", "d1")]
+    assert simulate(problem, with_frees(problem, steps)).makespan_us == pytest.approx(1 + 3 + 10)
 
 
 def test_an_allocation_waits_until_an_overlapped_reader_has_freed_its_memory() -> None:
@@ -274,7 +289,8 @@ def test_derived_frees_make_any_complete_program_valid_and_are_earliest(
         return
     schedule = with_frees(problem, steps)
     result = simulate(problem, schedule, enforce_budgets=False)
-    assert result.makespan_us <= result.cost_us + 1e-9
+    handovers_us = 2 * schedule.transfers * (problem.platform.handover_us or 0.0)
+    assert result.makespan_us <= result.cost_us + handovers_us + 1e-9
     # Earliest: moving any free one step forward breaks a rule.
     for position, step in enumerate(schedule.steps):
         if not isinstance(step, Free):

@@ -191,9 +191,9 @@ def same_platform(platforms: Mapping[str, Platform]) -> Platform:
 
 
 def _without_times(platform: Platform) -> Platform:
-    """Links may have been measured twice."""
+    """What is measured may have been measured twice."""
     links = (replace(one, latency_us=None, bandwidth_gb_s=None) for one in platform.links)
-    return replace(platform, links=tuple(links))
+    return replace(platform, links=tuple(links), handover_us=None)
 
 
 def _all(names: Mapping[str, object]) -> str:

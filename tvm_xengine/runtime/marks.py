@@ -18,16 +18,21 @@ MARK = "xengine_mark"
 class Marks:
     """The begin and the end of each call of a program.
 
+    Parameters
+    ----------
+    steps
+        Positions of the calls in the schedule.
+
     Attributes
     ----------
     tensor
         The first argument of the function: seconds and nanoseconds of each time.
     """
 
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._steps = [call.step for call in calls]
+    def __init__(self, steps: Sequence[int]) -> None:
+        self._steps = steps
         self._number = {step: number for number, step in enumerate(self._steps)}
-        self.tensor = tvm.runtime.tensor(np.zeros(max(1, 4 * len(calls)), "int64"))
+        self.tensor = tvm.runtime.tensor(np.zeros(max(1, 4 * len(steps)), "int64"))
 
     def begin(self, call: Call) -> int:
         """Number of the time at which a call begins; that of its end follows."""

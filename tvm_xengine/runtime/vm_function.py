@@ -121,6 +121,19 @@ def emit_stream(
     return emitter.function(name, has_events=True)
 
 
+def emit_events(
+    events: Sequence[tuple[str, int]], name: str, marks: Marks | None = None
+) -> VmFunction:
+    """The function `name` that waits for events, signals them and takes times, and does nothing else."""
+    emitter = _Emitter({}, {}, marks)
+    for function, number in events:
+        if function == MARK:
+            emitter.call(MARK, [emitter.times, relax.prim_value(number)])
+        else:
+            emitter.at_event(function, number)
+    return emitter.function(name, has_events=True)
+
+
 class _Emitter:
     def __init__(
         self,

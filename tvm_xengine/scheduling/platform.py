@@ -160,12 +160,16 @@ class Platform:
         by default the first device that computes.
     alignment_bytes
         Every tensor starts at a multiple of this and occupies a multiple of it.
+    handover_us
+        Where devices and links run side by side: the time from the end of a call in one stream to the
+        begin of one in another stream that waits for it. None: not known yet, to be measured.
     """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     home: str = ""
     alignment_bytes: int = 64
+    handover_us: float | None = None
 
     def __post_init__(self) -> None:
         names = [device.name for device in self.devices]
@@ -183,6 +187,8 @@ class Platform:
         alignment = self.alignment_bytes
         if alignment <= 0 or alignment & (alignment - 1):
             raise ValueError(f"alignment_bytes must be a power of two, got {alignment}")
+        if self.handover_us is not None and not 0 <= self.handover_us < math.inf:
+            raise ValueError(f"handover_us must be finite and >= 0, got {self.handover_us}")
         pairs = [(link.src, link.dst) for link in self.links]
         for src, dst in pairs:
             if src not in names or dst not in names:

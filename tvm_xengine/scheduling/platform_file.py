@@ -54,7 +54,7 @@ def read_platform(path: str | Path) -> Platform:
     only stores; optional ``kind``, ``kernels``, ``power_w``, ``energy_nj_per_flop``, ``cores``,
     ``folder``, ``rank``), ``[[link]]`` tables
     (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
-    ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes`` and
+    ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes``, ``handover_us`` and
     ``provenance``, a text that says where the figures are from.
 
     Raises
@@ -81,6 +81,8 @@ def write_platform(platform: Platform, path: str | Path) -> None:
     document = tomlkit.document()
     document["home"] = platform.home
     document["alignment_bytes"] = platform.alignment_bytes
+    if platform.handover_us is not None:
+        document["handover_us"] = platform.handover_us
     devices = tomlkit.aot()
     for device in platform.devices:
         table = tomlkit.table()
@@ -116,7 +118,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
 
 
 def _platform_from_document(document: Mapping[str, object]) -> Platform:
-    known = {"device", "link", "home", "alignment_bytes", "provenance"}
+    known = {"device", "link", "home", "alignment_bytes", "handover_us", "provenance"}
     reject_unknown_keys("the file", document, known)
     links: list[Link] = []
     for position, table in enumerate(_tables(document, "link")):
@@ -132,6 +134,9 @@ def _platform_from_document(document: Mapping[str, object]) -> Platform:
         links=tuple(links),
         home=_text("the file", document, "home") if "home" in document else "",
         alignment_bytes=alignment,
+        handover_us=_number("the file", document, "handover_us", 0.0)
+        if "handover_us" in document
+        else None,
     )
 
 

@@ -28,7 +28,7 @@ SCHEMA = 1
 
 _KEYS = (
     *("schema", "tensors", "ops", "outputs", "devices", "links", "platform", "costs", "home"),
-    "constraints",
+    *("constraints", "handover_us"),
 )
 
 _Row = TypeVar("_Row")
@@ -249,6 +249,8 @@ def problem_to_json(problem: Problem) -> str:
         },
         "home": dict(problem.home),
     }
+    if problem.platform.handover_us is not None:
+        document["handover_us"] = problem.platform.handover_us
     if problem.constraints:
         document["constraints"] = constraints_to_json(problem.constraints)
     return json.dumps(document, allow_nan=False)
@@ -283,6 +285,7 @@ def problem_from_json(text: str) -> Problem:
                 links=_rows(Link, document["links"]),
                 home=typed_value(str, document["platform"]["home"]),
                 alignment_bytes=typed_value(int, document["platform"]["alignment_bytes"]),
+                handover_us=typed_value(float | None, document.get("handover_us")),
             ),
             costs={
                 op: {device: _cost_from_json(cost) for device, cost in costs.items()}

@@ -147,7 +147,11 @@ def _overlap(
     order, may start while the bytes of earlier frees whose last use has not finished total
     at most budget(d) - M. Then no instant exceeds the budget: at any time, let k be the last
     allocation started; what is live is within M_k plus the unfinished earlier frees.
+
+    A copy is a stream of its own, so it begins a handover after what it reads was made, and what it
+    brings can be read a handover after its end. Waits for memory are not counted so.
     """
+    handover = problem.platform.handover_us or 0.0
     count = len(residency.instances)
     written_at = [0.0] * count  # end of the last write
     touched_at = [0.0] * count  # end of the last read or write
@@ -170,8 +174,10 @@ def _overlap(
             case Transfer(_, src, dst):
                 stream, device = (src, dst), dst
         start = stream_free.get(stream, 0.0)
+        is_copy = isinstance(step, Transfer)
         for instance in access.reads.values():
-            start = max(start, written_at[instance])
+            made = written_at[instance]
+            start = max(start, made + handover if is_copy and made else made)
         for instance in access.writes.values():
             start = max(start, touched_at[instance])
         if position in allocating:
@@ -182,7 +188,7 @@ def _overlap(
         for instance in access.reads.values():
             touched_at[instance] = max(touched_at[instance], end)
         for instance in access.writes.values():
-            written_at[instance] = end
+            written_at[instance] = end + handover if is_copy else end
             touched_at[instance] = max(touched_at[instance], end)
         intervals.append((start, end))
     return tuple(intervals)

@@ -54,6 +54,9 @@ class Format:
     make: Callable[[], Schema]
 
 
+_HANDOVER = "Time of handing over from one stream to another that waits for it."
+
+
 def problem() -> Schema:
     """A scheduling problem."""
     end = or_null({**NUMBER, "description": "End of the interval of the run time."})
@@ -70,7 +73,8 @@ def problem() -> Schema:
         "home": {**by_name(TEXT), "description": "Device of each resident tensor."},
     }
     constraints = record({"pinned": by_name(TEXT), "kept": rows(TEXT)})
-    return record({**required, "constraints": constraints}, list(required))
+    optional = {"constraints": constraints, "handover_us": {**NUMBER, "description": _HANDOVER}}
+    return record({**required, **optional}, list(required))
 
 
 def schedule() -> Schema:
@@ -119,6 +123,10 @@ def platform() -> Schema:
     """A platform file (TOML)."""
     size = {"anyOf": [{"type": "integer"}, {"type": "string"}], "description": 'Such as "192KiB".'}
     device = schema_of_class(Device, without=["budget_bytes"], target=TEXT, budget=size)
+    device["properties"]["kind"] = {
+        "enum": ["host", "file"],
+        "description": "Of a device that only stores: memory of the host, or a file in `folder`.",
+    }
     device["required"] = ["name", "budget"]
     link = schema_of_class(Link, latency_us=NUMBER, bandwidth_gb_s=NUMBER, both_ways=TRUTH)
     properties = {
@@ -126,6 +134,7 @@ def platform() -> Schema:
         "link": rows(link),
         "home": {**TEXT, "description": "Device on which state lives between steps."},
         "alignment_bytes": WHOLE,
+        "handover_us": {**NUMBER, "description": _HANDOVER},
         "provenance": {"description": "Where the figures are from."},
     }
     return record(properties, ["device"])

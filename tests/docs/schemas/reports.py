@@ -49,6 +49,21 @@ def _train() -> Schema:
     return record({**plan["properties"], **run["properties"]})
 
 
+def _train_together() -> Schema:
+    memory = record(
+        {
+            "budget_bytes": WHOLE,
+            "state_bytes": {**by_name(WHOLE), "description": "Of each model, kept between steps."},
+            "transient_bytes": {**by_name(WHOLE), "description": "What each needs beyond it."},
+            "shared_bytes": {**WHOLE, "description": "Used by all models in turns."},
+            "planned_arena_bytes": WHOLE,
+            "apart_bytes": {**WHOLE, "description": "Of the same plans in arenas of their own."},
+            "measured_peak_bytes": WHOLE,
+        }
+    )
+    return record({"workloads": by_name(_train()), "memory": by_name(memory)})
+
+
 def _estimate() -> Schema:
     return record(
         {
@@ -198,6 +213,9 @@ def _function() -> Schema:
 REPORTS: Mapping[str, Format] = {
     "report-plan": Format("Report of a plan", "`plan --json`, `solve --json`", "", _plan),
     "report-train": Format("Report of a run", "`train --json`", "", _train),
+    "report-train-together": Format(
+        "Report of several models", "`train A B --json`", "", _train_together
+    ),
     "report-estimate": Format("Report of an estimate", "`estimate --json`", "", _estimate),
     "report-pareto": Format("Points of a front", "`pareto --json`", "", _pareto),
     "report-explain": Format("Findings about a plan", "`explain --json`", "", _explain),

@@ -11,10 +11,12 @@ import tvm
 
 from tvm_xengine.cluster.links import check_links_are_known, with_links_of_ranks
 from tvm_xengine.cluster.ranks import Ranks
+from tvm_xengine.compiler.costing.handover import handover_us
 from tvm_xengine.cost_models.measure.measure_link import measure_link
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.program.step_program import ArenaView
+from tvm_xengine.runtime.events import can_overlap
 from tvm_xengine.runtime.file_memory import (
     READ,
     WRITE,
@@ -23,6 +25,7 @@ from tvm_xengine.runtime.file_memory import (
     storage_folder,
 )
 from tvm_xengine.runtime.storage import Arena, runtime_device
+from tvm_xengine.runtime.stream_threads import check_cores
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.sizes import round_up
 
@@ -62,7 +65,16 @@ def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform
                 link, latency_us=measured.latency_us, bandwidth_gb_s=measured.bandwidth_gb_s
             )
         links.append(link)
-    return replace(platform, links=tuple(links))
+    return replace(platform, links=tuple(links), handover_us=_handover_us(platform, cache))
+
+
+def _handover_us(platform: Platform, cache: MeasurementCache) -> float | None:
+    """The time of a handover where streams run side by side here; None where they do not."""
+    if platform.handover_us is not None or not platform.links or not can_overlap():
+        return platform.handover_us
+    first, *others = platform.computing
+    check_cores(platform)
+    return handover_us(cache, (first.cores, others[0].cores if others else ()))
 
 
 def _check_file_link(src: Device, dst: Device) -> None:

@@ -116,7 +116,8 @@ def _copy_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[fl
     """End of a copy, and how many stays have begun with it."""
     t, src, d = w.step[s].item, w.step[s].src, w.step[s].dst
     stream = len(g.device) * (1 + src) + d
-    start = max(w.stream_us[stream], w.stay[w.stay_of[t, src]].written_us)
+    made = w.stay[w.stay_of[t, src]].written_us
+    start = max(w.stream_us[stream], made + g.handover if made > 0.0 else 0.0)
     state = g.tensor[t].update_of
     overwrites = state >= 0 and g.tensor[state].home == d
     if overwrites:
@@ -127,7 +128,9 @@ def _copy_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[fl
     w.stream_us[stream] = end
     stay = w.stay_of[t, src]
     w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
-    return end, _write_on_timeline(g, w, t, d, end, begun, overwrites)
+    begun = _write_on_timeline(g, w, t, d, end, begun, overwrites)
+    w.stay[w.stay_of[t, d]].written_us = end + g.handover
+    return end, begun
 
 
 @inlined
