@@ -1,5 +1,6 @@
 """The time of handing over between streams is measured, kept, and left out where it cannot be measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,17 @@ def test_a_platform_keeps_the_figure_that_it_gives_and_needs_none_without_links(
     given = xe.Platform(devices, (xe.Link("a", "b", 1.0, 1.0),), handover_us=9.0)
     assert with_measured_links(given, cache).handover_us == 9.0
     assert with_measured_links(xe.Platform(devices[:1]), cache).handover_us is None
+
+
+def test_a_platform_that_is_described_or_elsewhere_is_not_measured_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = MeasurementCache(tmp_path / "m.jsonl")
+    monkeypatch.setattr(handover_module, "_turns_us", lambda _cores: [4.0])
+    devices = (xe.Device("a", "llvm"), xe.Device("b", "llvm"))
+    described = xe.Platform(devices, (xe.Link("a", "b", 1.0, 1.0),))
+    assert with_measured_links(described, cache).handover_us is None
+    here = xe.Platform(devices, (xe.Link("a", "b"),))
+    assert with_measured_links(here, cache).handover_us == 2.0
+    elsewhere = replace(here, devices=(devices[0], replace(devices[1], cores=(4095,))))
+    assert with_measured_links(elsewhere, cache).handover_us is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -25,7 +26,6 @@ from tvm_xengine.runtime.file_memory import (
     storage_folder,
 )
 from tvm_xengine.runtime.storage import Arena, runtime_device
-from tvm_xengine.runtime.stream_threads import check_cores
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.sizes import round_up
 
@@ -69,11 +69,13 @@ def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform
 
 
 def _handover_us(platform: Platform, cache: MeasurementCache) -> float | None:
-    """The time of a handover where streams run side by side here; None where they do not."""
-    if platform.handover_us is not None or not platform.links or not can_overlap():
+    """The time of a handover, measured where a link is; None where streams do not run side by side here."""
+    is_described = all(link.is_measured for link in platform.links)
+    if platform.handover_us is not None or is_described or not can_overlap():
         return platform.handover_us
+    if any({*device.cores} - os.sched_getaffinity(0) for device in platform.devices):
+        return None  # of another machine
     first, *others = platform.computing
-    check_cores(platform)
     return handover_us(cache, (first.cores, others[0].cores if others else ()))
 
 

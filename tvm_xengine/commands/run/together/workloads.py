@@ -57,13 +57,14 @@ def workloads_of(models: Sequence[str], options: TrainOptions) -> tuple[NamedWor
     if not models:
         raise UsageError("expected a model, such as lenet; see --help")
     shares = options.loop.share
-    if any(Path(model).suffix.lower() == _FILE for model in models):
+    files = [model for model in models if Path(model).suffix.lower() == _FILE]
+    if files:
         if len(models) > 1 or shares:
             raise UsageError(
-                f"a file of workloads names all models and their shares: give {models[0]} alone, without"
+                f"a file of workloads names all models and their shares: give {files[0]} alone, without"
                 " other models and --share"
             )
-        return _read_workloads(Path(models[0]), options)
+        return _read_workloads(Path(files[0]), options)
     if len(models) == 1:
         if shares:
             raise UsageError("--share is for several models; leave it out")
