@@ -336,6 +336,7 @@ def _with_advice(refusal: str) -> str:
         found = refusal.partition("\n")[0].rstrip(".")
         return (
             f"{found}; forward reads the value of a tensor as a number, as float(t), t.item() and"
-            " `if t > 0` do, and so does a batch norm with momentum=None; compute with the tensor"
+            " `if t > 0` do, and so do a batch norm with momentum=None and a transformer that is not told"
+            " whether its mask is causal; compute with the tensor (give tgt_is_causal or is_causal)"
         )
     return refusal
