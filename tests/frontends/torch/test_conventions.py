@@ -116,6 +116,20 @@ OTHERS: dict[str, tuple[Function, torch.Tensor]] = {
         lambda x: F.cross_entropy(x, torch.full((2,), -100)) * x,
         _rows((1, 2, 2), (3, 3, 3)),
     ),
+    **{
+        f"scores at the margin, {reduction}": (
+            lambda x, reduction=reduction: F.multilabel_margin_loss(
+                x, torch.tensor([[0, -1, 0], [2, 1, -1]]), reduction=reduction
+            ),
+            _rows((1, 2, 0), (0.5, 1.5, 1)),
+        )
+        for reduction in ("mean", "sum", "none")
+    },
+    "medians with ties": (
+        lambda x: x.median() + x.nanmedian() * x.median(1)[0],
+        _rows((1, 2, 2), (2, 3, 0)),
+    ),
+    "medians with ties and NaN": (lambda x: x.median() + x.nanmedian(), _rows((1, nan, 2, 2, 3))),
     "labels of one row": (
         lambda x: F.multilabel_margin_loss(x[0], torch.tensor([2, -1, 0])),
         _rows((0.3, -0.2, 0.9)),

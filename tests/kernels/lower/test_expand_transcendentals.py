@@ -13,6 +13,8 @@ FUNCTIONS = {
     "tanh": (te.tanh, np.tanh),
     "sigmoid": (te.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
     "erf": (te.erf, np.vectorize(math.erf)),
+    "cosh": (te.cosh, np.cosh),
+    "sinh": (te.sinh, np.sinh),
 }
 
 
@@ -49,3 +51,17 @@ def test_other_element_types_are_left_to_the_library():
     x = np.linspace(-3, 3, 9)
     (y,) = run_kernel(te.create_prim_func([data, result]), NATIVE, x)
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["cosh", "sinh"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_hyperbolic_functions_reach_as_far_as_their_type(name, dtype):
+    ours, numpys = FUNCTIONS[name]
+    last = np.arcsinh(np.finfo(dtype).max) * (1 - 1e-6)
+    x = np.array([-np.inf, -last, -1, -0.0, 0.0, 1e-9, 0.999, 1.001, last, np.inf], dtype)
+    data = te.placeholder(x.shape, dtype, name="x")
+    result = te.compute(x.shape, lambda i: ours(data[i]), name="y")
+    (y,) = run_kernel(te.create_prim_func([data, result]), NATIVE, x)
+    tolerance = 2e-5 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(y, numpys(x), rtol=tolerance)
+    np.testing.assert_array_equal(np.signbit(y), np.signbit(numpys(x)))

@@ -22,7 +22,7 @@ def _multilabel_margin_loss(
     every = torch.arange(classes, device=x.device)
     hits = (places.unsqueeze(2) == every) & counts.unsqueeze(2)
     is_label = hits.any(1)
-    margins = (1 - x.gather(1, places).unsqueeze(2) + x.unsqueeze(1)).clamp(min=0)
+    margins = torch.relu(1 - x.gather(1, places).unsqueeze(2) + x.unsqueeze(1))
     pairs = counts.unsqueeze(2) & ~is_label.unsqueeze(1)
     lost = torch.where(pairs, margins, torch.zeros_like(margins)).sum((1, 2)) / classes
     if scores.dim() < 2:

@@ -1,4 +1,4 @@
-"""Write exp, tanh, sigmoid and erf as arithmetic that LLVM can vectorise.
+"""Write exp, tanh, sigmoid, erf, cosh and sinh as arithmetic that LLVM can vectorise.
 
 As calls into the C library they run one element at a time.
 """
@@ -71,7 +71,8 @@ class ExpandTranscendentals:
         y[i] = T.let(c, clip(x[i]), c * P(c * c) / Q(c * c))
 
     The relative error is a few units in the last place of float32. NaN stays NaN, ``exp`` of less
-    than -87 is zero. Functions of something in bfloat16 stay: ``BF16ComputeLegalize`` does not look
+    than -87 is zero. Hyperbolic sine and cosine, which LLVM lacks, are written so in every type.
+    Functions of something in bfloat16 stay: ``BF16ComputeLegalize`` does not look
     into the value of a let, so this must run once more behind it.
     """
 
@@ -87,7 +88,8 @@ class ExpandTranscendentals:
 def _expand(call: ir.Call) -> ir.Expr:
     if not isinstance(call.op, ir.Op) or call.op.name not in _EXPANSIONS:
         return call
-    if str(call.ty.dtype) != "float32" or _has_bfloat16(call.args[0]):
+    is_short = str(call.ty.dtype) == "float32"
+    if _has_bfloat16(call.args[0]) or not (is_short or call.op.name in _HYPERBOLIC):
         return call
     return _let(call.args[0], _EXPANSIONS[call.op.name])
 
@@ -104,7 +106,7 @@ def _has_bfloat16(expr: ir.Expr) -> bool:
 
 
 def _let(value: ir.Expr, body: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
-    var = ir.Var("v", "float32")
+    var = ir.Var("v", str(value.ty.dtype))
     return tirx.Let(var, value, body(var))
 
 
@@ -130,6 +132,31 @@ def _sigmoid(x: ir.Expr) -> ir.Expr:
 
 def _tanh(x: ir.Expr) -> ir.Expr:
     return _let(_clip(x, _TANH_LIMIT), lambda c: _rational(c, _TANH_P, _TANH_Q))
+
+
+def _cosh(x: ir.Expr) -> ir.Expr:
+    return _of_half_exponential(x, lambda half: half * 0.5 * half + 0.5 / half / half)
+
+
+_SINH_TERMS = 9
+"""Of the power series up to 1, where the next one is below 1e-17."""
+
+
+def _sinh(x: ir.Expr) -> ir.Expr:
+    """Near zero by the series, since the exponentials cancel there."""
+    square, near = x * x, tirx.const(1.0, str(x.ty.dtype))
+    for k in range(_SINH_TERMS, 0, -1):
+        near = near * square * (1 / (2 * k * (2 * k + 1))) + 1.0
+    far = _of_half_exponential(x, lambda half: half * 0.5 * half - 0.5 / half / half)
+    sign = tirx.Select(x < 0.0, tirx.const(-1.0, str(x.ty.dtype)), tirx.const(1.0, str(x.ty.dtype)))
+    return tirx.Select(tirx.abs(x) < 1.0, near * x, far * sign)
+
+
+def _of_half_exponential(x: ir.Expr, body: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
+    """Of exp(|x| / 2), which overflows only where the result has long overflown."""
+    half = tirx.abs(x) * 0.5
+    exponential = _let(half, _exp) if str(x.ty.dtype) == "float32" else tirx.exp(half)
+    return _let(exponential, body)
 
 
 def _erf(x: ir.Expr) -> ir.Expr:
@@ -167,4 +194,7 @@ _EXPANSIONS: dict[str, Callable[[ir.Expr], ir.Expr]] = {
     "tirx.sigmoid": _sigmoid,
     "tirx.tanh": _tanh,
     "tirx.erf": _erf,
+    "tirx.cosh": _cosh,
+    "tirx.sinh": _sinh,
 }
+_HYPERBOLIC = ("tirx.cosh", "tirx.sinh")

@@ -9,6 +9,7 @@ from tvm import relax
 
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
 from tvm_xengine.frontends.torch.aten.reductions import picked, squeezed
+from tvm_xengine.relax_ir.matrix_ops import value_and_change
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -102,10 +103,19 @@ def nanmedian(builder: Builder, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
 
 
 def _of_all(along: Converter) -> Converter:
+    """The median of all elements, of which those that equal it share the gradient."""
+
     def converted(builder: Builder, x: Expr) -> Expr:
         flat = builder.emit(relax.op.reshape(x, (prod(static_shape(x.ty)),)))
         made: Expr = along(builder, flat, 0, False)[0]
-        return made
+        if "float" not in str(x.ty.dtype):
+            return made
+        both_missing = relax.op.logical_and(relax.op.isnan(made), relax.op.isnan(flat))
+        same = builder.emit(relax.op.logical_or(relax.op.equal(flat, made), both_missing))
+        count = builder.emit(relax.op.sum(relax.op.astype(same, str(x.ty.dtype))))
+        shared = relax.op.sum(relax.op.where(same, flat, scalar(0, flat)))
+        change = builder.emit(relax.op.divide(builder.emit(shared), count))
+        return builder.emit(value_and_change(made, change))
 
     return converted
 
