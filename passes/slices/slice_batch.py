@@ -14,7 +14,7 @@ from tvm_xengine.kernels.slices.write import piece_kernels
 from tvm_xengine.passes.lowering.name_bindings_by_kernel import unused_name
 from tvm_xengine.passes.slices.add_slices import adding_kernel
 from tvm_xengine.passes.slices.order_slices import Emitted, in_order_of_slices
-from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
+from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings, with_results
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import static_shape, static_tensor
@@ -75,9 +75,9 @@ def slice_batch(mod: tvm.IRModule, func_name: str, parts: int) -> SlicedStep | N
         slicer.read(position, binding)
     if not slicer.has_slices:
         return None
+    divided = slicer.finished(func)
     result = slicer.builder.get()
-    ordered = in_order_of_slices(slicer.emitted, func.params, parts)
-    result[func_name] = with_bindings(func, ordered)
+    result[func_name] = divided
     typed = relax.transform.Normalize()(result)
     sliced = relax.transform.DeadCodeElimination([func_name])(typed)
     return SlicedStep(sliced, {name: tuple(names) for name, names in slicer.calls.items()})
@@ -241,6 +241,13 @@ class _Slicer:
         else:
             self._write_whole(binding, call)
 
+    def finished(self, func: relax.Function) -> relax.Function:
+        """The function in slices; a single result that was a tensor is a tuple of it."""
+        is_bound = any(one.binding.var.same_as(func.body.body) for one in self.emitted)
+        results = [] if is_bound else [self.whole(one) for one in returned_fields(func)]
+        ordered = in_order_of_slices(self.emitted, func.params, self.parts)
+        return with_results(func, ordered, results) if results else with_bindings(func, ordered)
+
     def _is_sliced_view(self, var: relax.Var, value: relax.Expr) -> bool:
         base = self.made[value.args[0]]
         return base.slices is not None and base.whole is None and var in self.reading.dimension
@@ -248,14 +255,14 @@ class _Slicer:
     def _write_whole(self, binding: relax.Binding, call: KernelCall | None) -> None:
         var, value = binding.var, binding.value
         if call is not None:
-            args = relax.Tuple([self._whole(arg) for arg in call.args])
+            args = relax.Tuple([self.whole(arg) for arg in call.args])
             types = list(call.outputs)
             value = relax.call_tir(call.kernel, args, types if len(types) > 1 else types[0])
             self.calls[var.name] = [var.name]
         elif is_view(value):
-            value = relax.op.reshape(self._whole(value.args[0]), value.args[1])
+            value = relax.op.reshape(self.whole(value.args[0]), value.args[1])
         elif isinstance(value, relax.Tuple):
-            value = relax.Tuple([self._whole(one) for one in value.fields])
+            value = relax.Tuple([self.whole(one) for one in value.fields])
         self.emitted.append(Emitted(None, relax.VarBinding(var, value)))
         self.made[var] = _Made(var)
 
@@ -268,7 +275,7 @@ class _Slicer:
             found: list[Sequence[relax.Expr]] = []
             for k in runs:
                 args = [
-                    self._whole(key.get(b, b))
+                    self.whole(key.get(b, b))
                     if k is None or b not in division.sliced
                     else self._slice(key.get(b, b), division.sliced[b], k)
                     for b in piece.inputs
@@ -335,7 +342,7 @@ class _Slicer:
             self.kernels[key] = self.builder.add_func(func, f"{name}_slice{'_add' * adds}")
         return self.kernels[key]
 
-    def _whole(self, var: ir.Var) -> relax.Expr:
+    def whole(self, var: ir.Var) -> relax.Expr:
         """The whole of a value, its slices joined where it came in those."""
         made = self.made[var]
         if made.whole is None and made.slices is not None:

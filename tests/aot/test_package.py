@@ -45,7 +45,7 @@ class Session:
         self.package = report.package
         self.library = library(report, folder, *flags)
         self.ctx = np.zeros(64, np.uint64)
-        size = self.package.regions["sram"]
+        size = next(iter(self.package.regions.values()))
         memory = np.zeros(size + 128, np.uint8)
         start = -memory.ctypes.data % 64
         self.memory = memory[start : start + size]

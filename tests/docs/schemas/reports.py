@@ -130,6 +130,10 @@ def _export() -> Schema:
                 **by_name(by_name(WHOLE)),
                 "description": "Bytes of each region, by entry point.",
             },
+            "slices": {
+                **by_name(WHOLE),
+                "description": "In how many slices of the batch each entry point runs.",
+            },
             "status": schema_of(Status),
             "gap": or_null(NUMBER),
             "recomputed_ops": WHOLE,
@@ -192,6 +196,7 @@ def _function() -> Schema:
     steps = [sequence([{"const": kind}, *[TEXT] * count]) for kind, count in kinds.items()]
     return record(
         {
+            "slices": WHOLE,
             "status": schema_of(Status),
             "gap": or_null(NUMBER),
             "cost_us": NUMBER,

@@ -101,6 +101,7 @@ def _function(package: Package, function: PlannedFunction) -> dict[str, object]:
     plan, program = function.plan, function.program
     graph = plan.problem.graph
     return {
+        "slices": function.slices,
         "status": plan.result.status.value,
         "gap": plan.result.gap,
         "cost_us": plan.simulation.cost_us,

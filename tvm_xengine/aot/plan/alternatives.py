@@ -38,12 +38,17 @@ class Alternative:
     transfers: int
 
 
-def alternatives(plan: Plan) -> tuple[Alternative, ...]:
-    """The plan, keeping all tensors in the first region, and the smallest schedule that is found."""
+def alternatives(plan: Plan, slices: int = 1) -> tuple[Alternative, ...]:
+    """The plan, keeping all tensors in the first region, and the smallest schedule that is found.
+
+    All three run in the number of slices of the batch in which the plan does.
+    """
     problem = plan.problem
     found = [_as_alternative("plan", plan, plan)]
     keep = plan_keep_all(problem, problem.platform.computing[0].name)
-    found.append(_as_alternative("keep-all", keep, plan))
+    found.append(
+        _as_alternative("keep-all" if slices == 1 else f"keep-all, {slices} slices", keep, plan)
+    )
     if (smallest := _smallest(problem)) is not None:
         found.append(_as_alternative("smallest arena", smallest, plan))
     return tuple(found)

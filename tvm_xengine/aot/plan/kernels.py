@@ -70,15 +70,17 @@ def lower_for_target(
     optimize: Optimize,
     func_name: str,
     constraints: ConstraintPatterns | None = None,
+    *,
+    fuses_updates: bool = True,
 ) -> LoweredStep:
     """A function of `mod` as kernel calls; all regions of `platform` share one kernel for each.
-
-    With plain SGD the update is fused into the gradient kernel where that saves memory.
 
     Parameters
     ----------
     constraints
         Where ops run, and which are kept or repeated.
+    fuses_updates
+        Whether with plain SGD the update is fused into the gradient kernel where that saves memory.
 
     Raises
     ------
@@ -88,21 +90,21 @@ def lower_for_target(
         If an op has no kernel or a shape is not static; it is named.
     """
     is_better = None if optimize is Optimize.SIZE else partial(_saves_memory, target)
-    prepared = _TargetKernels(target, optimize)
-    passes = [FuseUpdates(func_name, is_better)]
+    prepared = TargetKernels(target, optimize)
+    passes = [FuseUpdates(func_name, is_better)] if fuses_updates else []
     return lower_with(prepared, mod, platform, func_name, passes=passes, constraints=constraints)
 
 
 def kernels_for_target(step: LoweredStep, target: Target, optimize: Optimize) -> LoweredStep:
     """The calls of a step that is lowered for other devices, with kernels for a target."""
-    prepared = _TargetKernels(target, optimize)
+    prepared = TargetKernels(target, optimize)
     kernels = {
         (name, device): prepared.prepare(step.mod[name], name=name) for name, device in step.kernels
     }
     return replace(step, kernels=kernels)
 
 
-class _TargetKernels:
+class TargetKernels:
     """Prepares each kernel once for one target, whichever region its operands are in."""
 
     def __init__(self, target: Target, optimize: Optimize) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from tvm_xengine.aot.plan.kernels import Optimize, kernels_for_target, lower_for_target
+from tvm_xengine.aot.plan.kernels import (
+    Optimize,
+    TargetKernels,
+    kernels_for_target,
+    lower_for_target,
+)
 from tvm_xengine.aot.plan.region_problem import (
     Machine,
     outside_views,
     problem_of_plan,
     region_problem,
 )
+from tvm_xengine.aot.plan.sliced import Sliceable, plan_in_slices
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lean.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.compiler.lower import LoweredStep
@@ -73,6 +80,11 @@ class PlannedFunction:
     program: StepProgram
     constants: Mapping[str, Array]
 
+    @property
+    def slices(self) -> int:
+        """In so many slices of the batch it runs."""
+        return self.lowered.slices
+
 
 @dataclass(frozen=True)
 class PlannedTraining:
@@ -85,7 +97,8 @@ class PlannedTraining:
     state_end_bytes
         For each region, the end of the state in it: what must be kept between steps.
     keep_all_bytes
-        Size of the first region's arena if all tensors were kept there.
+        Size of the first region's arena if all tensors were kept there, in slices only where a plan
+        in slices is given.
     """
 
     function: PlannedFunction
@@ -157,17 +170,35 @@ def plan_training(
     UnsupportedModuleError
         If an op has no kernel.
     """
-    lowered = lower_for_target(
-        training.mod, machine.platform, machine.code, optimize, TRAIN_STEP, wishes.constraints
+    lower = partial(
+        lower_for_target,
+        *(training.mod, machine.platform, machine.code, optimize, TRAIN_STEP, wishes.constraints),
     )
+    lowered = lower()
     fixed = outside_views(lowered, machine.outside)
-    problem = region_problem(lowered, machine, fixed)
+    function = Sliceable(
+        lowered,
+        partial(lower, fuses_updates=False),
+        TargetKernels(machine.code, optimize),
+        lambda form: region_problem(form, machine, fixed),
+    )
     if wishes.schedule is None:
-        # The evaluation needs the bytes above the state in one piece.
-        plan = _plan(problem, options, on_progress, prefer_reserved_home=True)
+        lowered, plan = plan_in_slices(
+            function,
+            options,
+            # The evaluation needs the bytes above the state in one piece.
+            lambda problem, options, start: _plan(
+                problem, options, on_progress, start, prefer_reserved_home=True
+            ),
+        )
     else:
-        plan = _plan_given(problem, wishes.schedule, wishes.schedule_name)
-    return _with_program(training, machine, lowered, plan, fixed)
+        lowered = function.running(wishes.schedule)
+        plan = _plan_given(function.problem_of(lowered), wishes.schedule, wishes.schedule_name)
+    planned = _with_program(training, machine, lowered, plan, fixed)
+    if lowered is function.whole:
+        return planned
+    whole = function.problem_of(function.whole)
+    return replace(planned, keep_all_bytes=_keep_all_bytes(whole, machine))
 
 
 def plan_as_planned(
@@ -221,9 +252,12 @@ def _with_program(
     function = PlannedFunction(
         lowered, plan, program, _constants(lowered, fixed, training.initial_state)
     )
+    return PlannedTraining(function, state, end, _keep_all_bytes(problem, machine))
+
+
+def _keep_all_bytes(problem: Problem, machine: Machine) -> int:
     first = machine.first
-    keep = plan_keep_all(problem, first).arenas.arena_bytes[first]
-    return PlannedTraining(function, state, end, keep)
+    return plan_keep_all(problem, first).arenas.arena_bytes[first]
 
 
 def plan_evaluation(
@@ -297,9 +331,22 @@ def plan_shared(
     used = {tensor.name for tensor in lowered.extraction.graph.bases}
     shared = {name: place for name, place in layout.places.items() if name in used}
     fixed: dict[str, Operand] = {**outside, **shared}
-    problem = region_problem(lowered, machine, fixed)
+    sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
+    rest, taken = (_behind(limit, layout.end_bytes) for limit in (sizes, taken_bytes))
+    sliceable = Sliceable(
+        lowered,
+        lambda: lowered,  # it updates nothing, or has no batch
+        TargetKernels(machine.code, optimize),
+        lambda form: region_problem(form, machine, fixed).with_budgets(rest),
+    )
     try:
-        plan = _plan_in_rest(problem, layout.end_bytes, taken_bytes, machine.first, options)
+        lowered, plan = plan_in_slices(
+            sliceable,
+            options,
+            lambda problem, options, start: _plan_in_rest(
+                problem, taken, machine.first, options, start
+            ),
+        )
     except NoScheduleError as error:
         kept = format_budgets({name: size for name, size in layout.end_bytes.items() if size})
         raise NoScheduleError(
@@ -312,36 +359,45 @@ def plan_shared(
 
 def _plan_in_rest(
     problem: Problem,
-    start: Mapping[str, int],
-    taken: Mapping[str, int],
+    taken_bytes: Mapping[str, int],
     first: str,
     options: PlanOptions,
+    start: Schedule | None,
 ) -> Plan:
-    """Plan in the bytes that other functions take anyway, or else in all bytes of the regions."""
+    """Plan in the bytes that other functions take anyway, or else in all bytes of the budgets."""
     keep = plan_keep_all(problem, first)
-    for limit in (taken, {d.name: d.budget_bytes for d in problem.platform.devices}):
-        # At least a byte, because a budget of nothing is no budget.
-        rest = {name: max(limit.get(name, 0) - start[name], 1) for name in start}
-        if keep.arenas.arena_bytes[first] <= rest[first]:
+    rest_bytes = {device.name: device.budget_bytes for device in problem.platform.devices}
+    for limit in (taken_bytes, rest_bytes):
+        if keep.arenas.arena_bytes[first] <= limit[first]:
             return keep
         try:
-            return _plan(problem.with_budgets(rest), options, None)
+            return _plan(problem.with_budgets(limit), options, None, start)
         except NoScheduleError as error:
             refused = error
     raise refused
+
+
+def _behind(sizes: Mapping[str, int], start_bytes: Mapping[str, int]) -> dict[str, int]:
+    """What is left of each region; at least a byte, because a budget of nothing is no budget."""
+    return {name: max(sizes.get(name, 0) - used, 1) for name, used in start_bytes.items()}
 
 
 def _plan(
     problem: Problem,
     options: PlanOptions,
     on_progress: OnProgress | None,
+    start: Schedule | None = None,
     *,
     prefer_reserved_home: bool = False,
 ) -> Plan:
     sizes = {device.name: device.budget_bytes for device in problem.platform.devices}
     try:
         return plan_schedule(
-            problem, options, on_progress, prefer_reserved_home=prefer_reserved_home
+            problem,
+            options,
+            on_progress,
+            start=start,
+            prefer_reserved_home=prefer_reserved_home,
         )
     except NoScheduleError as error:
         # Behind its first clause, which names options of other commands, the message has the reasons.

@@ -108,7 +108,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     has_step = Entry.TRAIN_STEP in report.functions
     with terminal.reporting() as reporter:
         reporter.status("comparing with other schedules")
-        compared = alternatives(report.leading.plan) if has_step else ()
+        compared = alternatives(report.leading.plan, report.leading.slices) if has_step else ()
     _print(report, terminal, compared)
     if wanted.check:
         _check(report, terminal)
@@ -208,6 +208,7 @@ def _document(
             entry.value: dict(program.interface.arena_bytes)
             for entry, program in package.functions.items()
         },
+        "slices": {entry.value: planned.slices for entry, planned in report.functions.items()},
         "status": plan.result.status.value,
         "gap": plan.result.gap,
         "recomputed_ops": plan.recomputed_ops,
@@ -273,7 +274,9 @@ def _print(report: ExportReport, terminal: Terminal, compared: Sequence[Alternat
     schedule = plan.schedule
     for entry, program in package.functions.items():
         arena = ", ".join(f"{r} {n}" for r, n in program.interface.arena_bytes.items() if n)
-        terminal.note(f"{entry.value}: {arena} bytes")
+        slices = report.functions[entry].slices
+        divided = f", in {slices} slices of the batch" if slices > 1 else ""
+        terminal.note(f"{entry.value}: {arena} bytes{divided}")
     if plan.simulation.energy_uj:
         terminal.note(f"estimated energy of a step: {plan.simulation.energy_uj:.6g} uJ")
     kept = (

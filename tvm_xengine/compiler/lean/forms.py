@@ -71,7 +71,7 @@ def cheapest_form(
     without: list[tuple[float, Form]] = []
     for form in forms(costed, stores, reporter):
         problem = form.lean.problem
-        share, is_infeasible = _largest_share(problem), working_sets(problem).is_infeasible()
+        share, is_infeasible = largest_share(problem), working_sets(problem).is_infeasible()
         plan = None if is_infeasible else any_plan(problem, objective)
         if plan is None:
             without.append((share, form))
@@ -84,7 +84,7 @@ def cheapest_form(
     return min(without, key=lambda pair: pair[0])[1]
 
 
-def _largest_share(problem: Problem) -> float:
+def largest_share(problem: Problem) -> float:
     """The largest share of a budget that ops which can run nowhere else need alone, or the state."""
     budgets = {device.name: device.budget_bytes for device in problem.platform.devices}
     least_bytes = working_sets(problem).least_bytes()

@@ -14,6 +14,7 @@ from tvm_xengine.passes.slices.slice_batch import batch_extent, slice_batch
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.scheduling.constraints import Constraints
+from tvm_xengine.scheduling.schedule import Schedule
 
 _MOST_OPS = 3000
 """Graphs of more ops are not made: to plan them takes longer than a user waits for an answer."""
@@ -81,6 +82,18 @@ def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> Low
         constraints=_of_slices(step.constraints, sliced.calls),
         slices=parts,
     )
+
+
+def slices_of(schedule: Schedule, step: LoweredStep, prepared: KernelPreparation) -> int:
+    """In how many slices a step has the ops that a schedule runs; 1 where in none."""
+    ops = set(schedule.computed)
+    if ops <= step.extraction.graph.op.keys():
+        return 1
+    for parts in slicings(step):
+        sliced = in_slices(step, parts, prepared)
+        if sliced is not None and ops <= sliced.extraction.graph.op.keys():
+            return parts
+    return 1
 
 
 def _of_slices(constraints: Constraints, calls: Mapping[str, tuple[str, ...]]) -> Constraints:

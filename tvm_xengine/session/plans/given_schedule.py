@@ -7,13 +7,14 @@ from pathlib import Path
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.kernels import with_lean_kernels, with_room_used
-from tvm_xengine.compiler.lean.slices import costed_in_slices, slicings
+from tvm_xengine.compiler.lean.slices import costed_in_slices, slices_of
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
+from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.scheduling.schedule import Compute, Schedule, read_schedule
+from tvm_xengine.scheduling.schedule import Schedule, read_schedule
 from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
 
 
@@ -66,11 +67,10 @@ def _with_kernels_that_fit(
 
 def _in_slices_of(schedule: Schedule, costed: CostedStep, lowered: Lowered) -> CostedStep:
     """The step in the number of slices whose ops a schedule runs; whole where there is none."""
-    ops = {step.op for step in schedule.steps if isinstance(step, Compute)}
-    if ops <= costed.problem.graph.op.keys():
+    prepared = PreparedKernels(costed.lowered.platform, lowered.stores.tuned)
+    parts = slices_of(schedule, costed.offered, prepared)
+    if parts == 1:
         return costed
-    for parts in slicings(costed.offered):
-        sliced = costed_in_slices(costed, parts, lowered.stores, lowered.reporter)
-        if sliced is not None and ops <= sliced.problem.graph.op.keys():
-            return sliced
-    return costed
+    sliced = costed_in_slices(costed, parts, lowered.stores, lowered.reporter)
+    assert sliced is not None
+    return sliced
