@@ -150,3 +150,29 @@ def test_a_step_trains_the_float_layer_as_pytorch_does() -> None:
     assert abs(loss - judge.item()) < 0.02
     moved = (before["9.weight"] - after["9.weight"].numpy()) / 0.1
     assert np.abs(moved - fc.weight.grad.numpy()).max() < 0.15 * np.abs(moved).max()
+
+
+class Masked(torch.nn.Module):
+    """Scores of minus infinity, as causal attention has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores, self.fc = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(8, 8, dtype=torch.bool).triu(1)
+        scores = self.scores(x).masked_fill(mask, float("-inf"))
+        return self.fc((torch.softmax(scores, dim=-1) * x).mean(1))
+
+
+def test_what_is_not_finite_stays_in_float32() -> None:
+    torch.manual_seed(0)
+    x = np.random.default_rng(0).normal(size=(4, 8, 8)).astype("float32")
+    module = Masked()
+    training = xe.training_step(
+        module, (torch.tensor(x),), loss="cross_entropy", train=["fc.*"], frozen=xe.Int8(x)
+    )
+    with torch.no_grad():
+        theirs = module(torch.tensor(x)).numpy()
+    assert np.abs(outputs(training, x) - theirs).max() < 0.05
+    assert any("1 frozen layer is int8" in note for note in training.notes)

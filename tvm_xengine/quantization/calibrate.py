@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from tvm import relax
 
+from tvm_xengine.checks.names import some
 from tvm_xengine.errors import InvalidDataError
 from tvm_xengine.quantization.affine import Affine, affine_of_range
 from tvm_xengine.quantization.observe import Observe
@@ -24,6 +25,8 @@ def calibrated(
 ) -> dict[relax.Var, Affine]:
     """Scales from the least and greatest values, or from percentiles between them.
 
+    Tensors that take values that are not finite, such as the scores of a mask, have none.
+
     Parameters
     ----------
     inputs
@@ -35,7 +38,7 @@ def calibrated(
     Raises
     ------
     InvalidDataError
-        If there is no sample, or a value is not finite.
+        If there is no sample, or a value of an input is not finite.
     """
     if not batches:
         raise InvalidDataError("expected samples to calibrate the frozen layers with, found none")
@@ -48,15 +51,17 @@ def calibrated(
     for batch in batches:
         for var, value in observed(batch).items():
             low, high = float(value.min()), float(value.max())
-            if not np.isfinite([low, high]).all():
-                raise InvalidDataError(f"calibration: {var.name} takes values that are not finite")
             least, greatest = ranges.get(var, (low, high))
-            ranges[var] = min(least, low), max(greatest, high)
+            ranges[var] = float(np.minimum(least, low)), float(np.maximum(greatest, high))
+    if wrong := [var.name for var in inputs if not np.isfinite(ranges[var]).all()]:
+        raise InvalidDataError(f"calibration: {some(wrong)} takes values that are not finite")
+    ranges = {var: limits for var, limits in ranges.items() if np.isfinite(limits).all()}
     if percentile < 100.0:
         counts = {var: np.zeros(_BINS) for var in ranges}
         for batch in batches:
             for var, value in observed(batch).items():
-                counts[var] += np.histogram(value, _BINS, ranges[var])[0]
+                if var in ranges:
+                    counts[var] += np.histogram(value, _BINS, ranges[var])[0]
         ranges = {var: _within(counts[var], ranges[var], percentile) for var in ranges}
     return {var: affine_of_range(*limits) for var, limits in ranges.items()}
 

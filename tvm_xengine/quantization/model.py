@@ -79,10 +79,11 @@ def with_int8(
     products = [layer.name for layer in made.layers if layer.filters is not None]
     for layer in layers.values():
         if layer.filters is not None and layer.name not in products:
-            reasons[layer.name] = "the model gives no scale for its data or its result"
+            reasons[layer.name] = "there is no scale for its data or its result"
     if not products:
         raise UnsupportedModelError(f"no frozen layer can be int8{_because(reasons)}")
-    notes = [f"{len(products)} frozen layers are int8: {some(products)}"]
+    layers_are = "layer is" if len(products) == 1 else "layers are"
+    notes = [f"{len(products)} frozen {layers_are} int8: {some(products)}"]
     if reasons:
         notes.append(f"frozen, and in float32{_because(reasons)}")
     readers = read_forward_ops(made.main).live().consumers()
