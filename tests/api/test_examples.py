@@ -13,6 +13,12 @@ FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh"))
 PROJECTS = sorted(path.parent for path in FOLDER.glob("*/main.py"))
 OPTIONAL = ("transformers", "torchvision")
+PROGRAMS = {
+    "gcc": ("gcc",),
+    "espeak-ng": ("espeak-ng",),
+    "on_device": ("arm-none-eabi-gcc", "qemu-system-arm"),
+}
+"""What a project that contains the word runs."""
 
 # torchvision may lack the binary for this build of torch; its models do not use it.
 WITH_TORCHVISION = """
@@ -61,8 +67,10 @@ def test_an_example_is_at_most_fifteen_lines(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
 def test_a_project_agrees_with_pytorch(folder: Path, tmp_path: Path) -> None:
-    if "gcc" in (folder / "main.py").read_text(encoding="utf-8") and shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
+    text = (folder / "main.py").read_text(encoding="utf-8")
+    for needed, programs in PROGRAMS.items():
+        if missing := [name for name in programs if needed in text and shutil.which(name) is None]:
+            pytest.skip(f"not installed: {', '.join(missing)}")
     printed = printed_by([sys.executable, str(folder / "main.py")], tmp_path)
     assert printed.splitlines()[-1].startswith("parity with PyTorch: losses differ by at most")
 
