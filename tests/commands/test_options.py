@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from cyclopts import App
 
 from tests.commands.in_process import run_command
+from tvm_xengine import commands
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.arguments import names
 from tvm_xengine.commands.arguments.training_options import OptimizerOptions
@@ -206,3 +208,16 @@ def test_an_option_for_several_values_needs_one(arguments: tuple[str, ...]) -> N
 def test_values_that_begin_with_a_dash_are_values() -> None:
     refusal = run_command("plan", "mlp", "--pin", "-x=cpu", "--solver", "nothing").refusal()
     assert "expected a value" not in refusal
+
+
+def test_what_only_cyclopts_5_knows_is_left_out_on_python_3_10() -> None:
+    folder = Path(commands.__file__).parent
+    calls = [
+        (path.name, node.lineno)
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "Parameter"
+        and {"metavar", "completer"} & {keyword.arg for keyword in node.keywords}
+    ]
+    assert calls == []  # `shown_as` leaves them out there

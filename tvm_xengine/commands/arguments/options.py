@@ -42,7 +42,8 @@ Model = Annotated[
 ]
 Models = Annotated[
     str,
-    Parameter(
+    shown_as(
+        "MODEL",
         help="Zoo name, .onnx file or .pt2 file; several, or a .toml file of workloads, are trained"
         " together.",
         completer=offered(*NETWORK_NAMES),
