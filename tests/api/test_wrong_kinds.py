@@ -53,7 +53,7 @@ FREE = {"example_inputs", "example_targets"}
 def cases() -> Iterator[tuple[str, str]]:
     """Names of public functions, and of classes that users make, with those of their parameters."""
     made_by_functions = {"Step", "StepPlan", "StepProblem", "Training", "Lowered", "XEngineError"}
-    results = {"Estimate", "FitProgress", "FitResult"}
+    results = {"Estimate", "FitProgress", "FitResult", "PlansTogether", "StepsTogether"}
     for name, item in public():
         if name in made_by_functions | results:
             continue
@@ -75,7 +75,10 @@ def right(cache: Path) -> dict[str, Any]:
         "training": training,
         "lowered": lowered,
         "problem": problem,
+        "problems": {"one": problem},
         "plan": plan,
+        "plans": xe.plan_together({"one": problem}, time_limit_s=2.0),
+        "workloads": {},
         "step": xe.build(lowered, plan),
         "directory": "out",
         "path": "state.npz",
