@@ -173,6 +173,29 @@ def test_a_front_goes_on_in_slices_where_the_batch_has_no_room(tmp_path: Path, c
     assert "no schedule fits" in run_command("solve", str(saved), "--budget", budget).refusal()
 
 
+@pytest.mark.slow
+def test_a_front_with_active_costs_goes_on_below_the_smallest_budget_of_the_whole_batch(
+    tmp_path: Path, cache: Path
+) -> None:
+    report = tmp_path / "front.json"
+    options = ("mlp", "--batch", "256", "--platform", str(_one_processor(tmp_path)))
+    arguments = (
+        "pareto",
+        *options,
+        "--costs",
+        "active",
+        "--time-limit",
+        "2",
+        "--json",
+        str(report),
+    )
+    done = run(*arguments, "--ratios", "1", "0.5", cache=cache)
+    assert done.returncode == 0, done.stderr
+    ample, tight = json.loads(report.read_text())["points"]
+    assert (ample["slices"], ample["status"]) == (1, "optimal")
+    assert tight["slices"] > 1
+
+
 def _one_processor(folder: Path) -> Path:
     path = folder / "one.toml"
     processor().save(path)

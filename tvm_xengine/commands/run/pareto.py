@@ -13,7 +13,7 @@ from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.options import Budgets
-from tvm_xengine.compiler.plan import plan_costed, plan_kernels
+from tvm_xengine.compiler.plan import PlannedStep, plan_costed, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
@@ -128,7 +128,8 @@ def _costed(
 ) -> tuple[CostedStep, Stores, SolveResult | None]:
     """The step with the costs that all points share.
 
-    With it comes the answer for the smallest budget, where an interrupt ended the search for costs.
+    Active costs are searched for with the smallest ratio that has a schedule of the whole batch. With
+    them comes the answer for it, where an interrupt ended that search.
     """
     platform = platform_of(options.machine.platform)
     budgets = Budgets(device_bytes=dict(options.budget))
@@ -139,10 +140,32 @@ def _costed(
     costed = api.make_problem(lowered, options.costs).costed.with_budgets(budgets)
     if options.costs != "active":
         return costed, lowered.stores, None
-    smallest = costed.with_budgets(Budgets(min(options.ratios), budgets.device_bytes))
-    planned = plan_kernels(smallest, wanted, lowered.stores, reporter)
+    from_small = [Budgets(ratio, budgets.device_bytes) for ratio in sorted(options.ratios)]
+    planned = _planned_for_smallest(from_small, costed, wanted, lowered.stores, reporter)
     asked = {device.name: device.budget_bytes for device in costed.problem.platform.devices}
     result = planned.plan.result
     is_interrupted = result.stopped_by is StopReason.INTERRUPTED
     problem = planned.plan.problem.with_budgets(asked)
     return replace(costed, problem=problem), lowered.stores, result if is_interrupted else None
+
+
+def _planned_for_smallest(
+    wanted_budgets: Sequence[Budgets],
+    costed: CostedStep,
+    wanted: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> PlannedStep:
+    """The plan, with active costs, of the first budgets under which the whole batch has one.
+
+    Raises
+    ------
+    NoScheduleError
+        If it has none under any; it is that of the last ones.
+    """
+    for budgets in wanted_budgets:
+        try:
+            return plan_kernels(costed.with_budgets(budgets), wanted, stores, reporter)
+        except NoScheduleError as error:
+            refused = error
+    raise refused
