@@ -53,7 +53,8 @@ class KeepAllSummary:
 class PlanSummary:
     """The figures of a plan before it runs; units in the names, value and bound as `objective`.
 
-    A problem from a file has no batch size and no kernels: they are None.
+    `model_value_us` is that of a published program's own optimum where it cannot be executed. A
+    problem from a file has no batch size and no kernels: they are None.
     """
 
     model: str
@@ -68,6 +69,7 @@ class PlanSummary:
     energy_uj: float
     bound_us: float
     gap: float | None
+    model_value_us: float | None
     solve_s: float
     message: str
     recomputed_ops: int
@@ -145,6 +147,7 @@ def summarize_plan(
         energy_uj=plan.simulation.energy_uj,
         bound_us=result.bound,
         gap=result.gap,
+        model_value_us=result.model_value,
         solve_s=result.solve_s,
         message=result.message,
         recomputed_ops=plan.recomputed_ops,

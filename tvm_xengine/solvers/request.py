@@ -133,6 +133,7 @@ def conclude(
     *,
     solver: str,
     message: str = "",
+    model_value: float | None = None,
 ) -> SolveResult:
     """The validated result of a solve: what was found, and how good that provably is.
 
@@ -166,6 +167,7 @@ def conclude(
         message=message,
         scope=proof.scope,
         stopped_by=stopped_by,
+        model_value=model_value,
     )
 
 

@@ -146,6 +146,9 @@ class SolveResult:
         Which schedules the bound holds for.
     stopped_by
         What ended the solve.
+    model_value
+        Objective of the first solution of a published program whose schedule cannot be executed;
+        `value` is then that of the best one that can. None otherwise.
     """
 
     status: Status
@@ -159,6 +162,7 @@ class SolveResult:
     diagnosis: BudgetDiagnosis | None = None
     scope: Scope = Scope.EVERY_SCHEDULE
     stopped_by: StopReason = StopReason.EXHAUSTED
+    model_value: float | None = None
 
     def __post_init__(self) -> None:
         has_schedule = self.status in (Status.OPTIMAL, Status.FEASIBLE)

@@ -9,8 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.process import run_backend
 from tvm_xengine.solvers.backends.table import WITH_PRODUCTS
@@ -19,6 +21,7 @@ from tvm_xengine.solvers.exact.encode_tight import encode_tight
 from tvm_xengine.solvers.indexed import IndexedProblem, index_problem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published import checkmate, poet, retention, xengine
+from tvm_xengine.solvers.published.cuts import Cuttable, best_executable
 from tvm_xengine.solvers.published.retention import RetentionProgram
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Scope, SolveResult
@@ -93,20 +96,16 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
     model = chosen.formulate(indexed)
     program = model.program
     request.say(f"{name}: {program.column_count} columns, {program.row_count} rows, {backend}")
-    answer = run_backend(
-        backend,
-        program,
-        BackendOptions(
-            time_limit_s=request.remaining_s,
-            gap_ratio=request.limits.gap_ratio,
-            start=_start(model, request.start),
-            seed=request.seed,
-        ),
-        floor=indexed.cheapest,
-        on_incumbent=lambda _, value: request.say(f"{name}: found {value:g}"),
-        stop=request.stop,
-    )
+    first = answer = _ask(program, request, indexed, _start(model, request.start))
     schedule = model.schedule(answer.x) if answer.x is not None else None
+    refusal, cuts = _refusal(problem, schedule), 0
+    if refusal and isinstance(model, Cuttable) and not _is_state_too_large(problem):
+        answer, schedule, cuts = best_executable(
+            model,
+            answer,
+            lambda program: _ask(program, request, indexed),
+            lambda schedule: not _refusal(problem, schedule) or request.is_over,
+        )
     best = request.best_of(problem, [schedule, request.start]) or schedule
     proof = _proof(chosen, answer, indexed.cheapest)
     if best is not schedule:
@@ -117,8 +116,60 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
         best,
         proof,
         solver=f"{name} ({backend})",
-        message=_message(chosen, answer, backend),
+        message=_message(chosen, first, backend) + _said_of_cuts(refusal, cuts, answer, schedule),
+        model_value=None if first.value is None or not refusal else first.value,
     )
+
+
+def _ask(
+    program: Program | RetentionProgram,
+    request: Request,
+    indexed: IndexedProblem,
+    start: NDArray[np.float64] | None = None,
+) -> Answer:
+    return run_backend(
+        request.backend,
+        program,
+        BackendOptions(
+            time_limit_s=request.remaining_s,
+            gap_ratio=request.limits.gap_ratio,
+            start=start,
+            seed=request.seed,
+        ),
+        floor=indexed.cheapest,
+        on_incumbent=lambda _, value: request.say(f"{request.solver}: found {value:g}"),
+        stop=request.stop,
+    )
+
+
+def _refusal(problem: Problem, schedule: Schedule | None) -> str:
+    """Why a schedule cannot be executed; nothing where it can be, or there is none."""
+    if schedule is not None:
+        try:
+            simulate(problem, schedule)
+        except InvalidScheduleError as error:
+            return str(error)
+    return ""
+
+
+def _is_state_too_large(problem: Problem) -> bool:
+    """Whether no schedule can be executed, which no number of cuts would show."""
+    return any(problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices)
+
+
+def _said_of_cuts(refusal: str, cuts: int, answer: Answer, schedule: Schedule | None) -> str:
+    """What became of an optimum that cannot be executed, as the end of a sentence."""
+    if not refusal:
+        return ""
+    said = f"; that one cannot be executed: {refusal}"
+    if not cuts:
+        return said
+    if schedule is None:
+        ruled_out = answer.outcome is Outcome.INFEASIBLE
+        end = "no schedule of the model is left" if ruled_out else "none was found in time"
+        return f"{said}; after {cuts} cuts {end}"
+    lead = "cut leads" if cuts == 1 else "cuts lead"
+    return f"{said}; {cuts} {lead} to {answer.value:g} with bound {answer.bound:g}"
 
 
 def _start(model: Model, start: Schedule | None) -> NDArray[np.float64] | None:

@@ -18,6 +18,7 @@ from tvm_xengine.scheduling.schedule import Schedule, Step, with_frees
 from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.program import Program
 from tvm_xengine.solvers.published.bundles import Bundles, bundle_on_one_device
+from tvm_xengine.solvers.published.cuts import Cut, no_good
 from tvm_xengine.solvers.published.stages import (
     Grid,
     StageDraft,
@@ -44,6 +45,10 @@ class CheckmateModel:
         """The schedule that the solution `x` describes."""
         runs = self.compute[0]
         return single_device_schedule(self.bundles, (runs >= 0) & (x[runs] > 0.5))
+
+    def cut(self, x: NDArray[np.float64], _schedule: Schedule) -> Cut:
+        """A cut that rules out the solution `x`, whose schedule is refused."""
+        return no_good(self.compute.ravel(), x)
 
 
 def formulate_checkmate(indexed: IndexedProblem) -> CheckmateModel:

@@ -23,6 +23,7 @@ from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.program import Program, is_set
 from tvm_xengine.solvers.published.bundles import Bundles
 from tvm_xengine.solvers.published.checkmate import draft_one_device, state_copies
+from tvm_xengine.solvers.published.cuts import Cut, no_good
 from tvm_xengine.solvers.published.stages import (
     ABSENT,
     Grid,
@@ -67,6 +68,11 @@ class PoetModel:
                 if is_set(x, int(self.back[t, i])):
                     steps += [p.transfer(j, self.store, device) for j in p.makes[i]]
         return with_frees(p.problem, steps)
+
+    def cut(self, x: NDArray[np.float64], _schedule: Schedule) -> Cut:
+        """A cut that rules out the solution `x`, whose schedule is refused."""
+        grids = (self.compute, self.out, self.back)
+        return no_good(np.concatenate([grid.ravel() for grid in grids]), x)
 
 
 def formulate_poet(indexed: IndexedProblem, *, runtime_limit_us: float | None = None) -> PoetModel:

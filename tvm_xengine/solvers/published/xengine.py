@@ -12,11 +12,14 @@ The products stay products for SCIP and Gurobi; for HiGHS they become flows,
 
 which do not charge a copy that is not needed. Left out, as published: a copy occupies nothing
 at its destination and cannot be kept there, so that budgets may be exceeded when the schedule
-is replayed; the validator then refuses it.
+is replayed. A solution that the validator refuses is ruled out by a cut (:mod:`cuts`): the results that
+device e holds when op v runs there in stage t, each with a column that brings it and one that holds it,
+and what v reads and makes, are too many bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +30,7 @@ from tvm_xengine.solvers.indexed import IndexedProblem
 from tvm_xengine.solvers.program import Program, is_set
 from tvm_xengine.solvers.published.bundles import Bundles, bundle
 from tvm_xengine.solvers.published.checkmate import state_copies
+from tvm_xengine.solvers.published.cuts import Cut, no_good, overfull_run
 from tvm_xengine.solvers.published.stages import (
     Grid,
     StageDraft,
@@ -62,6 +66,74 @@ class XEngineModel:
                         steps += state_copies(bundles, v, e)
                         steps.append(p.compute(v, bundles.devices[e]))
         return with_frees(p.problem, steps)
+
+    @property
+    def decisions(self) -> NDArray[np.int64]:
+        """The columns that the schedule is read from."""
+        return np.concatenate([self.compute.ravel(), self.keep.ravel()])
+
+    def cut(self, x: NDArray[np.float64], schedule: Schedule) -> Cut:
+        """A cut that rules out the solution `x`, whose schedule is refused."""
+        over = overfull_run(self.bundles.indexed.problem, schedule)
+        if over is not None:
+            t, v, e = self._runs(x)[over[0]]
+            name = self.bundles.indexed.device_names[self.bundles.devices[e]]
+            found = self._too_many_bytes(x, t, v, e) if name == over[1] else None
+            if found is not None:
+                return found
+        return no_good(self.decisions, x)
+
+    def _runs(self, x: NDArray[np.float64]) -> list[tuple[int, int, int]]:
+        """Stage, op and device of every run, in order."""
+        n, devices = self.bundles.op_count, range(len(self.bundles.devices))
+        return [
+            (t, v, e)
+            for t in range(n)
+            for v in range(t + 1)
+            for e in devices
+            if is_set(x, int(self.compute[e, t, v]))
+        ]
+
+    def _too_many_bytes(self, x: NDArray[np.float64], t: int, v: int, e: int) -> Cut | None:
+        """The fewest columns found by which device e is over its budget when v runs; None if too few."""
+        bundles = self.bundles
+        needed = float(bundles.size[v] + bundles.workspace[v, e])
+        needed += sum(sum(self._units(bundles.passed(u, v))) for u in bundles.inputs(v))
+        columns = {int(self.compute[e, t, v])}
+        others = set(range(bundles.op_count)) - {v, *bundles.inputs(v)}
+        held = [one for i in others if (one := self._held(x, t, i, v, e)) is not None]
+        for units, why in sorted(held, key=lambda one: (-one[0], one[1])):
+            if needed > bundles.budget[e]:
+                break
+            needed += units
+            columns.update(why)
+        return Cut(tuple(sorted(columns))) if needed > bundles.budget[e] else None
+
+    def _held(
+        self, x: NDArray[np.float64], t: int, i: int, v: int, e: int
+    ) -> tuple[int, tuple[int, int]] | None:
+        """Units of what op i made that e certainly holds when v runs, and the two columns why."""
+        bundles = self.bundles
+        kept, made = int(self.keep[e, t, i]), int(self.compute[e, t, i])
+        is_made = is_set(x, made)
+        if is_made and i > v:
+            return None  # it may be freed before it is made again
+        if not is_set(x, kept) and not is_made:
+            return None
+        source = kept if is_set(x, kept) else made
+        for j in bundles.users(i):
+            if v < j <= t and is_set(x, int(self.compute[e, t, j])):
+                units = sum(self._units(bundles.passed(i, j)))
+                return units, (source, int(self.compute[e, t, j]))
+        if is_set(x, int(self.keep[e, t + 1, i])):
+            results = self._units(bundles.indexed.makes[i])
+            return min(results, default=0), (source, int(self.keep[e, t + 1, i]))
+        return None
+
+    def _units(self, tensors: Sequence[int]) -> list[int]:
+        """Units of memory of each tensor; updates take those of the state."""
+        p = self.bundles.indexed
+        return [0 if p.update_of[j] >= 0 else int(p.size[j]) for j in tensors]
 
     def _copies(self, x: NDArray[np.float64], t: int, u: int, v: int, e: int) -> list[Step]:
         bundles = self.bundles
