@@ -154,7 +154,9 @@ class _StatementWriter:
             case tirx.For():
                 self._loop(stmt)
             case tirx.While():
-                raise UnsupportedModuleError("the C back end cannot emit a while loop")
+                self.lines.append(f"while ({_without_parentheses(self._value(stmt.condition))}) {{")
+                self._block(stmt.body)
+                self.lines.append("}")
             case tirx.IfThenElse():
                 self._branch(stmt)
             case tirx.BufferStore():
