@@ -64,6 +64,16 @@ POINTWISE_OPS = (
 )
 """Functions of the elements of tensors that broadcast, with numbers as options behind them."""
 
+POLYNOMIAL_OPS = (
+    *("chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he"),
+    *("laguerre_l", "legendre_p"),
+)
+"""Orthogonal polynomials of an element, of the degree that stands in another tensor (int64)."""
+
+LOOP_OPS = ("gcd", "hurwitz_zeta", *POLYNOMIAL_OPS)
+"""Functions of elements whose loops end when the values say so, on flat tensors of equal length; their
+kernels are in :mod:`tvm_xengine.kernels.te.loops`."""
+
 RUNNING_EXTREME = "tvm_xengine.running_extreme_position"
 """Where the greatest (least) element so far lies, the last one of equal ones."""
 
@@ -73,6 +83,11 @@ def pointwise(name: str, *operands: relax.Expr | float) -> relax.Call:
     if name not in POINTWISE_OPS:
         raise ValueError(f"there is no pointwise operator {name!r}")
     return relax.Call(ir.Op.get(PREFIX + name), [_argument(one) for one in operands])
+
+
+def loop_op(name: str, *operands: relax.Expr) -> relax.Call:
+    """A call of an operator of `LOOP_OPS`; the result is like the first operand."""
+    return relax.Call(ir.Op.get(PREFIX + name), list(operands))
 
 
 def running_extreme_position(x: relax.Expr, axis: int, *, largest: bool) -> relax.Call:
@@ -120,3 +135,6 @@ for _name in POINTWISE_OPS:
     register_op_attr(PREFIX + _name, "FLegalize", _legalize)
 register_op_attr(RUNNING_EXTREME, "FInferType", _position_type)
 register_op_attr(RUNNING_EXTREME, "FPurity", True)
+for _name in LOOP_OPS:
+    register_op_attr(PREFIX + _name, "FInferType", lambda call, _builder: call.args[0].ty)
+    register_op_attr(PREFIX + _name, "FPurity", True)

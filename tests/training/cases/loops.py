@@ -7,7 +7,7 @@ import torch
 from tvm import relax
 
 from tests.training.cases.case import Case, Draw, DrawCase
-from tvm_xengine.relax_ir.loop_ops import POLYNOMIAL_OPS, loop_op
+from tvm_xengine.relax_ir.own_ops import POLYNOMIAL_OPS, loop_op
 
 
 def _polynomial(name: str) -> DrawCase:

@@ -10,9 +10,8 @@ from tvm import ir, relax
 
 from tvm_xengine.frontends.torch.aten.arithmetic import Operand, pair
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, scalar
-from tvm_xengine.relax_ir.loop_ops import POLYNOMIAL_OPS, loop_op
 from tvm_xengine.relax_ir.matrix_ops import value_and_change
-from tvm_xengine.relax_ir.own_ops import pointwise
+from tvm_xengine.relax_ir.own_ops import POLYNOMIAL_OPS, loop_op, pointwise
 from tvm_xengine.relax_ir.types import static_shape
 
 

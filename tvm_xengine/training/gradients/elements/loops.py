@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.kernels.te.loops import gcd, hurwitz_zeta, polynomial
-from tvm_xengine.relax_ir.loop_ops import POLYNOMIAL_OPS
-from tvm_xengine.relax_ir.own_ops import PREFIX
+from tvm_xengine.relax_ir.own_ops import POLYNOMIAL_OPS, PREFIX
 from tvm_xengine.training.emitter import Emitter, Kernel, Option
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
 
