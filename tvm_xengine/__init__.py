@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tvm_xengine.session.fit import CheckpointOptions as CheckpointOptions
     from tvm_xengine.session.fit import FitProgress as FitProgress
     from tvm_xengine.session.fit import FitResult as FitResult
+    from tvm_xengine.session.fit import Workload as Workload
     from tvm_xengine.session.fit import evaluate as evaluate
     from tvm_xengine.session.fit import fit as fit
     from tvm_xengine.session.own_step import with_step_signature as with_step_signature
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from tvm_xengine.session.step import Step as Step
     from tvm_xengine.session.together.build import StepsTogether as StepsTogether
     from tvm_xengine.session.together.build import build_together as build_together
-    from tvm_xengine.session.together.fit import Workload as Workload
     from tvm_xengine.session.together.fit import fit_together as fit_together
     from tvm_xengine.session.together.plan import PlansTogether as PlansTogether
     from tvm_xengine.session.together.plan import plan_together as plan_together
@@ -81,6 +81,7 @@ _PLACES = {
         "CheckpointOptions",
         "FitProgress",
         "FitResult",
+        "Workload",
         "evaluate",
         "fit",
     ),
@@ -93,7 +94,7 @@ _PLACES = {
     "tvm_xengine.session.plans.given_schedule": ("plan_of_schedule",),
     "tvm_xengine.state.state_file": ("read_state", "write_onnx_state", "write_state"),
     "tvm_xengine.session.together.build": ("StepsTogether", "build_together"),
-    "tvm_xengine.session.together.fit": ("Workload", "fit_together"),
+    "tvm_xengine.session.together.fit": ("fit_together",),
     "tvm_xengine.session.together.plan": ("PlansTogether", "plan_together"),
     "tvm_xengine.session.training_data": ("training_data",),
     "tvm_xengine.model.lr_schedules": ("named_schedule",),

@@ -16,8 +16,7 @@ from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_aren
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes, format_exactly
-from tvm_xengine.solvers.diagnosis import diagnose
-from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.diagnosis import diagnose_from_home
 
 Sizes = Mapping[str, int]
 """Bytes by device."""
@@ -124,9 +123,7 @@ def room_beside_others(problems: Mapping[str, Problem], budgets: Sizes) -> Mappi
 def smallest_transient(problem: Problem) -> Sizes | None:
     """The smallest memory beyond its state in which a step is known to run; None where none is known."""
     limited = [d.name for d in problem.platform.devices if d.budget_bytes < UNLIMITED_BYTES]
-    room = problem.platform.alignment_bytes
-    tight = problem.with_budgets({name: problem.home_bytes[name] + room for name in limited})
-    found = diagnose(tight, Request(), may_go_on=lambda: True).working_schedule
+    found = diagnose_from_home(problem, limited).working_schedule
     if found is None:
         return None
     arenas = plan_arenas(replace(problem, state_apart=True), found, effort=QUICK_EFFORT)

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from tvm_xengine.quantization.affine import MOST_TERMS, Filters, Reals
 from tvm_xengine.relax_ir.batch_norms import BATCH_NORM
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
 from tvm_xengine.relax_ir.own_ops import PREFIX, options_of
-from tvm_xengine.relax_ir.types import Array, static_shape
+from tvm_xengine.relax_ir.types import Array, constant_value, static_shape
 
 CONVOLUTIONS = {
     "relax.nn.conv1d": ("NCW", "OIW"),
@@ -51,10 +50,9 @@ class Frozen:
 
     def value(self, operand: relax.Expr) -> Array | None:
         """The numbers of what depends on no input; None of everything else."""
-        if isinstance(operand, tvm.ir.GenericConst):
-            made: Array = operand.value.numpy()
-            return made
-        return self.values.get(operand)
+        return (
+            self.values.get(operand) if isinstance(operand, relax.Var) else constant_value(operand)
+        )
 
     def computed(self, op: ForwardOp) -> list[relax.Var]:
         """The operands that depend on an input."""

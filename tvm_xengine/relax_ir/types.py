@@ -31,6 +31,11 @@ def tensor_type(array: Array) -> relax.TensorType:
     return relax.TensorType(array.shape, str(array.dtype))
 
 
+def constant_value(value: relax.Expr) -> Array | None:
+    """The numbers of a constant; None of what is computed."""
+    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
+
+
 def static_tensor(name: str, ty: relax.Type) -> tuple[tuple[int, ...], str]:
     """(shape, dtype) of a tensor type whose shape is known."""
     shape = getattr(ty, "shape", None)

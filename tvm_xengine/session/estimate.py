@@ -9,7 +9,7 @@ from itertools import islice
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
-from tvm_xengine.compiler.lean.forms import forms
+from tvm_xengine.compiler.lean.forms import LESS_RATIO, forms
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.categories import CATEGORIES, WORKSPACE, categories
@@ -23,8 +23,7 @@ from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
 from tvm_xengine.session.stages import Lowered
-from tvm_xengine.solvers.diagnosis import diagnose
-from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.diagnosis import diagnose_from_home
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.solvers.working_set import working_sets
 
@@ -39,9 +38,6 @@ _MORE = (1.0, 1.02, 1.05, 1.1, 1.2)
 
 _FORMS_ASKED = 2
 """So many forms are searched for that budget: those with the smallest known schedules."""
-
-_LESS_RATIO = 0.9
-"""Slices that save less than a tenth are no reason to look at more of them."""
 
 _MOST_TRIES = 16
 """Batch sizes that are looked at; steps of an eighth and halves of them need fewer."""
@@ -214,7 +210,7 @@ def _in_all_forms(
         least_bytes = working_sets(problem).least_bytes()[device]
         live_bytes = _smallest_live_bytes(problem, device)
         known.append(_KnownForm(problem, least_bytes, live_bytes))
-        if len(known) > 1 and live_bytes > _LESS_RATIO * best_bytes:
+        if len(known) > 1 and live_bytes > LESS_RATIO * best_bytes:
             break
         best_bytes = min(best_bytes, live_bytes)
     return known
@@ -237,9 +233,7 @@ def smallest_budget(problem: Problem, device: str) -> int | None:
 
 
 def _smallest_live_bytes(problem: Problem, device: str) -> float:
-    room = problem.platform.alignment_bytes
-    tight = problem.with_budgets({device: problem.home_bytes[device] + room})
-    working = diagnose(tight, Request(), may_go_on=lambda: True).working_budget_bytes
+    working = diagnose_from_home(problem, [device]).working_budget_bytes
     return math.inf if working is None else working[device]
 
 

@@ -108,6 +108,40 @@ class CheckpointOptions:
             raise ValueError(f"every_steps must be >= 1, got {self.every_steps}")
 
 
+@checked_fields
+@dataclass(frozen=True)
+class Workload:
+    """What one of several steps learns from, for how long, and how often it has its turn.
+
+    Attributes
+    ----------
+    step
+        One of `build_together`.
+    data
+        As in `fit`.
+    share
+        Steps that it takes in each turn.
+    epochs, max_steps, validation, metrics, checkpoint, on_progress, guard, seed
+        As in `fit`.
+    """
+
+    step: Step
+    data: Batches
+    share: int = 1
+    epochs: int = 1
+    max_steps: int | None = None
+    validation: Batches | None = None
+    metrics: Mapping[str, Metric] | None = None
+    checkpoint: CheckpointOptions | str | Path | None = None
+    on_progress: Callable[[FitProgress], None] | None = None
+    guard: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.share < 1:
+            raise ValueError(f"share must be >= 1, got {self.share}")
+
+
 @checked
 def fit(
     step: Step,
@@ -164,7 +198,7 @@ def fit(
         If a file of a device could not be read or written; guarded, the state is that of the last
         completed step.
     """
-    taking = taking_steps(
+    workload = Workload(
         step,
         data,
         epochs=epochs,
@@ -174,9 +208,9 @@ def fit(
         checkpoint=checkpoint,
         on_progress=on_progress,
         guard=guard,
-        replan=replan,
         seed=seed,
     )
+    taking = taking_steps(workload, replan=replan)
     while True:
         try:
             next(taking)
@@ -185,22 +219,10 @@ def fit(
             return result
 
 
-def taking_steps(
-    step: Step,
-    data: Batches,
-    *,
-    epochs: int = 1,
-    max_steps: int | None = None,
-    validation: Batches | None = None,
-    metrics: Mapping[str, Metric] | None = None,
-    checkpoint: CheckpointOptions | str | Path | None = None,
-    on_progress: Callable[[FitProgress], None] | None = None,
-    guard: bool = True,
-    replan: bool = False,
-    seed: int = 0,
-) -> Generator[None, None, FitResult]:
+def taking_steps(of: Workload, *, replan: bool = False) -> Generator[None, None, FitResult]:
     """The loop of `fit`, which pauses after each step; an interrupt thrown into it is taken as there."""
-    for name, count in (("epochs", epochs), ("max_steps", max_steps)):
+    step, data, checkpoint = of.step, of.data, of.checkpoint
+    for name, count in (("epochs", of.epochs), ("max_steps", of.max_steps)):
         if count is not None and count < 0:
             raise ValueError(f"{name} must not be negative, got {count}")
     saving = (
@@ -214,25 +236,25 @@ def taking_steps(
     shuffles = not isinstance(data, Data)
     if shuffles:
         _restore_generators(position)
-    if guard:
+    if of.guard:
         step.guard()
-    run = _Run(step, saving, on_progress, max_steps, position, shuffles)
+    run = _Run(step, saving, of.on_progress, of.max_steps, position, shuffles)
     run.replanning = Replanning(step) if replan else None
     try:
-        for epoch in range(position.epoch, epochs):
+        for epoch in range(position.epoch, of.epochs):
             start = position.batch if epoch == position.epoch else 0
             random = run.random_state()
-            batches = _epoch(step, data, epoch, start, seed)
+            batches = _epoch(step, data, epoch, start, of.seed)
             if not (yield from run.epoch(epoch, start, batches, random)):
                 break
-            run.end_epoch(epoch, _validated(step, data, validation, metrics))
+            run.end_epoch(epoch, _validated(step, data, of.validation, of.metrics))
     except KeyboardInterrupt:
         if saving is not None and step.lowered.platform.ranks == 1:
             save_step(step, saving.path, run.position)
         raise
     except StorageError:
         # The failed step was undone, so that the state is that of the last completed one.
-        if saving is not None and guard and step.lowered.platform.ranks == 1:
+        if saving is not None and of.guard and step.lowered.platform.ranks == 1:
             save_step(step, saving.path, run.position)
         raise
     finally:

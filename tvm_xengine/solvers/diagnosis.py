@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -60,6 +60,16 @@ def diagnose(
     if working == asked:
         working = found = None
     return BudgetDiagnosis(working, sets.least_bytes(), cut or sets.binding(), found)
+
+
+def diagnose_from_home(problem: Problem, devices: Iterable[str]) -> BudgetDiagnosis:
+    """What `diagnose` finds where `devices` have hardly more room than for the state at home there.
+
+    No clock ends it, so that the same problem has the same answer.
+    """
+    room = problem.platform.alignment_bytes
+    tight = problem.with_budgets({name: problem.home_bytes[name] + room for name in devices})
+    return diagnose(tight, Request(), may_go_on=lambda: True)
 
 
 def _is_late(request: Request) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tvm_xengine.compiler.lean.forms import largest_share
-from tvm_xengine.compiler.lean.slices import in_slices, slices_of, slicings
+from tvm_xengine.compiler.lean.slices import form_running, in_slices, slicings
 from tvm_xengine.compiler.lower import KernelPreparation, LoweredStep
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.any_plan import any_plan
@@ -49,11 +49,8 @@ class Sliceable:
         """The form whose ops a schedule runs; the whole batch where there is none."""
         if set(schedule.computed) <= self.whole.extraction.graph.op.keys():
             return self.whole
-        divided = self.divided()
-        parts = slices_of(schedule, divided, self.prepared)
-        sliced = self.whole if parts == 1 else in_slices(divided, parts, self.prepared)
-        assert sliced is not None
-        return sliced
+        form = form_running(schedule, self.divided(), self.prepared)
+        return form if form.slices > 1 else self.whole
 
 
 PlanForm = Callable[[Problem, PlanOptions, Schedule | None], Plan]
@@ -87,15 +84,16 @@ def plan_in_slices(
                 break
             problem = function.problem_of(form)
             if (share := largest_share(problem)) < least:
-                least, sliced = share, form
+                least, sliced = share, (form, problem)
             if working_sets(problem).is_infeasible():
                 continue
             start = any_plan(problem, options.objective)
             if start is not None:
-                sliced = form
+                sliced = form, problem
                 break
         if sliced is None:
             raise
     schedule = None if start is None else start.schedule
     rest = options.within(max(clock.left_s, _LEAST_S))
-    return sliced, plan_form(function.problem_of(sliced), rest, schedule)
+    form, problem = sliced
+    return form, plan_form(problem, rest, schedule)

@@ -16,6 +16,9 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
 
+LESS_RATIO = 0.9
+"""Where only memory counts, slices that save less than a tenth are no reason to look at more of them."""
+
 
 @dataclass(frozen=True)
 class Form:

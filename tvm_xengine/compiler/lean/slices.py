@@ -84,16 +84,16 @@ def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> Low
     )
 
 
-def slices_of(schedule: Schedule, step: LoweredStep, prepared: KernelPreparation) -> int:
-    """In how many slices a step has the ops that a schedule runs; 1 where in none."""
+def form_running(schedule: Schedule, step: LoweredStep, prepared: KernelPreparation) -> LoweredStep:
+    """The step in the number of slices in which it has the ops that a schedule runs; whole else."""
     ops = set(schedule.computed)
     if ops <= step.extraction.graph.op.keys():
-        return 1
+        return step
     for parts in slicings(step):
         sliced = in_slices(step, parts, prepared)
         if sliced is not None and ops <= sliced.extraction.graph.op.keys():
-            return parts
-    return 1
+            return sliced
+    return step
 
 
 def _of_slices(constraints: Constraints, calls: Mapping[str, tuple[str, ...]]) -> Constraints:

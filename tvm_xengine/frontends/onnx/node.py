@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.relax_ir.types import Array, static_shape
+from tvm_xengine.relax_ir.types import Array, constant_value, static_shape
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,6 @@ class OnnxNode:
 
 Converter = Callable[[OnnxNode], "relax.Expr | None"]
 """Returns one value, or a tuple of the values of all outputs; None leaves the node to TVM."""
-
-
-def constant_value(value: relax.Expr) -> Array | None:
-    """The numbers of a constant; None of what is computed."""
-    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
 
 def literal(value: object, dtype: str) -> relax.Expr:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import factorial
 
 import tvm
 from tvm import te
@@ -210,7 +211,7 @@ def hurwitz_zeta(s: te.Tensor, q: te.Tensor) -> tvm.tirx.PrimFunc:
         value = power * z / (s - 1.0) + 0.5 * power
         rising, factor = s, power / z
         for k, number in enumerate(BERNOULLI, 1):
-            value = value + rising * factor * (number / _factorial(2 * k))
+            value = value + rising * factor * (number / factorial(2 * k))
             rising = rising * (s + (2.0 * k - 1.0)) * (s + 2.0 * k)
             factor = factor / (z * z)
         return value
@@ -236,10 +237,3 @@ def hurwitz_zeta(s: te.Tensor, q: te.Tensor) -> tvm.tirx.PrimFunc:
                     y[v] = y[v] + tail(s[v], at[1])
 
     return func
-
-
-def _factorial(n: int) -> float:
-    made = 1.0
-    for k in range(2, n + 1):
-        made *= k
-    return made

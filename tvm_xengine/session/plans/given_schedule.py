@@ -7,7 +7,7 @@ from pathlib import Path
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.kernels import with_lean_kernels, with_room_used
-from tvm_xengine.compiler.lean.slices import costed_in_slices, slices_of
+from tvm_xengine.compiler.lean.slices import costed_in_slices, form_running
 from tvm_xengine.compiler.options import CostChoice
 from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.compiler.prepared import PreparedKernels
@@ -68,7 +68,7 @@ def _with_kernels_that_fit(
 def _in_slices_of(schedule: Schedule, costed: CostedStep, lowered: Lowered) -> CostedStep:
     """The step in the number of slices whose ops a schedule runs; whole where there is none."""
     prepared = PreparedKernels(costed.lowered.platform, lowered.stores.tuned)
-    parts = slices_of(schedule, costed.offered, prepared)
+    parts = form_running(schedule, costed.offered, prepared).slices
     if parts == 1:
         return costed
     sliced = costed_in_slices(costed, parts, lowered.stores, lowered.reporter)

@@ -2,58 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from tvm_xengine.checks.arguments import checked, checked_fields
+from tvm_xengine.checks.arguments import checked
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
-from tvm_xengine.session.fit import (
-    Batches,
-    CheckpointOptions,
-    FitProgress,
-    FitResult,
-    Metric,
-    taking_steps,
-)
-from tvm_xengine.session.step import Step
-
-
-@checked_fields
-@dataclass(frozen=True)
-class Workload:
-    """What one of several steps learns from, for how long, and how often it has its turn.
-
-    Attributes
-    ----------
-    step
-        One of `build_together`.
-    data
-        As in `fit`.
-    share
-        Steps that it takes in each turn.
-    epochs, max_steps, validation, metrics, checkpoint, on_progress, guard, seed
-        As in `fit`.
-    """
-
-    step: Step
-    data: Batches
-    share: int = 1
-    epochs: int = 1
-    max_steps: int | None = None
-    validation: Batches | None = None
-    metrics: Mapping[str, Metric] | None = None
-    checkpoint: CheckpointOptions | str | Path | None = None
-    on_progress: Callable[[FitProgress], None] | None = None
-    guard: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.share < 1:
-            raise ValueError(f"share must be >= 1, got {self.share}")
+from tvm_xengine.session.fit import FitResult, Workload, taking_steps
 
 
 @checked
@@ -99,20 +56,8 @@ class _Turns:
     _random: Mapping[str, Any] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        of = self.workload
-        self._taking = taking_steps(
-            of.step,
-            of.data,
-            epochs=of.epochs,
-            max_steps=of.max_steps,
-            validation=of.validation,
-            metrics=of.metrics,
-            checkpoint=of.checkpoint,
-            on_progress=of.on_progress,
-            guard=of.guard,
-            seed=of.seed,
-        )
-        self._random = None if isinstance(of.data, Data) else read_random_state()
+        self._taking = taking_steps(self.workload)
+        self._random = None if isinstance(self.workload.data, Data) else read_random_state()
 
     def take_turn(self) -> None:
         """Take as many steps as the share says; none if the loop has ended."""

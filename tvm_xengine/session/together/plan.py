@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.forms import forms
+from tvm_xengine.compiler.lean.forms import LESS_RATIO, forms
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import plan_costed
 from tvm_xengine.errors import NoScheduleError
@@ -26,9 +26,6 @@ from tvm_xengine.planning.shared_budget import (
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 from tvm_xengine.session.stages import BudgetLike, Lowered, StepPlan, StepProblem, budgets_of
 from tvm_xengine.solvers.result import Limits, Objective
-
-_LESS_RATIO = 0.9
-"""Slices that save less than a tenth are no reason to look at more of them, as in an estimate."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ def _smallest(costed: CostedStep, lowered: Lowered) -> Sizes | None:
         found = smallest_transient(form.lean.problem)
         if found is None:
             continue
-        if best is not None and sum(found.values()) > _LESS_RATIO * sum(best.values()):
+        if best is not None and sum(found.values()) > LESS_RATIO * sum(best.values()):
             break
         best = found
     return best

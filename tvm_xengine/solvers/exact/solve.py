@@ -99,7 +99,7 @@ def solve_formulated(problem: Problem, request: Request) -> SolveResult:
     first = answer = _ask(program, request, indexed, _start(model, request.start))
     schedule = model.schedule(answer.x) if answer.x is not None else None
     refusal, cuts = _refusal(problem, schedule), 0
-    if refusal and isinstance(model, Cuttable) and not _is_state_too_large(problem):
+    if refusal and isinstance(model, Cuttable) and problem.state_fits:
         answer, schedule, cuts = best_executable(
             model,
             answer,
@@ -150,11 +150,6 @@ def _refusal(problem: Problem, schedule: Schedule | None) -> str:
         except InvalidScheduleError as error:
             return str(error)
     return ""
-
-
-def _is_state_too_large(problem: Problem) -> bool:
-    """Whether no schedule can be executed, which no number of cuts would show."""
-    return any(problem.home_bytes[d.name] > d.budget_bytes for d in problem.platform.devices)
 
 
 def _said_of_cuts(refusal: str, cuts: int, answer: Answer, schedule: Schedule | None) -> str:

@@ -8,10 +8,11 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, constant_value, literal
+from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
 from tvm_xengine.frontends.torch.aten.arithmetic import own, shift
 from tvm_xengine.frontends.torch.aten.elementwise import elu
 from tvm_xengine.relax_ir.own_ops import pointwise
+from tvm_xengine.relax_ir.types import constant_value
 
 
 def exponential(node: OnnxNode, *, is_continuous: bool) -> relax.Expr:

@@ -12,9 +12,9 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.converters.casts import rounded
 from tvm_xengine.frontends.onnx.narrow_types import NARROW, numpy_type
-from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, constant_value, literal
+from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
 from tvm_xengine.relax_ir.integer_ops import DEQUANTIZE, QUANTIZE, integer_call
-from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.relax_ir.types import constant_value, static_shape
 
 _BYTES = ("int8", "uint8")
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}

@@ -12,8 +12,8 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
-from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, constant_value
-from tvm_xengine.relax_ir.types import static_shape
+from tvm_xengine.frontends.onnx.node import Converter, OnnxNode
+from tvm_xengine.relax_ir.types import constant_value, static_shape
 
 Squash = Callable[[relax.Expr], relax.Expr]
 State = tuple[relax.Expr, ...]

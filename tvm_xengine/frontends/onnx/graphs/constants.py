@@ -54,17 +54,23 @@ def fold_constants(model: onnx.ModelProto, kept: Collection[str]) -> None:
             return
 
 
-def _constants(graph: onnx.GraphProto, kept: Collection[str]) -> dict[str, Array]:
-    """What training leaves as it is."""
-    known = {
-        tensor.name: numpy_helper.to_array(tensor)
-        for tensor in graph.initializer
-        if tensor.name not in kept
-    }
+def constant_tensors(
+    graph: onnx.GraphProto, kept: Collection[str] = ()
+) -> dict[str, onnx.TensorProto]:
+    """The initialisers but for those `kept`, and what Constant nodes hold as tensors, by name."""
+    known = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in kept}
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+            known[node.output[0]] = node.attribute[0].t
     return known
+
+
+def _constants(graph: onnx.GraphProto, kept: Collection[str]) -> dict[str, Array]:
+    """What training leaves as it is."""
+    return {
+        name: numpy_helper.to_array(tensor)
+        for name, tensor in constant_tensors(graph, kept).items()
+    }
 
 
 def _taken(

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tvm_xengine.frontends.onnx.graphs.constants import constant_tensors
 from tvm_xengine.relax_ir.types import Array
 
 _WHOLE = ("int8", "uint8", "int32")
@@ -21,10 +22,7 @@ def dequantize_weights(graph: onnx.GraphProto) -> dict[str, Array]:
     Returns the scales of those that are symmetric, by the names of the new initialisers, as arrays that
     broadcast to them.
     """
-    known = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            known[node.output[0]] = node.attribute[0].t
+    known = constant_tensors(graph)
     taken = {*known, *(name for node in graph.node for name in node.output)}
     renamed: dict[str, str] = {}
     scales: dict[str, Array] = {}

@@ -10,7 +10,7 @@ import tvm
 from tvm import te
 from tvm.tirx import Expr, Var
 
-from tvm_xengine.kernels.te.integers.rounding import requantized
+from tvm_xengine.kernels.te.integers.rounding import centred, requantized
 from tvm_xengine.kernels.te.integers.windows import Window
 
 
@@ -127,4 +127,4 @@ def integer_product(
 def _at(x: te.Tensor, index: tuple[Var, ...], zero: int) -> Expr:
     own = index[len(index) - len(x.shape) :]
     at = [0 if int(extent) == 1 else i for i, extent in zip(own, x.shape, strict=True)]
-    return x(*at).astype("int32") - tvm.tirx.const(zero, "int32")
+    return centred(x(*at), zero)
