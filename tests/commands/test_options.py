@@ -58,6 +58,19 @@ def test_help_is_shown_for_every_command(command: str, monkeypatch: pytest.Monke
     assert "--help" in done.stdout or command
 
 
+@pytest.mark.parametrize(
+    "arguments", ["--help plan", "plan -h mlp", "plan mlp --budget --help", "plan --unknown -h"]
+)
+def test_help_may_be_asked_anywhere(arguments: str) -> None:
+    assert run_command(*arguments.split()).stdout.startswith("Usage: tvm-xengine plan")
+
+
+def test_help_of_an_unknown_command_says_what_there_is() -> None:
+    done = run_command("trian", "--help")
+    assert done.returncode == 2
+    assert 'Did you mean "train"?' in done.stderr
+
+
 def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys; from tvm_xengine.commands.entry import main\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -106,6 +107,8 @@ class Ranks:
                     world_size=size,
                     timeout=timedelta(seconds=max(timeout_s, _TIMEOUT_S)),
                 )
+            # Else the threads of its groups are destroyed with the interpreter, some while they run.
+            atexit.register(dist.destroy_process_group)
         _check_size(platform, dist.get_world_size())
         with naming_rank(None):
             return cls(timeout_s)
