@@ -45,6 +45,7 @@ def training_of(name: str) -> tvm.IRModule:
     return build_training_step(load_model(name, batch_size=1), optimizer=SGD()).mod
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lenet", "ds_cnn", "gpt_nano"])
 @pytest.mark.parametrize("optimize", Optimize)
 def test_exports_lose_no_more_time_than_they_save_memory(name, optimize, monkeypatch):

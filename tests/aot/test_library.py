@@ -58,6 +58,7 @@ def losses_of(done: subprocess.CompletedProcess[str]) -> list[float]:
     return [float(line) for line in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_c_loader_on_this_machine(tmp_path: Path) -> None:
     need_tools("host")
     whole = export(attention(), tmp_path / "whole", "host")

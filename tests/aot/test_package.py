@@ -325,6 +325,7 @@ def test_regions_share_the_work(tmp_path: Path) -> None:
     assert run_program(tmp_path / "selftest", report.package.target).returncode == 0
 
 
+@pytest.mark.slow
 def test_recomputation_shows_in_the_driver(tmp_path: Path) -> None:
     need_tools("host")
     model = attention(1, 4, 8)

@@ -22,6 +22,7 @@ def found(cache: Path) -> xe.Estimate:
     return xe.estimate("lenet", batch_size=8, cache=cache)
 
 
+@pytest.mark.slow
 def test_keep_all_is_what_an_unlimited_plan_takes(
     found: xe.Estimate, compile_step: Compile
 ) -> None:

@@ -56,6 +56,7 @@ def test_the_schedule_and_the_budget_of_the_plan_are_those_of_the_package(
     self_test(report, tmp_path)
 
 
+@pytest.mark.slow
 def test_each_device_of_a_plan_becomes_a_region(lower: Lower, tmp_path: Path) -> None:
     need_tools("host")
     pins = {"*": "cpu", "0.0.weight": "cpu_generic", "3.0.*": "cpu_generic"}

@@ -19,6 +19,7 @@ _PLATFORM = xe.Platform(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_overlap(), reason="devices run in turn here")
 def test_devices_run_side_by_side_and_losses_are_those_of_one_device(tmp_path: Path) -> None:
     cache = tmp_path / "measurements.jsonl"

@@ -77,6 +77,7 @@ def test_kernels_are_collected_and_a_second_run_goes_on(tmp_path, capsys):
     assert f"{count} measured kernels" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_features_are_read_anew_from_what_was_collected(tmp_path, capsys):
     folder = tmp_path / "new"
     arguments = ["costs", "collect", "--dataset", str(folder), "--networks", "mlp"]

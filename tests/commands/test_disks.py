@@ -124,6 +124,7 @@ def test_a_full_disk_for_caches_stops_nothing(full: Path) -> None:
     assert f"compiled solvers are not kept: {full}" in errors
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     with read_only_disk(tmp_path / "disk") as disk:
         home = {"HOME": str(disk), "XDG_CACHE_HOME": None}

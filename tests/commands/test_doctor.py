@@ -11,6 +11,7 @@ from tvm_xengine.doctor.check import Check, State
 from tvm_xengine.doctor.diagnosis import Diagnosis
 
 
+@pytest.mark.slow
 def test_the_installation_that_runs_the_tests_is_healthy() -> None:
     done = run_command("doctor", "--json", "-")
     document = json.loads(done.stdout)

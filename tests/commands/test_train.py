@@ -259,6 +259,7 @@ def test_labels_beyond_the_classes_end_the_run_by_value_and_place(cache: Path) -
     assert re.search(r"labels must be in 0\.\.4 or -100, got [5-9] at \(\d+,\)", refusal)
 
 
+@pytest.mark.slow
 def test_a_run_is_planned_again_with_the_times_it_measured(cache: Path, tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     options = ("--no-compare", "--batch", "64", "--steps", "20", "--save-plan", str(saved))

@@ -141,6 +141,7 @@ def test_nothing_unfinished_is_left_when_compiling_fails(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.so"))
 
 
+@pytest.mark.slow
 def test_a_kernel_that_takes_too_long_is_named_and_the_others_are_kept(tmp_path):
     target = resolve_target(BASELINE)
     short = [prepare_kernel(matmul(n, n, n), target) for n in range(4, 15)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.solvers.chains import training_chain
-from tvm_xengine.planning.pareto import pareto
-from tvm_xengine.solvers.result import Limits
+from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
+from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 
 
 def test_a_larger_budget_never_costs_more() -> None:
@@ -27,3 +28,23 @@ def test_points_come_in_the_order_asked_for() -> None:
     )
     assert [dict(point.budgets) for point in points] == budgets
     assert seen == budgets[::-1]
+
+
+def _point(budget_bytes: int, value: float | None, floor: float = 0.0) -> ParetoPoint:
+    status, schedule = (Status.NO_SOLUTION, None) if value is None else (Status.FEASIBLE, Schedule(()))
+    result = SolveResult(status, schedule, Objective.COST, value, 50.0, 0.0, "auto")
+    return ParetoPoint({"cpu": budget_bytes}, result, training_chain(2, 10).graph, 1, floor)
+
+
+def test_a_point_takes_over_what_needs_less_memory_and_is_better() -> None:
+    points = [_point(300, 120.0), _point(200, None), _point(100, 90.0, floor=80.0)]
+    found = with_best_of_smaller(points)
+    assert [point.result.value for point in found] == [90.0, 90.0, 90.0]
+    assert [point.budgets["cpu"] for point in found] == [300, 200, 100]
+    # The bound of a smaller budget does not hold for a larger one; the floor of the form does.
+    assert [point.result.bound for point in found] == [80.0, 80.0, 50.0]
+
+
+def test_a_point_takes_nothing_over_that_needs_more_memory_or_is_worse() -> None:
+    points = [_point(300, 80.0), _point(200, 90.0), _point(100, 100.0)]
+    assert with_best_of_smaller(points) == tuple(points)

@@ -15,7 +15,7 @@ from tvm_xengine.frontends.onnx.read import from_onnx
 from tvm_xengine.training.build import build_training_step
 
 
-@pytest.fixture(params=["lenet", "resnet18"])
+@pytest.fixture(params=["lenet", pytest.param("resnet18", marks=pytest.mark.slow)])
 def network(request: pytest.FixtureRequest) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     module, shape = {

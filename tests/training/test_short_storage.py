@@ -30,7 +30,12 @@ def losses(training: TrainingStep, steps: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "parameters"), [("float16", False), ("float16", True), ("bfloat16", True)]
+    ("dtype", "parameters"),
+    [
+        pytest.param("float16", False, marks=pytest.mark.slow),
+        ("float16", True),
+        pytest.param("bfloat16", True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_network_learns_as_it_does_in_float32(dtype: str, parameters: bool) -> None:
     training = build_training_step(attention(4), optimizer=Adam())

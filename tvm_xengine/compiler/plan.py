@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tvm_xengine.compiler.costing.costed import CostedStep, cost_step
 from tvm_xengine.compiler.costing.costs import known_kernels, measured_costs
 from tvm_xengine.compiler.costing.energy import check_energy
-from tvm_xengine.compiler.lean.forms import Form, cheapest_form
+from tvm_xengine.compiler.lean.forms import Form, best_forms, least_value
 from tvm_xengine.compiler.lean.kernels import with_kernels_that_fit, with_room_used
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
@@ -25,6 +26,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.solvers.result import Objective, StopReason
 
 _SKETCH_S = 10.0
 """Longest solve in a round of active measuring; a user waits for at most six of them."""
@@ -36,6 +38,12 @@ _SHARE_WITHOUT_SCHEDULE = 0.5
 ones, which then get as much time."""
 _LEAST_LEAN_S = 2.0
 """Leaner kernels get so long at least, half of it for a first plan: greedy schedules come within a second."""
+
+_NO_TIME_S = 1e-3
+"""A time limit has to be more than nothing."""
+_WASTE_RATIO = 0.2
+"""A plan of the whole batch that takes so much longer than a step with room for everything is compared
+with plans in other forms; slices take about as much longer for their calls (LeNet, DS-CNN: measured)."""
 
 _SKETCH_GAP_RATIO = 0.01
 """A round only has to show which kernels matter, so it need not prove the last percent."""
@@ -85,8 +93,9 @@ def plan_costed(
     """Plan a costed step; with ``active`` costs the kernels that the plan relies on are measured.
 
     Kernels of a library that cannot run within a budget give way to generated ones that need less
-    workspace. Where no schedule is found, the step is planned in the cheapest form for which a plan of
-    any cost is found, which does not depend on how busy the machine is (:func:`cheapest_form`).
+    workspace. Where no schedule is found, or one that takes much longer than a step with room for
+    everything, the step is planned in the form whose plans of any cost are best, which does not depend
+    on how busy the machine is (:func:`best_forms`).
     """
     check_energy(costed.problem.platform, options.objective)
     fitting, limits = with_kernels_that_fit(costed, stores, reporter), options.limits
@@ -97,17 +106,78 @@ def plan_costed(
         planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
     except NoScheduleError:
         limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
-        form = cheapest_form(fitting, options.objective, stores, reporter)
+        found = best_forms(fitting, options.objective, stores, reporter)
         is_over = limit_s < LEAST_SOLVE_S
-        if form.plan is None and (form.lean is fitting or is_over):
+        if found[0].plan is None and (found[0].lean is fitting or is_over):
             raise
-        if form.plan is not None and is_over:
-            return _saying_what_changed(_planned(form.lean, form.plan), costed.lowered)
         # To make kernels is no part of the time limit.
         over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
-        options = replace(options.within(limit_s), over_at_s=over_at_s)
-        planned = _plan_lean(form, options, stores, reporter)
-    return _saying_what_changed(planned, costed.lowered)
+        options = replace(options, over_at_s=over_at_s)
+        planned = _best_planned(found, limit_s, options, stores, reporter)
+        return _saying_what_changed(
+            planned, costed.lowered, "the budgets have no room for the whole batch"
+        )
+    plan, objective = planned.plan, options.objective
+    floor = min(least_value(problem, objective) for problem in (plan.problem, costed.problem))
+    if plan.result.stopped_by is not StopReason.INTERRUPTED:
+        value = objective.of(plan.simulation)
+        left = options.within(max(clock.left_s, _NO_TIME_S))
+        planned = better_form(fitting, value, floor, left, stores, reporter) or planned
+    return _saying_what_changed(
+        planned, costed.lowered, "a step of the whole batch takes longer in these budgets"
+    )
+
+
+def better_form(
+    costed: CostedStep,
+    value: float,
+    floor: float,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> PlannedStep | None:
+    """A plan in another form that is better than a schedule of the whole batch; None without.
+
+    None is looked for where the schedule takes hardly longer than a step with room for everything, or
+    where a solver is asked for that finds its own schedules.
+
+    Parameters
+    ----------
+    value
+        Of the schedule that is known.
+    floor
+        Of a step with room for everything.
+    """
+    objective = options.objective
+    is_good = value <= (1 + _WASTE_RATIO) * floor
+    if is_good or objective is Objective.MAKESPAN or options.solver != "auto":
+        return None
+    found = [
+        form
+        for form in best_forms(costed, objective, stores, reporter, below=value)
+        if form.lean is not costed and form.plan is not None
+    ]
+    if not found:
+        return None
+    limit_s = options.limits.time_limit_s
+    options = replace(options, over_at_s=time.perf_counter() + limit_s)
+    other = _best_planned(found, limit_s, options, stores, reporter)
+    return other if objective.of(other.plan.simulation) < value else None
+
+
+def _best_planned(
+    found: Sequence[Form],
+    limit_s: float,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> PlannedStep:
+    """The best plan of some forms, which share the time; without any, their plans of any cost."""
+    each = limit_s / len(found)
+    if each < LEAST_SOLVE_S and found[0].plan is not None:
+        return _planned(found[0].lean, found[0].plan)
+    planned = [_plan_lean(form, options.within(each), stores, reporter) for form in found]
+    return min(planned, key=lambda one: options.objective.of(one.plan.simulation))
 
 
 def _plan_lean(form: Form, options: PlanOptions, stores: Stores, reporter: Reporter) -> PlannedStep:
@@ -127,14 +197,14 @@ def _plan_lean(form: Form, options: PlanOptions, stores: Stores, reporter: Repor
     return min(second, first, key=lambda planned: options.objective.of(planned.plan.simulation))
 
 
-def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep) -> PlannedStep:
-    """The plan with a sentence on the kernels that its budgets have no room for."""
+def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep, why: str) -> PlannedStep:
+    """The plan with a sentence on slices, and one on the kernels that its budgets have no room for."""
     kernels, plan, slices = planned.lowered.kernels, planned.plan, planned.lowered.slices
     changed = sum(kernel is not kernels.get(key, kernel) for key, kernel in wanted.kernels.items())
     said = [plan.result.message, time_limit_message(plan.result)]
     if slices > 1:
         said.append(
-            f"the budgets have no room for the whole batch, so the step runs in {slices} slices of it,"
+            f"{why}, so the step runs in {slices} slices of it,"
             " whose sums are added, and the bound is for these"
         )
     if changed:

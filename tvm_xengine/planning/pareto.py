@@ -25,12 +25,15 @@ class ParetoPoint:
         What was scheduled.
     slices
         Number of slices of the batch in which it runs.
+    floor
+        No schedule of this form has a smaller value, whatever the budgets are.
     """
 
     budgets: Mapping[str, int]
     result: SolveResult
     graph: OpGraph
     slices: int = 1
+    floor: float = 0.0
 
 
 def pareto(
@@ -83,6 +86,30 @@ def pareto(
         )
         for given, result in zip(budgets, results, strict=True)
     )
+
+
+def with_best_of_smaller(points: Sequence[ParetoPoint]) -> tuple[ParetoPoint, ...]:
+    """Points from ample to small; each takes over what is better and was found for a smaller budget.
+
+    Of that, only its floor bounds what is possible in the larger budget.
+    """
+    made: list[ParetoPoint] = []
+    for point in reversed(points):
+        for other in made:
+            value, ours = other.result.value, point.result.value
+            fits = other.budgets.keys() == point.budgets.keys() and all(
+                other.budgets[name] <= size for name, size in point.budgets.items()
+            )
+            if fits and value is not None and (ours is None or value < ours):
+                result = replace(
+                    other.result,
+                    bound=min(other.floor, value),
+                    status=Status.OPTIMAL if value <= other.floor else Status.FEASIBLE,
+                    message="found for another budget",
+                )
+                point = replace(other, budgets=point.budgets, result=result)
+        made.append(point)
+    return tuple(reversed(made))
 
 
 def _best_of(problem: Problem, result: SolveResult, schedules: list[Schedule]) -> SolveResult:

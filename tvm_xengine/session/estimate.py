@@ -205,7 +205,7 @@ def _in_all_forms(
     known: list[_KnownForm] = []
     best_bytes = math.inf
     every = forms(costed, lowered.stores, lowered.reporter, only_lean=True)
-    for form in islice(every, most):
+    for (form,) in islice(every, most):
         problem = form.lean.problem
         least_bytes = working_sets(problem).least_bytes()[device]
         live_bytes = _smallest_live_bytes(problem, device)

@@ -41,6 +41,17 @@ def test_a_budget_without_room_for_the_batch_is_met_in_slices(plan: StepPlan) ->
     assert f"in {plan.planned.lowered.slices} slices" in plan.summary.message
 
 
+def test_slices_are_taken_where_the_whole_batch_fits_and_takes_longer(
+    lowered: Lowered, plan: StepPlan
+) -> None:
+    """With more memory a step is no slower: what runs in less is compared, too."""
+    ample = xe.make_problem(lowered, costs="roofline").with_budget_ratio(2 * RATIO)
+    found = xe.plan(ample, time_limit_s=5.0)
+    assert found.plan.simulation.cost_us <= plan.plan.simulation.cost_us
+    assert found.planned.lowered.slices > 1
+    assert "the whole batch takes longer" in found.summary.message
+
+
 def test_a_plan_and_a_schedule_from_a_file_run_in_as_many_slices(
     lowered: Lowered, tight: StepProblem, plan: StepPlan, tmp_path: Path
 ) -> None:

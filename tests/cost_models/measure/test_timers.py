@@ -64,6 +64,7 @@ def test_libraries_of_several_kernels_hold_them_all(tmp_path):
     assert len(list(tmp_path.glob("*.so"))) == 2
 
 
+@pytest.mark.slow
 def test_a_kernel_that_takes_too_long_to_compile_is_recorded_and_the_others_timed(tmp_path):
     cache = MeasurementCache(tmp_path / "measurements.jsonl")
     target = resolve_target(BASELINE)

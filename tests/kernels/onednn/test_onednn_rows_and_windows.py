@@ -109,6 +109,7 @@ def test_maxima_are_left_to_generated_code() -> None:
     assert [int(np.isnan(maxima[0, c]).sum()) for c in (3, 5, 7)] == [4, 1, 0]
 
 
+@pytest.mark.slow
 @given(window=windows(), seed=st.integers(0, 99))
 @SLOW
 def test_gradient_of_maxima(window: dict[str, tuple[int, ...]], seed: int) -> None:

@@ -12,13 +12,14 @@ from tvm_xengine.commands.run.steps import lowered_on, platform_of, training_of
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.energy import check_energy
+from tvm_xengine.compiler.lean.forms import least_value
 from tvm_xengine.compiler.options import Budgets
-from tvm_xengine.compiler.plan import PlannedStep, plan_costed, plan_kernels
+from tvm_xengine.compiler.plan import PlannedStep, better_form, plan_costed, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.keep_all import budgets_for_ratio
-from tvm_xengine.planning.pareto import ParetoPoint, pareto
+from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.report.front import FrontPoint, check_plot, front_document, plot_front, print_front
 from tvm_xengine.scheduling.problem import Problem, write_problem
@@ -52,7 +53,7 @@ def run_pareto(model: str, options: ParetoOptions) -> None:
     for point in front:
         if point.slices > 1:
             terminal.note(
-                f"ratio {point.ratio:g} has no room for the whole batch: {point.slices} slices of it"
+                f"at ratio {point.ratio:g} the step runs in {point.slices} slices of the batch"
             )
     terminal.write(front_document(model, front))
     if options.plot is not None:
@@ -93,18 +94,17 @@ def _with_other_forms(
     stores: Stores,
     terminal: Terminal,
 ) -> Sequence[ParetoPoint]:
-    """The points; those without a schedule are planned with lean kernels and in slices of the batch."""
+    """The points; those without a good schedule are planned with lean kernels and in slices, too."""
     points = list(points)
-    missing = [k for k, point in enumerate(points) if point.result.schedule is None]
     with terminal.reporting() as reporter:
-        advance = reporter.stage("planning with less memory")
+        advance = reporter.stage("planning in other forms")
         try:
-            for done, k in enumerate(missing, start=1):
-                points[k] = _in_other_form(points[k], costed, wanted, stores, reporter)
-                advance(done, len(missing), "")
+            for k, point in enumerate(points):
+                points[k] = _in_other_form(point, costed, wanted, stores, reporter)
+                advance(k + 1, len(points), "")
         except KeyboardInterrupt:
             terminal.note("interrupted: smaller budgets were not tried in slices")
-    return points
+    return with_best_of_smaller(points)
 
 
 def _in_other_form(
@@ -115,12 +115,22 @@ def _in_other_form(
     reporter: Reporter,
 ) -> ParetoPoint:
     tight = costed.with_budgets(Budgets(device_bytes=point.budgets))
+    value, floor = point.result.value, least_value(costed.problem, wanted.objective)
     try:
-        planned = plan_costed(tight, wanted, stores, reporter)
+        planned = (
+            plan_costed(tight, wanted, stores, reporter)
+            if value is None
+            else better_form(tight, value, floor, wanted, stores, reporter)
+        )
     except NoScheduleError:
         return point
-    graph, slices = planned.plan.problem.graph, planned.lowered.slices
-    return ParetoPoint(point.budgets, planned.plan.result, graph, slices)
+    if planned is None:
+        return point
+    problem = planned.plan.problem
+    return ParetoPoint(
+        *(point.budgets, planned.plan.result, problem.graph, planned.lowered.slices),
+        floor=least_value(problem, wanted.objective),
+    )
 
 
 def _costed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.solvers.working_set import working_sets
 
@@ -39,13 +41,13 @@ class Form:
 
 def forms(
     costed: CostedStep, stores: Stores, reporter: Reporter, *, only_lean: bool = False
-) -> Iterator[Form]:
-    """The step with lean kernels, then in more and more slices, with fast and with lean ones.
+) -> Iterator[tuple[Form, ...]]:
+    """The step with lean kernels, then in more and more slices, each with fast and with lean ones.
 
     Slices need less for activations only, so there are none where a budget has no room for the state.
     """
     lean = with_lean_kernels(costed, stores, reporter)
-    yield Form(costed, lean)
+    yield (Form(costed, lean),)
     home_bytes = working_sets(costed.problem).home_bytes
     if any(home_bytes[one.name] > one.budget_bytes for one in costed.problem.platform.devices):
         return
@@ -55,36 +57,59 @@ def forms(
         reporter.status("")
         if sliced is None:
             return
-        if not only_lean:
-            yield Form(sliced, sliced)
-        lean = with_lean_kernels(sliced, stores, reporter)
-        if only_lean or lean is not sliced:
-            yield Form(sliced, lean)
+        made = Form(sliced, with_lean_kernels(sliced, stores, reporter))
+        is_one = only_lean or made.lean is sliced
+        yield (made,) if is_one else (Form(sliced, sliced), made)
 
 
-def cheapest_form(
-    costed: CostedStep, objective: Objective, stores: Stores, reporter: Reporter
-) -> Form:
-    """Of the forms for which a plan is found the one whose plan is best.
+def best_forms(
+    costed: CostedStep,
+    objective: Objective,
+    stores: Stores,
+    reporter: Reporter,
+    *,
+    below: float = math.inf,
+) -> list[Form]:
+    """The best forms of the whole batch and in slices, with fast and with lean kernels, best first.
 
-    More slices are not looked at once the fast kernels fit in some, since each slice more costs time.
-    Where no plan is found it is the form whose largest op needs the smallest share of a budget.
+    Forms are compared by plans of any cost. No more slices are looked at than those in which the fast
+    kernels fit, since each slice more costs time. Where no form has a plan, it is the one whose largest
+    op needs the smallest share of a budget.
+
+    Parameters
+    ----------
+    below
+        Only forms that may have a plan of a smaller value; there may be none then.
     """
     found: list[Form] = []
     without: list[tuple[float, Form]] = []
-    for form in forms(costed, stores, reporter):
-        problem = form.lean.problem
-        share, is_infeasible = largest_share(problem), working_sets(problem).is_infeasible()
-        plan = None if is_infeasible else any_plan(problem, objective)
-        if plan is None:
-            without.append((share, form))
+    for alike in forms(costed, stores, reporter):
+        worthwhile = [one for one in alike if least_value(one.lean.problem, objective) < below]
+        for form in worthwhile:
+            problem = form.lean.problem
+            is_infeasible = working_sets(problem).is_infeasible()
+            plan = None if is_infeasible else any_plan(problem, objective)
+            if plan is None:
+                without.append((largest_share(problem), form))
+            else:
+                found.append(Form(form.fast, form.lean, plan))
+        if alike[0].fast is costed:
             continue
-        found.append(Form(form.fast, form.lean, plan))
-        if form.lean is form.fast and form.fast is not costed:
+        has_fast = any(one.lean is one.fast is alike[0].fast for one in found)
+        if has_fast or not worthwhile:
             break
-    if found:
-        return min(found, key=lambda form: _value(form, objective))
-    return min(without, key=lambda pair: pair[0])[1]
+    if not found:
+        return [min(without, key=lambda pair: pair[0])[1]] if without else []
+    ranked = sorted(found, key=lambda form: _value(form, objective))
+    kinds = {(form.fast is costed, form.lean is form.fast): form for form in reversed(ranked)}
+    return sorted(kinds.values(), key=ranked.index)
+
+
+def least_value(problem: Problem, objective: Objective) -> float:
+    """A bound that no schedule of a problem is below, at once; 0 for the makespan."""
+    if objective is Objective.MAKESPAN:
+        return 0.0
+    return index_problem(problem, objective).cheapest
 
 
 def largest_share(problem: Problem) -> float:

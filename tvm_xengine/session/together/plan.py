@@ -147,7 +147,7 @@ def _under(
 def _smallest(costed: CostedStep, lowered: Lowered) -> Sizes | None:
     """The smallest memory beyond its state in which a step is known to run, in slices of its batch, too."""
     best: Sizes | None = None
-    for form in forms(costed, lowered.stores, lowered.reporter, only_lean=True):
+    for (form,) in forms(costed, lowered.stores, lowered.reporter, only_lean=True):
         found = smallest_transient(form.lean.problem)
         if found is None:
             continue
