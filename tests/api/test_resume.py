@@ -57,6 +57,7 @@ OPTIMIZERS = {"momentum": xe.SGD(0.05, momentum=0.9), "adam": xe.Adam(0.01)}
 STEPS = 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "optimizer"),
     [

@@ -30,6 +30,7 @@ def test_a_plan_ends_at_any_moment(seconds: float, sent: signal.Signals, tmp_pat
     assert outcome.faults(sent) == []
 
 
+@pytest.mark.slow
 def test_an_export_leaves_nothing_beside_its_directory(tmp_path: Path) -> None:
     outcome = interrupted(
         LONG_COMMANDS["export"].arguments, tmp_path, signal.SIGTERM, once_started(6.0)
@@ -49,6 +50,7 @@ def once_measured(cache: Path) -> Callable[[subprocess.Popen[str]], None]:
     return wait
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )

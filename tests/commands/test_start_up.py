@@ -120,7 +120,9 @@ PRODUCTS_AND_PAUSES = """
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux's scheduler")
 @pytest.mark.parametrize(
-    "sources", [("tir",), pytest.param(("onednn", "tir"), marks=needs_onednn)], ids=lambda s: s[0]
+    "sources",
+    [("tir",), pytest.param(("onednn", "tir"), marks=(needs_onednn, pytest.mark.slow))],
+    ids=lambda s: s[0],
 )
 def test_threads_of_kernels_leave_the_cores_when_they_have_nothing_to_do(
     sources: tuple[str, ...],

@@ -13,6 +13,10 @@ _LEAST_EQUAL = 1744
 """Cases of onnx 1.23 that are equal, less some that another version of onnx may change."""
 
 
+_SHARE = 3
+"""One operator of so many; all of them are walked in the slow tests, and for the table."""
+
+
 def _one_of_each() -> list[str]:
     """For each operator the case in the middle of its names, so that new ones are drawn, too."""
     names: dict[str, list[str]] = {}
@@ -22,8 +26,8 @@ def _one_of_each() -> list[str]:
     return [found[len(found) // 2] for found in names.values()]
 
 
-def test_one_case_of_each_operator_is_equal_or_refused():
-    assert _unsettled(list(walk(_one_of_each()))) == []
+def test_a_share_of_the_operators_is_equal_or_refused():
+    assert _unsettled(list(walk(_one_of_each()[::_SHARE]))) == []
 
 
 @pytest.mark.slow

@@ -98,6 +98,7 @@ def test_kernels_of_two_targets_lie_side_by_side(tmp_path):
         np.testing.assert_array_equal(run_shift(modules[kernel.symbol], kernel), SHIFTED)
 
 
+@pytest.mark.slow
 def test_worker_processes_compile_what_this_process_would(tmp_path):
     target = resolve_target(NATIVE)
     funcs = [scale_and_shift(4), momentum(8)] + [matmul(n, n, n) for n in range(4, 16)]

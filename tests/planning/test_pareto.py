@@ -31,7 +31,9 @@ def test_points_come_in_the_order_asked_for() -> None:
 
 
 def _point(budget_bytes: int, value: float | None, floor: float = 0.0) -> ParetoPoint:
-    status, schedule = (Status.NO_SOLUTION, None) if value is None else (Status.FEASIBLE, Schedule(()))
+    status, schedule = (
+        (Status.NO_SOLUTION, None) if value is None else (Status.FEASIBLE, Schedule(()))
+    )
     result = SolveResult(status, schedule, Objective.COST, value, 50.0, 0.0, "auto")
     return ParetoPoint({"cpu": budget_bytes}, result, training_chain(2, 10).graph, 1, floor)
 

@@ -200,6 +200,7 @@ def _losses(step: xe.Step, steps: int = 4) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [pytest.param("cost", marks=pytest.mark.slow), "makespan"])
 def test_a_step_with_its_state_in_a_file_gives_the_same_bits(
     tmp_path: Path, cache: Path, objective: str

@@ -174,6 +174,7 @@ def test_a_file_that_cannot_be_read_costs_no_state(tmp_path: Path, cache: Path) 
             assert state_bytes(step) == before
 
 
+@pytest.mark.slow
 def test_while_a_file_cannot_be_written_the_state_is_read_from_where_it_is_kept(
     tmp_path: Path, cache: Path
 ) -> None:

@@ -43,6 +43,10 @@ def _named(name: str, position: int) -> st.SearchStrategy[NamedCase]:
     return case_strategy(draws[position]).map(lambda case: (name, case))
 
 
+COSTLY = ("matrices", "pointwise")
+"""Families that take half of the time of all."""
+
+
 def _check(cases: Sequence[NamedCase]) -> None:
     checked = check_cases(cases)
     assert not checked.errors, "\n".join(checked.errors)
@@ -54,7 +58,13 @@ def _full(name: str) -> str:
     return name if name.startswith("tvm_xengine.") else f"relax.{name}"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=pytest.mark.slow if family in COSTLY else ())
+        for family in FAMILIES
+    ],
+)
 def test_gradients_are_those_of_autograd_and_of_finite_differences(family: str) -> None:
     @settings(drawn, max_examples=2)
     @given(_one_of_each(family))

@@ -44,6 +44,8 @@ _NO_TIME_S = 1e-3
 _WASTE_RATIO = 0.2
 """A plan of the whole batch that takes so much longer than a step with room for everything is compared
 with plans in other forms; slices take about as much longer for their calls (LeNet, DS-CNN: measured)."""
+_LEAST_GAIN_RATIO = 0.05
+"""What another form has to gain; sums over slices are rounded in another order than those of a batch."""
 
 _SKETCH_GAP_RATIO = 0.01
 """A round only has to show which kernels matter, so it need not prove the last percent."""
@@ -121,8 +123,9 @@ def plan_costed(
     floor = min(least_value(problem, objective) for problem in (plan.problem, costed.problem))
     if plan.result.stopped_by is not StopReason.INTERRUPTED:
         value = objective.of(plan.simulation)
-        left = options.within(max(clock.left_s, _NO_TIME_S))
-        planned = better_form(fitting, value, floor, left, stores, reporter) or planned
+        # As long as that plan took, so that a user does not wait for what may come to nothing.
+        as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
+        planned = better_form(fitting, value, floor, as_long, stores, reporter) or planned
     return _saying_what_changed(
         planned, costed.lowered, "a step of the whole batch takes longer in these budgets"
     )
@@ -148,13 +151,13 @@ def better_form(
     floor
         Of a step with room for everything.
     """
-    objective = options.objective
+    objective, below = options.objective, (1 - _LEAST_GAIN_RATIO) * value
     is_good = value <= (1 + _WASTE_RATIO) * floor
     if is_good or objective is Objective.MAKESPAN or options.solver != "auto":
         return None
     found = [
         form
-        for form in best_forms(costed, objective, stores, reporter, below=value)
+        for form in best_forms(costed, objective, stores, reporter, below=below)
         if form.lean is not costed and form.plan is not None
     ]
     if not found:
@@ -162,7 +165,7 @@ def better_form(
     limit_s = options.limits.time_limit_s
     options = replace(options, over_at_s=time.perf_counter() + limit_s)
     other = _best_planned(found, limit_s, options, stores, reporter)
-    return other if objective.of(other.plan.simulation) < value else None
+    return other if objective.of(other.plan.simulation) < below else None
 
 
 def _best_planned(

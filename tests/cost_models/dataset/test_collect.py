@@ -24,6 +24,7 @@ class Refused(Variant):
         raise ValueError("the shapes differ\nand much more that nobody reads")
 
 
+@pytest.mark.slow
 def test_a_network_that_cannot_be_built_is_left_out(tmp_path: Path, caplog) -> None:
     (good,) = islice(variants(("mlp",)), 1)
     refused = Refused(**vars(replace(good, network="bad")))

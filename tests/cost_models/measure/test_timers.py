@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import tvm
 from tvm import tirx
 

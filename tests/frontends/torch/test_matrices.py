@@ -104,6 +104,7 @@ class All(nn.Module):
         )
 
 
+@pytest.mark.slow
 def test_values_and_gradients_are_those_of_autograd() -> None:
     module = All([Operator(*OPERATORS[name]) for name in FEW])
     x = torch.randn(max(one.weight.numel() for one in module.operators))
