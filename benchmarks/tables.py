@@ -43,7 +43,7 @@ TABLES = (
         " distance to the optimum, within the schedules that `scope` names. A ratio gives each device"
         " its resident state and that share of the rest of what keep-all needs; `minimum` is just"
         " above the working set.",
-        "python -m pytest benchmarks/test_solvers.py -m slow",
+        "python -m pytest benchmarks/solvers/test_solvers.py -m slow",
         ("network", "platform", "ratio", "solver", "objective"),
     ),
     Table(
@@ -53,7 +53,7 @@ TABLES = (
         " (planned for the makespan), and on one device with two threads; medians of steps that take"
         " turns. `gain` is the share of the time on one core that two devices save, measured and as"
         " planned. The other ratios are planned by measured time of a step.",
-        "python -m benchmarks.side_by_side",
+        "python -m benchmarks.training.side_by_side",
         ("network",),
     ),
     Table(
@@ -64,7 +64,7 @@ TABLES = (
         " `auto` is the portfolio's value with the same limit. `columns` and `rows` are those of the"
         " whole program in the graph's order, which is solved in windows where it is large. Where the"
         " portfolio proves the optimum for every schedule at first, no program is written.",
-        "python -m benchmarks.miqp",
+        "python -m benchmarks.solvers.miqp",
         ("network", "ratio", "backend"),
     ),
     Table(
@@ -75,7 +75,7 @@ TABLES = (
         " divided by the sum of every op at its fastest device. The search is limited to 40,000"
         " evaluations, so the speed of the machine does not matter; a seed may change its figure by 3 %, so"
         " smaller differences say nothing. Graphs and platforms are those of the solvers' table.",
-        "python -m benchmarks.sensitivity",
+        "python -m benchmarks.solvers.sensitivity",
         ("constant", "value"),
     ),
     Table(
@@ -83,7 +83,7 @@ TABLES = (
         "Generated kernels against PyTorch eager",
         "CPU time of the calling thread on one core, both sides in turns in one process. The ratio is"
         " ours to PyTorch's; below 1 is faster than PyTorch.",
-        "python -m pytest benchmarks/test_kernels.py",
+        "python -m pytest benchmarks/kernels/test_kernels.py",
         ("kernel",),
     ),
     Table(
@@ -93,7 +93,7 @@ TABLES = (
         " one process. The ratio is to PyTorch eager; below 1 is faster. `peak_mib` of PyTorch is what"
         " its allocator hands out during a step; ours is the whole arena. At half memory the peers are"
         " activation checkpointing and `torch.compile` with a memory budget, tuned to the same bytes.",
-        "python -m pytest benchmarks/test_training_step.py -m slow",
+        "python -m pytest benchmarks/training/test_training_step.py -m slow",
         ("network", "memory", "step"),
     ),
     Table(
@@ -101,7 +101,7 @@ TABLES = (
         "Compile time",
         "Wall-clock seconds of each stage, on a step of 1,000 ops and on ResNet-50 for two devices with"
         " an empty and a filled kernel store.",
-        "python -m pytest benchmarks/test_compile_speed.py -m 'slow or not slow'",
+        "python -m pytest benchmarks/training/test_compile_speed.py -m 'slow or not slow'",
         ("step", "stage"),
     ),
     Table(
@@ -109,7 +109,7 @@ TABLES = (
         "Exported C on a Cortex-M7",
         "Bytes and exact instruction counts of one training step under QEMU (`-icount`), SGD, batch 1,"
         " nothing recomputed. `peer_bytes` is what ExecuTorch plans for the same step.",
-        "python -m pytest benchmarks/test_embedded.py -m slow",
+        "python -m pytest benchmarks/embedded/test_embedded.py -m slow",
         ("network", "optimize", "backend"),
     ),
 )

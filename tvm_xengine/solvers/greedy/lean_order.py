@@ -6,7 +6,7 @@ from tvm_xengine.solvers.indexed import NONE, NOWHERE, IndexedProblem, in_order
 
 _AHEAD = 12
 """How many ops of the given order are looked at for the next one: about a layer's worth.
-From 6 to 24 schedules differ by 0.5 % in `benchmarks.sensitivity`."""
+From 6 to 24 schedules differ by 0.5 % in `benchmarks.solvers.sensitivity`."""
 
 
 def in_lean_order(indexed: IndexedProblem) -> IndexedProblem:

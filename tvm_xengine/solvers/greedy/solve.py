@@ -18,17 +18,17 @@ from tvm_xengine.solvers.result import Objective
 
 _CLOSE_RATIO = 1.005
 """From this multiple of the cheapest possible on, a leaner order is tried too. Chosen: from 1.0 to 1.02
-nothing changes in `benchmarks.sensitivity`."""
+nothing changes in `benchmarks.solvers.sensitivity`."""
 _DEAR_RATIO = 1.25
 """From this multiple of the cheapest possible on, more than one way to weigh is tried. It trades time for
-quality: 1.1 or less gives schedules that are 1 % cheaper in `benchmarks.sensitivity`, after more
+quality: 1.1 or less gives schedules that are 1 % cheaper in `benchmarks.solvers.sensitivity`, after more
 walks; the search that follows gains more."""
 _MOST_OPS = 12_000
 """Once something is found, so many ops are walked through in all, in search of something better: about
-a second's work. Chosen: from 6,000 to 24,000 nothing changes in `benchmarks.sensitivity`."""
+a second's work. Chosen: from 6,000 to 24,000 nothing changes in `benchmarks.solvers.sensitivity`."""
 _ELSEWHERE_FACTOR = 1000.0
 """A placement on one device counts runs elsewhere as so many of the longest runs: a last resort. Chosen:
-from 100 to 10,000 nothing changes in `benchmarks.sensitivity`."""
+from 100 to 10,000 nothing changes in `benchmarks.solvers.sensitivity`."""
 
 _LAX = (Weights(), Weights(may_move=False))
 _FRUGAL = (

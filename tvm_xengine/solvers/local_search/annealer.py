@@ -18,10 +18,10 @@ from tvm_xengine.solvers.local_search.compiled.view import Records, SearchView, 
 
 _HOT = (0.03, 0.1, 0.01, 0.3)
 """Temperatures at which rounds start, in turn, as multiples of the mean value of an op. Chosen:
-halved or doubled, schedules cost 1 % more in `benchmarks.sensitivity`, less than seeds differ by."""
+halved or doubled, schedules cost 1 % more in `benchmarks.solvers.sensitivity`, less than seeds differ by."""
 _COOLED = 0.01
 """A round ends at this share of the temperature it started at: there nothing worse is accepted.
-Chosen: with 0.1 or 0.001 schedules cost 1 % more in `benchmarks.sensitivity`."""
+Chosen: with 0.1 or 0.001 schedules cost 1 % more in `benchmarks.solvers.sensitivity`."""
 MOST_PENALTY = (1e4, 100.0, 20.0)
 """Limits of the penalty in turn, as long as nothing within the budgets is known."""
 _FOLLOWED = ((0.01, 10.0), (0.03, 1.0))

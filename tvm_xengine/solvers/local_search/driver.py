@@ -29,7 +29,7 @@ from tvm_xengine.solvers.result import Limits, Objective
 _ROUND_PER_DECISION = 20
 _SHORTEST_ROUND, _LONGEST_ROUND = 400, 40_000
 """Evaluations in a round: so many for each use interval, within these limits. Chosen: with half or twice
-as many for each, schedules cost 1 % more in `benchmarks.sensitivity`, less than seeds differ by."""
+as many for each, schedules cost 1 % more in `benchmarks.solvers.sensitivity`, less than seeds differ by."""
 _LEAST_ROUNDS = 3
 _LEAST_AFFORDABLE = 500
 """Rounds are made so short that the time limit allows for this many, but not shorter than that."""

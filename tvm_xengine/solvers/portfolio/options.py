@@ -38,7 +38,7 @@ class PortfolioOptions:
         Ops, seconds. Up to so many ops A* works in parallel with the relaxations, or one relaxation leaves
         the order of first runs open: its columns grow with the square of the ops. So long a proof for some
         schedules only does not end the solve, because A* proves most of these graphs for every
-        schedule by then (``benchmarks/test_astar.py``).
+        schedule by then (``benchmarks/solvers/test_astar.py``).
     general_share
         Of the time limit. Until then a proof for some schedules only does not end the solve, since a
         schedule outside may be better. It trades the time of an answer against the scope of its proof.

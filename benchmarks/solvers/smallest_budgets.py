@@ -1,6 +1,6 @@
 """The smallest budget of ten networks on one device: with the fastest kernels, with lean ones, in slices.
 
-    python -m benchmarks.smallest_budgets [NETWORK ...]
+    python -m benchmarks.solvers.smallest_budgets [NETWORK ...]
 
 Each network is added to `benchmarks/results/smallest_budgets.jsonl` when it is done, and is not done
 again; the table is written anew each time.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import tvm_xengine as xe
+from benchmarks import record, tables
 from tvm_xengine.compiler.costing.costed import cost_step
 from tvm_xengine.compiler.lean.forms import forms
 from tvm_xengine.compiler.options import CostChoice
@@ -35,9 +35,8 @@ NETWORKS: dict[str, dict[str, int]] = {
     "vgg16": {"batch_size": 8, "size": 32},
 }
 _LOSSES = {"unet": "cross_entropy"}
-_ROOT = Path(__file__).parent
-RESULTS = _ROOT / "results" / "smallest_budgets.jsonl"
-PAGE = _ROOT.parent / "docs" / "results" / "smallest_budgets.md"
+RESULTS = record.RESULTS / "smallest_budgets.jsonl"
+PAGE = tables.PAGES / "smallest_budgets.md"
 
 _HEAD = """# Smallest budgets
 
@@ -63,7 +62,7 @@ def measure(name: str) -> Row:
     keep_all_bytes = plan_arenas(problem, schedule).arena_bytes[device]
     best: tuple[int, int, float] | None = None
     before: tuple[int, float] | None = None
-    for form in forms(costed, lowered.stores, lowered.reporter, only_lean=True):
+    for (form,) in forms(costed, lowered.stores, lowered.reporter, only_lean=True):
         found = smallest_budget(form.lean.problem, device)
         slices = form.lean.lowered.slices
         print(f"{name}: {slices} slices, {found} bytes", flush=True)
@@ -127,7 +126,7 @@ def write_page(found: list[Row]) -> None:
         f"Mean ratio over {len(found)} networks: {sum(ratios) / len(ratios):.2f},"
         f" beside the state {sum(beside) / len(beside):.2f}.",
         "",
-        "Made by `python -m benchmarks.smallest_budgets`.",
+        "Made by `python -m benchmarks.solvers.smallest_budgets`.",
     ]
     PAGE.write_text("\n".join(lines) + "\n")
 

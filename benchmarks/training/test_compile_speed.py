@@ -118,7 +118,7 @@ def test_importing_the_solvers_is_quick_and_loads_no_tvm() -> None:
 @pytest.mark.slow
 def test_resnet50_compiles_in_minutes_and_loads_in_seconds(tmp_path: Path) -> None:
     """Two devices, the first time with an empty store, then again in a new process."""
-    command = [sys.executable, "-m", "benchmarks.compile_step", "resnet50", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.training.compile_step", "resnet50", str(tmp_path)]
     for what, most_s in (("cold", COLD_S), ("warm", WARM_S)):
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout)

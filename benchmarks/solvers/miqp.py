@@ -1,4 +1,4 @@
-"""``python -m benchmarks.miqp [BACKEND...]``: the quadratic program against the portfolio."""
+"""``python -m benchmarks.solvers.miqp [BACKEND...]``: the quadratic program against the portfolio."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ torch = pytest.importorskip("torch")
 from torch._inductor.exc import InductorError  # noqa: E402
 
 from benchmarks.record import record  # noqa: E402
-from benchmarks.step_networks import CASES, Case, module_of  # noqa: E402
-from benchmarks.torch_memory import (  # noqa: E402
+from benchmarks.training.step_networks import CASES, Case, module_of  # noqa: E402
+from benchmarks.training.torch_memory import (  # noqa: E402
     RATE,
     Step,
     TorchStep,

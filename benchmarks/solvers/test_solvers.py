@@ -1,6 +1,6 @@
 """How good the solvers are, and how fast, on graphs of real training steps.
 
-Run with ``python -m pytest benchmarks/test_solvers.py -m slow -s`` (under 25 minutes on two
+Run with ``python -m pytest benchmarks/solvers/test_solvers.py -m slow -s`` (under 25 minutes on two
 quiet cores). With ``TVM_XENGINE_BENCH=full`` in the environment every network meets every
 platform and budget, which takes hours. Values are divided by the sum of every op at its fastest
 device. Times on a loaded machine say little.
@@ -15,7 +15,7 @@ import time
 import pytest
 
 from benchmarks.record import record
-from benchmarks.training_graphs import PLATFORMS, problem_of
+from benchmarks.solvers.training_graphs import PLATFORMS, problem_of
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from tvm import relax
 
-from benchmarks.schedule_regret import ACTIVE, MEASURED, Case, Regrets, regrets_of
+from benchmarks.costs.schedule_regret import ACTIVE, MEASURED, Case, Regrets, regrets_of
 from tvm_xengine.compiler.costing.costs import measured_costs
 from tvm_xengine.compiler.costing.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step

@@ -1,6 +1,6 @@
 """Scheduling problems of real training steps: extracted graphs, roofline times, named platforms.
 
-The graphs in ``benchmarks/graphs`` are written by ``benchmarks/extract_training_graphs.py``.
+The graphs in ``benchmarks/solvers/graphs`` are written by ``benchmarks/solvers/extract_training_graphs.py``.
 Times are made up, but plausible: a launch, then the longer of arithmetic and memory traffic,
 at a share of the peak rates that is drawn for each kernel and device.
 """

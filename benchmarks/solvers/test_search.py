@@ -1,7 +1,7 @@
 """How fast the search starts, decodes and finds its first schedule.
 
-Run with ``python -m pytest benchmarks/test_search.py -m slow -s``; each test prints a row.
-What the answers are worth is the question of ``benchmarks/test_solvers.py``.
+Run with ``python -m pytest benchmarks/solvers/test_search.py -m slow -s``; each test prints a row.
+What the answers are worth is the question of ``benchmarks/solvers/test_solvers.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compile a network's training step for two devices: ``python -m benchmarks.compile_step NETWORK STORE``.
+"""``python -m benchmarks.training.compile_step NETWORK STORE``: compile a step for two devices.
 
 Prints as JSON how long each part took in this process, whose imports are counted apart.
 """

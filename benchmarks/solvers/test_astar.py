@@ -1,6 +1,6 @@
 """What A* over states proves that the relaxations do not prove in the same time.
 
-Run with ``python -m pytest benchmarks/test_astar.py -m slow -s``. Every instance of up to 24 ops is
+Run with ``python -m pytest benchmarks/solvers/test_astar.py -m slow -s``. Every instance of up to 24 ops is
 solved twice with the default solver and the same time limit: with A*, and with A* replaced by
 what follows it, one relaxation that leaves the order of first runs open. A row says whether the
 answer is proven optimal among all schedules. Rows on a loaded machine are comparable only with each other.
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from benchmarks.record import record
-from benchmarks.training_graphs import PLATFORMS, problem_of
+from benchmarks.solvers.training_graphs import PLATFORMS, problem_of
 from tests.solvers.networks import chain, pair, residual, single, with_storage
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem

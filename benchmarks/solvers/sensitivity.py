@@ -1,4 +1,4 @@
-"""``python -m benchmarks.sensitivity``: what constants of greedy and of the local search change.
+"""``python -m benchmarks.solvers.sensitivity``: what constants of greedy and of the local search change.
 
 Each constant is halved and doubled, or moved likewise, with the others as they are. The local search
 is limited by evaluations, so the figures do not depend on the speed or load of the machine.
@@ -13,7 +13,7 @@ from types import ModuleType
 from unittest.mock import patch
 
 from benchmarks.record import record
-from benchmarks.training_graphs import problem_of
+from benchmarks.solvers.training_graphs import problem_of
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate

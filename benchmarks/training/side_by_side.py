@@ -1,4 +1,4 @@
-"""``python -m benchmarks.side_by_side [NETWORK...]``: two devices side by side against one.
+"""``python -m benchmarks.training.side_by_side [NETWORK...]``: two devices side by side against one.
 
 Both devices are cores of this processor; nothing else may run. Steps of all kinds take turns.
 """

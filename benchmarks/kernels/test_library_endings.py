@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 from tvm import relax, tirx
 
-from benchmarks.test_kernels import time_in_turns_us
+from benchmarks.kernels.test_kernels import time_in_turns_us
 from tests.kernels.onednn.onednn_twins import NATIVE, Body, kernel_of, needs_onednn
 from tvm_xengine.cost_models.measure.timing import call_of, example_arguments
 from tvm_xengine.kernels.library.context import KernelContext

@@ -1,7 +1,7 @@
 """Extracts training graphs of real networks with this project's own pipeline.
 
-Run as ``python -m benchmarks.extract_training_graphs [NAME...]``; writes one file for each
-network to ``benchmarks/graphs``. Nothing is compiled or measured: a file holds the graph, and
+Run as ``python -m benchmarks.solvers.extract_training_graphs [NAME...]``; writes one file for each
+network to ``benchmarks/solvers/graphs``. Nothing is compiled or measured: a file holds the graph, and
 for each kernel its floating point operations and the workspace that it needs on a CPU.
 """
 
@@ -16,7 +16,7 @@ import torch
 import tvm
 from tvm.s_tir.analysis import estimate_tir_flops
 
-from benchmarks.torch_networks import NETWORKS
+from benchmarks.solvers.torch_networks import NETWORKS
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.torch.read import from_torch_export

@@ -1,0 +1,1 @@
+"""Packages in C: memory, code and instructions."""

@@ -1,0 +1,1 @@
+"""Single kernels against the libraries and against each other."""

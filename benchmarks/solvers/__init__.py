@@ -1,0 +1,1 @@
+"""Solvers on extracted training graphs: values, bounds, proofs."""
