@@ -5,7 +5,7 @@ Run as ``python -m tests.compile_searches`` before the tests; what is compiled i
 
 from __future__ import annotations
 
-from tests.solvers.networks import chain, pair
+from tests.solvers.samples.networks import chain, pair
 from tvm_xengine.scheduling.arena.plan import plan_arenas
 from tvm_xengine.solvers.astar.search import shortest_path
 from tvm_xengine.solvers.local_search.driver import search

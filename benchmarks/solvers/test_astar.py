@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from benchmarks.record import record
 from benchmarks.solvers.training_graphs import PLATFORMS, problem_of
-from tests.solvers.networks import chain, pair, residual, single, with_storage
+from tests.solvers.samples.networks import chain, pair, residual, single, with_storage
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.portfolio.workers import shortest_path

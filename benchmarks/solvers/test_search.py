@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.solvers.networks import residual, single, transformer, unet
+from tests.solvers.samples.networks import residual, single, transformer, unet
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.compiled.decisions import keep_all_decisions
@@ -52,7 +52,7 @@ def test_decodes_per_second(name, graph):
 
 def test_a_fresh_process_searches_within_seconds_once_compiled():
     code = (
-        "from tests.solvers.networks import chain, single\n"
+        "from tests.solvers.samples.networks import chain, single\n"
         "from tvm_xengine.solvers.local_search.driver import search\n"
         "search(single(chain(4), 0.9), evaluations=10)\n"
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from tests.networks.gpt import GPT
-from tests.networks.torchvision_models import torchvision_models
-from tests.networks.unet import UNet
+from tests.networks.models.gpt import GPT
+from tests.networks.models.torchvision_models import torchvision_models
+from tests.networks.models.unet import UNet
 
 Blocks = Callable[[nn.Module], list[nn.Module]]
 

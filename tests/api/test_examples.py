@@ -23,7 +23,7 @@ PROGRAMS = {
 # torchvision may lack the binary for this build of torch; its models do not use it.
 WITH_TORCHVISION = """
 import runpy, sys
-from tests.networks.torchvision_models import torchvision_models
+from tests.networks.models.torchvision_models import torchvision_models
 torchvision_models()
 runpy.run_path(sys.argv[1])
 """

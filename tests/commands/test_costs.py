@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.commands.long_commands import write_dataset
+from tests.commands.faults.long_commands import write_dataset
 from tvm_xengine.__main__ import main
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.features.table import FEATURE_SET

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.command_page import PAGE
 from tests.commands.in_process import run_command
+from tests.commands.shown.command_page import PAGE
 from tests.explain.plans import chain_plan
-from tests.solvers.networks import chain, single
+from tests.solvers.samples.networks import chain, single
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import write_problem
 from tvm_xengine.scheduling.schedule import write_schedule

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.in_process import run_command
-from tests.solvers.networks import chain, single
+from tests.solvers.samples.networks import chain, single
 from tests.solvers.test_constraints import two_devices
 from tvm_xengine.scheduling.problem import read_problem, write_problem
 from tvm_xengine.scheduling.schedule import read_schedule

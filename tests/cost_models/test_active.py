@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tests.solvers.networks import pair, residual
+from tests.solvers.samples.networks import pair, residual
 from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.report.intervals import cost_sources, step_interval_us

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.command_page import Option, commands, help_of
+from tests.commands.shown.command_page import Option, commands, help_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

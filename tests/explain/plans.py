@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tests.solvers.networks import chain, single
+from tests.solvers.samples.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.errors import InvalidProblemError, NoScheduleError
 from tvm_xengine.planning.plan import Plan

@@ -13,7 +13,7 @@ import pytest
 
 import tvm_xengine as xe
 from tests.extensions.toy_package import installed
-from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.samples.chains import repeated_start, training_chain
 from tvm_xengine.errors import ExtensionError, SolverUnavailableError
 from tvm_xengine.scheduling.problem import write_problem
 from tvm_xengine.solvers.result import Limits, Status

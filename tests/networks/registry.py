@@ -12,12 +12,12 @@ from tests.frontends.torch.networks import DSCNN, LeNet, ResNet8, ResNet18
 from tests.networks.from_onnx import light_model
 from tests.networks.from_torch import ModuleOfSize, torch_network
 from tests.networks.from_zoo import zoo_network
-from tests.networks.gpt import GPT
-from tests.networks.language_models import GPT2, Bert
+from tests.networks.models.gpt import GPT
+from tests.networks.models.language_models import GPT2, Bert
+from tests.networks.models.recurrent import Recurrent
+from tests.networks.models.torchvision_models import torchvision_models
+from tests.networks.models.unet import UNet
 from tests.networks.network import Network, Pair
-from tests.networks.recurrent import Recurrent
-from tests.networks.torchvision_models import torchvision_models
-from tests.networks.unet import UNet
 
 _LIGHT = (
     *("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50"),

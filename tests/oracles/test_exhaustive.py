@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from tests.oracles import exhaustive
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import repeated_start
+from tests.solvers.samples.chains import repeated_start
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule

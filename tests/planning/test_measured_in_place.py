@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tvm_xengine.planning.measured_in_place import as_measured
 from tvm_xengine.planning.plan_again import plan_again
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.scheduling.test_simulate import chain
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import any_plan, clock, planner
 from tvm_xengine.planning.messages import time_limit_message

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.commands.interruption import interrupted, once_started
-from tests.commands.long_commands import LONG_COMMANDS
+from tests.commands.faults.interruption import interrupted, once_started
+from tests.commands.faults.long_commands import LONG_COMMANDS
 from tests.fuzz.readers import KINDS
 from tests.fuzz.reading import Worker, answers
 from tests.robustness.page import page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.commands.long_commands import LONG_COMMANDS
+from tests.commands.faults.long_commands import LONG_COMMANDS
 from tests.fuzz.readers import KINDS
 from tests.robustness.page import page
 from tests.robustness.verdicts import FileVerdict, SignalVerdict, Verdicts

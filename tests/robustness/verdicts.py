@@ -33,7 +33,7 @@ class SignalVerdict:
     Attributes
     ----------
     command
-        Of `tests.commands.long_commands.LONG_COMMANDS`.
+        Of `tests.commands.faults.long_commands.LONG_COMMANDS`.
     moment_s
         From the start of the command's own code to the signal.
     code

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tvm_xengine as xe
-from tests.commands.disks import full_disk
+from tests.commands.faults.disks import full_disk
 from tests.runtime.at_calls import at_calls
 from tests.runtime.steps import NETWORKS, PLATFORMS, batches, compiled, state_bytes
 from tvm_xengine.errors import InvalidPlatformError, InvalidStateError, StorageError

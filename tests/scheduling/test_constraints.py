@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.solvers.chains import repeated_start
+from tests.solvers.samples.chains import repeated_start
 from tests.solvers.test_constraints import two_devices
 from tvm_xengine.errors import InvalidProblemError, InvalidScheduleError
 from tvm_xengine.planning.keep_all import budgets_for_ratio, keep_all_on

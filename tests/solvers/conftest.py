@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.solvers.chains import repeated_start
+from tests.solvers.samples.chains import repeated_start
 from tvm_xengine.solvers.astar.search import shortest_path
 from tvm_xengine.solvers.local_search.driver import search
 from tvm_xengine.solvers.result import Objective

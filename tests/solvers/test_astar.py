@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import repeated_start
+from tests.solvers.samples.chains import repeated_start
 from tests.strategies import problems
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform

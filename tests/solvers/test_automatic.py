@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem

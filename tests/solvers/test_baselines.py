@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.published.baselines.answer import baselines

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import repeated_start
-from tests.solvers.copies import copies_in_turn
+from tests.solvers.samples.chains import repeated_start
+from tests.solvers.samples.copies import copies_in_turn
 from tests.strategies import problems
 from tvm_xengine.errors import SolverUnavailableError, UnsupportedProblemError
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule

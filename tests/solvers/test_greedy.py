@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tests.solvers.networks import (
+from tests.solvers.samples.networks import (
     chain,
     keep_all,
     pair,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.solvers.networks import pair, single, unet
+from tests.solvers.samples.networks import pair, single, unet
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.local_search.annealer import Annealer

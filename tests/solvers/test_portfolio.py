@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.greedy.solve import greedy_schedule

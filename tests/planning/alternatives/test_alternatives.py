@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.explain.plans import chain_plan, plans
-from tests.solvers.networks import chain, single
+from tests.solvers.samples.networks import chain, single
 from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.explain.fates import fates
 from tvm_xengine.planning.alternatives.changed_schedule import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.solvers.chains import training_chain
-from tests.solvers.networks import chain, single
+from tests.solvers.samples.chains import training_chain
+from tests.solvers.samples.networks import chain, single
 from tvm_xengine.solvers.indexed import index_problem
 from tvm_xengine.solvers.relaxation.choose import neediest, with_suggested
 from tvm_xengine.solvers.relaxation.periods import ancestor_bits

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import with_frees

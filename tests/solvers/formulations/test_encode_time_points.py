@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, given, settings
 
 from tests.solvers.formulations.test_time_points import chain_of_ops
-from tests.solvers.networks import chain, pair
+from tests.solvers.samples.networks import chain, pair
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from numpy.typing import NDArray
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import START_READ_AGAIN, repeated_start, training_chain
+from tests.solvers.samples.chains import START_READ_AGAIN, repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Tensor

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 from hypothesis import assume, given, settings
 
-from tests.solvers.chains import repeated_start, training_chain
+from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.strategies import problems
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.scheduling.problem import Problem

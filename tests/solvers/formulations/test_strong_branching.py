@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.solvers.chains import training_chain
+from tests.solvers.samples.chains import training_chain
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
 from tvm_xengine.solvers.backends.highs import solve_program

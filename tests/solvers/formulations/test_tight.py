@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import repeated_start, training_chain
-from tests.solvers.copies import copies_in_turn
+from tests.solvers.samples.chains import repeated_start, training_chain
+from tests.solvers.samples.copies import copies_in_turn
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate

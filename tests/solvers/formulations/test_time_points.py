@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.chains import repeated_start, training_chain
-from tests.solvers.networks import chain, single
+from tests.solvers.samples.chains import repeated_start, training_chain
+from tests.solvers.samples.networks import chain, single
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.solvers.networks import chain, pair, single, unet
+from tests.solvers.samples.networks import chain, pair, single, unet
 from tests.strategies import problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate

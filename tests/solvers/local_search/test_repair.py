@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tests.solvers.networks import pair, residual, unet
+from tests.solvers.samples.networks import pair, residual, unet
 from tests.strategies import problems
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform

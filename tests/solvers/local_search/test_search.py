@@ -8,7 +8,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.networks import chain, keep_all, pair, residual, single, transformer, unet
+from tests.solvers.samples.networks import (
+    chain,
+    keep_all,
+    pair,
+    residual,
+    single,
+    transformer,
+    unet,
+)
 from tests.strategies import problems
 from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate

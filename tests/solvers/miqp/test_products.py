@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.solvers.copies import copies_in_turn
+from tests.solvers.samples.copies import copies_in_turn
 from tests.strategies import problems
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.scheduling.problem import Problem

@@ -10,7 +10,7 @@ from torch import nn
 import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import Attention, Convolutional, TwoBranches
-from tests.api.relax_modules import momentum_state, own_step
+from tests.api.relax.relax_modules import momentum_state, own_step
 from tvm_xengine.model.source import as_array
 from tvm_xengine.runtime.inputs import checked_inputs
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
+from tests.commands.faults.long_commands import write_dataset
 from tests.commands.in_process import Finished, run_command
-from tests.commands.long_commands import write_dataset
 from tvm_xengine.commands.app import app
 
 QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "2")

@@ -1,7 +1,7 @@
 """Writes the options in docs/command_line.md from the help of the commands.
 
 An option that several commands take in the same words stands once, in a table of its group.
-Run ``python -m tests.commands.command_page`` after a change of options.
+Run ``python -m tests.commands.shown.command_page`` after a change of options.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 
 from tvm_xengine.commands.app import app
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "command_line.md"
-_MARK = "written by `python -m tests.commands.command_page`. -->\n"
+PAGE = Path(__file__).parents[3] / "docs" / "command_line.md"
+_MARK = "written by `python -m tests.commands.shown.command_page`. -->\n"
 """Above it the page is written by hand."""
 
 

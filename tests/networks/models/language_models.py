@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.networks.torchvision_models import torchvision_models
+from tests.networks.models.torchvision_models import torchvision_models
 
 
 class Bert(nn.Module):

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
-from tests.commands.command_page import PAGE, page
 from tests.commands.in_process import run_command
+from tests.commands.shown.command_page import PAGE, page
 
 
 def test_the_page_is_in_step_with_the_help() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.commands.command_page"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "run python -m tests.commands.shown.command_page"
+    )
 
 
 def test_a_plan_has_the_keys_that_the_page_names(tmp_path: Path) -> None:

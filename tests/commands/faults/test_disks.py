@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.disks import full_disk, read_only_disk
-from tests.commands.long_commands import write_dataset
+from tests.commands.faults.disks import full_disk, read_only_disk
+from tests.commands.faults.long_commands import write_dataset
 from tvm_xengine.__main__ import main
 
 PLAN = ("plan", "mlp", "--costs", "roofline", "--solver", "greedy")

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
-from tests.api.in_pytorch import Batch, train
 from tests.api.networks import Attention, Convolutional, perceptron, recurrent
+from tests.api.torch.in_pytorch import Batch, train
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], int]] = {
     "perceptron": (perceptron, lambda: torch.randn(6, 6), 5),

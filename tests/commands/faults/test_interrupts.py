@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.interruption import Outcome, interrupted, once_started
-from tests.commands.long_commands import LONG_COMMANDS
+from tests.commands.faults.interruption import Outcome, interrupted, once_started
+from tests.commands.faults.long_commands import LONG_COMMANDS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

@@ -19,7 +19,7 @@ from tests.commands.in_process import run_command
 from tvm_xengine.commands.arguments.names import NETWORK_NAMES
 from tvm_xengine.frontends.zoo import NETWORKS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LONGEST_S = 60.0
 """A sign that has not come by then will not: completion answers within a second on an idle machine."""
 

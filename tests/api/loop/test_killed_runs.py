@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("moments", [4, pytest.param(200, marks=pytest.mark.slow)])
 def test_every_resumed_run_has_the_losses_of_one_in_one_go(tmp_path: Path, moments: int) -> None:
-    command = [sys.executable, "-m", "tests.api.killed_runs", str(tmp_path), "--moments"]
+    command = [sys.executable, "-m", "tests.api.loop.killed_runs", str(tmp_path), "--moments"]
     done = subprocess.run([*command, str(moments)], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found = re.fullmatch(

@@ -16,7 +16,7 @@ from tvm.script import relax as R
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
-from tests.api.relax_modules import (
+from tests.api.relax.relax_modules import (
     Forward,
     Momentum,
     momentum_in_numpy,

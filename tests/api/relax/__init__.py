@@ -1,0 +1,1 @@
+"""Steps written in Relax, and the registered pipeline."""

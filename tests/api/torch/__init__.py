@@ -1,0 +1,1 @@
+"""Modules, state and memory shared with PyTorch."""

@@ -1,0 +1,1 @@
+"""Interrupts, disks and wrong input."""

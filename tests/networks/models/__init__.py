@@ -1,0 +1,1 @@
+"""Networks written here in PyTorch."""

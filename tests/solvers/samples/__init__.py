@@ -1,0 +1,1 @@
+"""Problems on which solvers are tried."""
