@@ -67,7 +67,7 @@ static int32_t save(model_ctx *ctx, uint32_t step) {
   for (int i = 0; i < NUM_SLOTS && !status; i++)
     if (memory[i].erased != before[i])
       say("Saved checkpoint %u in slot %c, %u bytes.\n", (unsigned)(step / STEPS_PER_SAVE), memory[i].letter,
-          (unsigned)model_checkpoint_bytes());
+          (unsigned)MODEL_CHECKPOINT_BYTES);
   return status;
 }
 

@@ -91,6 +91,7 @@ int main(void) {
   MUST(CALL(_slots_save)(&ctx, slots, 1) == M(_EINVAL));
   for (int round = 0; round < ROUNDS; round++) {
     size_t size = CALL(_checkpoint_bytes)();
+    MUST(size == M(_CHECKPOINT_BYTES));
     int fails = (int)draw(2), status, newest = newest_sound(size);
     for (size_t k = 0; k < M(_SRAM_KEPT_BYTES); k++) sram[k] = (uint8_t)draw(256); /* any state */
     for (int i = 0; i < SLOTS; i++) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_bytes
 from tvm_xengine.aot.emit_c.entry_point import guard_protects_state
 from tvm_xengine.aot.emit_c.guards import guard_macros
 from tvm_xengine.aot.emit_c.prototypes import (
@@ -204,7 +205,8 @@ def _checkpoint_functions(package: Package) -> str:
     name = package.name
     forgets = "; forgets accumulated gradients" if package.accumulates else ""
     return f"""\
-/* Bytes of a checkpoint. */
+/* Bytes of a checkpoint, for slots in flash and buffers; the function is for code that knows no header. */
+#define {package.macro}_CHECKPOINT_BYTES {checkpoint_bytes(package)}u
 size_t {name}_checkpoint_bytes(void);
 /* Writes the state by the names of its tensors. Returns EINVAL, EALIGN, EIO. */
 int32_t {name}_checkpoint_save(const {name}_ctx *ctx, {name}_write_fn write, void *user);
