@@ -1,7 +1,8 @@
 """Damages files, interrupts commands, and writes the page about what became of them.
 
 It goes on where it was interrupted. Every command has a moment before any has its next one, so that an
-unfinished walk covers all alike.
+unfinished walk covers all alike. Several processes may share the moments, each with a file of verdicts of
+its own; these are joined by appending one to another.
 """
 
 from __future__ import annotations
@@ -39,9 +40,17 @@ def damage_files(verdicts: Verdicts, seeds: range) -> None:
             sys.stdout.flush()
 
 
-def send_signals(verdicts: Verdicts, count: int) -> None:
-    """Interrupt every command at the moments that it lacks."""
-    for number in range(count):
+def share(text: str) -> tuple[int, int]:
+    """``K/N``, the K-th of N shares, counted from 1, as first number and step."""
+    position, count = map(int, text.split("/"))
+    if not 1 <= position <= count:
+        raise ValueError(text)
+    return position - 1, count
+
+
+def send_signals(verdicts: Verdicts, numbers: range) -> None:
+    """Interrupt every command at the moments of these numbers that it lacks."""
+    for number in numbers:
         for name, command in LONG_COMMANDS.items():
             if (name, number) in verdicts.signals:
                 continue
@@ -66,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=500, help="damaged files of each kind")
     parser.add_argument("--moments", type=int, default=100, help="signals to each command")
+    parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="of the moments")
     parser.add_argument("--fresh", action="store_true", help="forget earlier verdicts")
     parser.add_argument("--verdicts", type=Path, default=_ROOT / "build" / "robustness.jsonl")
     parser.add_argument("--page", type=Path, default=_ROOT / "docs" / "robustness.md")
@@ -74,7 +84,8 @@ def main() -> None:
         options.verdicts.unlink(missing_ok=True)
     verdicts = Verdicts(options.verdicts)
     damage_files(verdicts, range(options.files))
-    send_signals(verdicts, options.moments)
+    first, step = options.share
+    send_signals(verdicts, range(first, options.moments, step))
     arguments = {name: command.arguments for name, command in LONG_COMMANDS.items()}
     options.page.write_text(page(verdicts, KINDS, arguments), encoding="utf-8")
 

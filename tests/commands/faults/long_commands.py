@@ -79,7 +79,53 @@ def _write_problem(folder: Path) -> None:
     assert main([*saved, "--save-problem", problem]) == 0
 
 
-_MAKERS = {"dataset": _write_large_dataset, "problem": _write_problem}
+def _write_plan(folder: Path) -> None:
+    from tvm_xengine.__main__ import main
+
+    plan = str(folder / "plan.json")
+    made = ("plan", "resnet8", "--costs", "roofline", "--solver", "greedy", "--quiet")
+    assert main([*made, "--budget-ratio", "0.6", "--save-plan", plan]) == 0
+
+
+def _write_state(folder: Path) -> None:
+    from tvm_xengine.__main__ import main
+
+    state = str(folder / "trained.npz")
+    made = ("train", "resnet8", "--steps", "1", "--costs", "roofline", "--solver", "greedy")
+    assert main([*made, "--quiet", "--save", state]) == 0
+
+
+def _write_two_ranks(folder: Path) -> None:
+    (folder / "two.toml").write_text(TWO_RANKS, encoding="utf-8")
+
+
+TWO_RANKS = """
+[[device]]
+name = "first"
+budget = "8MiB"
+target = "llvm"
+
+[[device]]
+name = "second"
+budget = "8MiB"
+target = "llvm"
+rank = 1
+
+[[link]]
+src = "first"
+dst = "second"
+both_ways = true
+latency_us = 40.0
+bandwidth_gb_s = 3.0
+"""
+
+_MAKERS = {
+    "dataset": _write_large_dataset,
+    "problem": _write_problem,
+    "plan": _write_plan,
+    "state": _write_state,
+    "two ranks": _write_two_ranks,
+}
 
 
 @cache
@@ -106,6 +152,28 @@ LONG_COMMANDS: Mapping[str, LongCommand] = {
             *("--checkpoint", "run.ckpt", "--checkpoint-every", "5", "--save", "state.npz"),
         )
     ),
+    "train of two": LongCommand(
+        (
+            *("train", "lenet", "mlp", "--steps", "100000", "--costs", "roofline"),
+            *("--time-limit", "4", "--checkpoint", "run.ckpt", "--save", "state.npz"),
+        )
+    ),
+    "train of two ranks": LongCommand(
+        (
+            *("launch", "train", "lenet", "--platform", "two.toml", "--steps", "100000"),
+            *("--checkpoint", "run.ckpt", "--checkpoint-every", "5", "--save", "state.npz"),
+        ),
+        needs=("two ranks",),
+    ),
+    "eval": LongCommand(
+        ("eval", "resnet8", "--state", "trained.npz", "--json", "report.json"), needs=("state",)
+    ),
+    "estimate": LongCommand(
+        ("estimate", "resnet8", "--largest-batch", "64MiB", "--json", "memory.json")
+    ),
+    "explain": LongCommand(
+        ("explain", "plan.json", "--solve-again", "10", "--report", "plan.html"), needs=("plan",)
+    ),
     "export": LongCommand(
         ("export", "resnet8", "-o", "package", "--arena-bytes", "8MiB", "--target", "host")
     ),
@@ -116,6 +184,7 @@ LONG_COMMANDS: Mapping[str, LongCommand] = {
         ("costs", "collect", "--dataset", "collected", "--kernels", "500")
     ),
     "costs measure": LongCommand(("costs", "measure", "resnet8", "--cache", "measurements.jsonl")),
+    "costs calibrate": LongCommand(("costs", "calibrate", "-o", "machine.json")),
     "costs train": LongCommand(
         ("costs", "train", "--dataset", "kernels", "-o", "my.costmodel"), needs=("dataset",)
     ),
