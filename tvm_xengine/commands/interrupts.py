@@ -27,6 +27,9 @@ GRACE_S = 2.0
 """How long the main thread may take to end in order. A command ends within 3 s of the signal, of which
 removing files and ending processes may need the rest."""
 
+_MOST_LOOKS = 20
+"""For processes to kill; who starts more of them meanwhile is no command of ours."""
+
 _STDERR = 2  # file descriptor of standard error
 _SHOW_CURSOR = b"\x1b[?25h"
 """A progress display hides the cursor; the main thread may hold the lock of Python's stream."""
@@ -167,14 +170,23 @@ def _ignore(_what: object, /) -> None:
 def end_children() -> None:
     """Kill all processes below this one, those excepted that only clean up after it.
 
-    Does nothing where there is no ``/proc``; there children end when their pipes close.
+    It looks again until there are none, because another thread may start one meanwhile. Does nothing
+    where there is no ``/proc``; there children end when their pipes close.
     """
-    for child in _descendants(os.getpid()):
-        try:
-            if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(child, signal.SIGKILL)
-        except OSError:
-            continue
+    for _ in range(_MOST_LOOKS):
+        if not [child for child in _descendants(os.getpid()) if _killed(child)]:
+            return
+
+
+def _killed(process: int) -> bool:
+    """Whether a process was there to be killed."""
+    try:
+        if b"resource_tracker" in (command := Path(f"/proc/{process}/cmdline").read_bytes()):
+            return False
+        os.kill(process, signal.SIGKILL)
+    except OSError:
+        return False
+    return bool(command)  # that of one which has ended and is not waited for is empty
 
 
 def _descendants(root: int) -> list[int]:

@@ -84,7 +84,10 @@ def interrupted(
         rows = _rows(folder)
         begin = time.monotonic()
         process.send_signal(sent)
-        _, errors = process.communicate(timeout=HANG_S)
+        try:
+            _, errors = process.communicate(timeout=HANG_S)
+        except subprocess.TimeoutExpired:
+            errors = "Error: it hangs"
         seconds = time.monotonic() - begin
         left = _left_after(process.pid, begin + seconds + _CHILDREN_S)
     finally:
