@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import tvm
 from tvm.support import cc
@@ -202,6 +203,23 @@ def test_a_dying_worker_is_reported_and_what_was_compiled_is_kept(tmp_path):
     compiled, note = recording()
     KernelStore(tmp_path, max_workers=1).load(kernels.values(), note)
     assert len(compiled) == len(kernels) - kept
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_process_that_is_killed() -> None:
+    code = (
+        "import os, time\n"
+        "from tvm_xengine.kernels.store.kernel_store import compiling_processes\n"
+        "print(compiling_processes(2).submit(os.getpid).result(), flush=True)\n"
+        "time.sleep(60)"
+    )
+    parent = psutil.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert parent.stdout.readline()
+    found = parent.children(recursive=True)
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(found, timeout=30)
+    assert not alive
 
 
 @pytest.mark.slow

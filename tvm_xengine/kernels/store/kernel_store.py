@@ -31,6 +31,7 @@ from tvm_xengine.kernels.store.compile_limit import (
     was_too_slow,
 )
 from tvm_xengine.kernels.threads import usable_cores
+from tvm_xengine.processes.end_with_parent import end_with_parent
 
 _logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ _ROOM_BYTES = 1 << 25
 """The object files and libraries of all kernels that compile at once take a few megabytes."""
 
 _IDLE_S = 60
-"""Workers without work for so long end, also when the process that started them was killed."""
+"""Workers without work for so long end; also, where the system is not Linux, after their parent."""
 
 
 class KernelStore:
@@ -148,7 +149,7 @@ class KernelStore:
             yield from self._compiled_by_workers(smallest_first[::-1])
 
     def _compiled_by_workers(self, kernels: Sequence[DeviceKernel]) -> Iterator[DeviceKernel]:
-        executor = ProcessPoolExecutor(min(self._max_workers, len(kernels)), timeout=_IDLE_S)
+        executor = compiling_processes(min(self._max_workers, len(kernels)))
         # Workers that are killed cannot remove what they have begun, so it lies in a folder of ours.
         with (
             tempfile.TemporaryDirectory() as notes,
@@ -222,6 +223,13 @@ class KernelStore:
     def path(self, symbol: str) -> Path:
         """Where the library of a kernel lies once :meth:`load` has compiled it."""
         return self._directory / f"{symbol}.so"
+
+
+def compiling_processes(count: int) -> ProcessPoolExecutor:
+    """Processes that end with this one in whatever way it ends, and need no main guard in its program."""
+    return ProcessPoolExecutor(
+        count, timeout=_IDLE_S, initializer=end_with_parent, initargs=(os.getpid(),)
+    )
 
 
 def _can_be_made(folder: Path) -> bool:
