@@ -120,12 +120,18 @@ def plan_costed(
             planned, costed.lowered, "the budgets have no room for the whole batch"
         )
     plan, objective = planned.plan, options.objective
-    floor = min(least_value(problem, objective) for problem in (plan.problem, costed.problem))
+    floor = least_value(plan.problem, objective)
+    if fitting is not costed:
+        floor = min(floor, least_value(costed.problem, objective))
     if plan.result.stopped_by is not StopReason.INTERRUPTED:
         value = objective.of(plan.simulation)
         # As long as that plan took, so that a user does not wait for what may come to nothing.
         as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
-        planned = better_form(fitting, value, floor, as_long, stores, reporter) or planned
+        try:
+            planned = better_form(fitting, value, floor, as_long, stores, reporter) or planned
+        except KeyboardInterrupt:
+            result = replace(plan.result, stopped_by=StopReason.INTERRUPTED)
+            planned = replace(planned, plan=replace(plan, result=result))
     return _saying_what_changed(
         planned, costed.lowered, "a step of the whole batch takes longer in these budgets"
     )
@@ -150,6 +156,11 @@ def better_form(
         Of the schedule that is known.
     floor
         Of a step with room for everything.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If one came before a better plan was found.
     """
     objective, below = options.objective, (1 - _LEAST_GAIN_RATIO) * value
     is_good = value <= (1 + _WASTE_RATIO) * floor
@@ -165,7 +176,11 @@ def better_form(
     limit_s = options.limits.time_limit_s
     options = replace(options, over_at_s=time.perf_counter() + limit_s)
     other = _best_planned(found, limit_s, options, stores, reporter)
-    return other if objective.of(other.plan.simulation) < below else None
+    if objective.of(other.plan.simulation) < below:
+        return other
+    if other.plan.result.stopped_by is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt  # which the solve took, to return what it had
+    return None
 
 
 def _best_planned(
@@ -179,7 +194,11 @@ def _best_planned(
     each = limit_s / len(found)
     if each < LEAST_SOLVE_S and found[0].plan is not None:
         return _planned(found[0].lean, found[0].plan)
-    planned = [_plan_lean(form, options.within(each), stores, reporter) for form in found]
+    planned = []
+    for form in found:
+        planned.append(_plan_lean(form, options.within(each), stores, reporter))
+        if planned[-1].plan.result.stopped_by is StopReason.INTERRUPTED:
+            return planned[-1]
     return min(planned, key=lambda one: options.objective.of(one.plan.simulation))
 
 

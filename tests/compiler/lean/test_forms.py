@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
+from tvm_xengine.compiler.lean.forms import Form
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.schedule import write_schedule
 from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
+from tvm_xengine.solvers.result import StopReason
 
 BATCH = 8
 RATIO = 0.35
@@ -50,6 +52,19 @@ def test_slices_are_taken_where_the_whole_batch_fits_and_takes_longer(
     assert found.plan.simulation.cost_us <= plan.plan.simulation.cost_us
     assert found.planned.lowered.slices > 1
     assert "the whole batch takes longer" in found.summary.message
+
+
+def test_an_interrupt_while_slices_are_looked_at_keeps_the_plan_of_the_whole_batch(
+    lowered: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_given: object, **_options: object) -> list[Form]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tvm_xengine.compiler.plan.best_forms", interrupted)
+    ample = xe.make_problem(lowered, costs="roofline").with_budget_ratio(2 * RATIO)
+    found = xe.plan(ample, time_limit_s=5.0)
+    assert found.planned.lowered.slices == 1
+    assert found.plan.result.stopped_by is StopReason.INTERRUPTED
 
 
 def test_a_plan_and_a_schedule_from_a_file_run_in_as_many_slices(
