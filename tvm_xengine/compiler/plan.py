@@ -196,7 +196,12 @@ def _best_planned(
         return _planned(found[0].lean, found[0].plan)
     planned = []
     for form in found:
-        planned.append(_plan_lean(form, options.within(each), stores, reporter))
+        try:
+            planned.append(_plan_lean(form, options.within(each), stores, reporter))
+        except NoScheduleError:
+            if form.plan is None:
+                raise
+            planned.append(_planned(form.lean, form.plan))
         if planned[-1].plan.result.stopped_by is StopReason.INTERRUPTED:
             return planned[-1]
     return min(planned, key=lambda one: options.objective.of(one.plan.simulation))
