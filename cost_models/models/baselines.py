@@ -41,7 +41,8 @@ class Roofline:
         log_time = np.log(data.time_us)
 
         def residuals(log_parameters: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.log(_roofline(log_parameters).time_us(data.table)) - log_time
+            with np.errstate(over="ignore"):  # far out, from where the fit turns back
+                return np.log(_roofline(log_parameters).time_us(data.table)) - log_time
 
         # 5 GFLOP/s for a scalar core, 5 GB/s, and half a microsecond.
         start = np.log([5e3, 5e3, 0.5, 0.5])
