@@ -171,9 +171,13 @@ def better_form(
         for form in best_forms(costed, objective, stores, reporter, below=below)
         if form.lean is not costed and form.plan is not None
     ]
+    limit_s = options.limits.time_limit_s
+    if costed.choice is CostChoice.ACTIVE:
+        # A plan of any cost is predicted, and no match for one that was measured.
+        found = [form for form in found if form.plan and objective.of(form.plan.simulation) < below]
+        found = found if limit_s >= LEAST_SOLVE_S * len(found) else []
     if not found:
         return None
-    limit_s = options.limits.time_limit_s
     options = replace(options, over_at_s=time.perf_counter() + limit_s)
     other = _best_planned(found, limit_s, options, stores, reporter)
     if objective.of(other.plan.simulation) < below:
