@@ -259,7 +259,7 @@ def _codes(
 
 def _check_flash(package: Package, regions: tuple[Region, ...]) -> None:
     needed = package.flash_bytes + sum(
-        tensor.place.size_bytes for tensor in package.state if tensor.initial.any()
+        tensor.place.size_bytes for tensor in package.state if not tensor.starts_as_zero_bytes
     )
     for region in regions:
         if region.name == FLASH and needed > region.size_bytes:

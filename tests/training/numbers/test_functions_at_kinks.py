@@ -1,13 +1,14 @@
 """All functions of elements in PyTorch's database at zeros, bounds, infinities and NaN, compiled.
 
 `tests.databases.test_torch_kinks` judges what the importer makes of them; here are the kernels of
-oneDNN and of the generator, in float32, for every eighth of them.
+oneDNN and of the generator, and those in C, in float32.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from torch import nn
 from torch.testing._internal.opinfo.core import UnaryUfuncInfo
 
 import tvm_xengine as xe
+from tests.aot.examples import need_tools
+from tests.aot.test_package import Session
 from tests.databases.test_torch_kinks import INCONSISTENT, KINKS
 from tests.databases.torch_samples import op_infos
 
@@ -107,7 +110,7 @@ def _compare(share: int, found: np.ndarray, wanted: np.ndarray) -> None:
     assert len(names) > 6
 
 
-@pytest.mark.parametrize("share", [0])
+@pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("kernels", [("onednn", "tir")], ids="-".join)
 def test_compiled_kernels_are_equal(kernels: tuple[str, ...], share: int) -> None:
     (device,) = xe.processor().devices
@@ -120,3 +123,23 @@ def test_compiled_kernels_are_equal(kernels: tuple[str, ...], share: int) -> Non
     _compare(share, values.predict(ROW), expected[0])
     gradients(ROW)
     _compare(share, -gradients.state_dict()["w"], expected[1])
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_packages_in_c_are_equal(share: int, tmp_path: Path) -> None:
+    need_tools("host")
+    values, gradients = (_session(kind, share, tmp_path / kind.__name__) for kind in (Values, Sum))
+    expected = _expected(share)
+    found = np.zeros(expected[0].shape, np.float32)
+    assert values.call("eval", ROW.numpy(), found) == 0
+    _compare(share, found, expected[0])
+    assert gradients.call("train_step", ROW.numpy(), np.zeros(1, np.float32)) == 0
+    _compare(share, -gradients.state("w"), expected[1])
+
+
+def _session(kind: type[Values], share: int, folder: Path) -> Session:
+    training = _training(kind, share)
+    report = xe.export_for_target(training, folder / "package", regions={"sram": "4MiB"})
+    session = Session(report, folder, f"-D{report.package.macro}_NAN_GUARD=0")
+    assert session.init() == session.call("state_reset") == 0
+    return session

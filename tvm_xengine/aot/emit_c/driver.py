@@ -87,11 +87,11 @@ def _reset(package: Package) -> str:
     ]
     for tensor in package.state:
         place, size = bytes_at(package, tensor.place), tensor.place.size_bytes
-        if tensor.initial.any():
+        if tensor.starts_as_zero_bytes:
+            lines.append(f"  memset({place}, 0, {size}u); /* {tensor.c_name} */")
+        else:
             source = f"{package.name}_initial_{tensor.c_name}"
             lines.append(f"  memcpy({place}, {source}, {size}u);")
-        else:
-            lines.append(f"  memset({place}, 0, {size}u); /* {tensor.c_name} */")
     for hyper, value in package.hyper.items():
         lines.append(f"  ctx->{hyper} = {_float(float(np.float32(value)))};")
     lines += ["  ctx->samples = 0;"] if package.accumulates else []

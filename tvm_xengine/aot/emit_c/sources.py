@@ -73,7 +73,7 @@ def _arrays(package: Package) -> Iterator[tuple[str, Array]]:
     named += [
         (f"initial_{tensor.c_name}", tensor.initial)
         for tensor in package.state
-        if tensor.initial.any()
+        if not tensor.starts_as_zero_bytes
     ]
     align = "_Alignas(16) " if package.backend.value == "llvm" else ""
     for name, array in named:

@@ -80,6 +80,11 @@ class StateTensor:
         """What it is called in checkpoints."""
         return self.saved_as[0]
 
+    @property
+    def starts_as_zero_bytes(self) -> bool:
+        """Whether clearing its memory makes its initial value; -0.0 has a bit that is set."""
+        return not any(self.initial.tobytes())
+
 
 @dataclass(frozen=True)
 class Package:
