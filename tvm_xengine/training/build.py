@@ -20,7 +20,7 @@ from tvm_xengine.training.body.assembly import Assembly
 from tvm_xengine.training.body.declaration import SEED
 from tvm_xengine.training.composites import expand_composites
 from tvm_xengine.training.differentiate import active_variables, blocking_ops
-from tvm_xengine.training.emitter import Emitter
+from tvm_xengine.training.emitter import Emitter, shape_of
 from tvm_xengine.training.forward.input_ranges import value_ranges
 from tvm_xengine.training.forward.precision import in_mixed_precision
 from tvm_xengine.training.forward.simplify import simplified
@@ -197,8 +197,15 @@ def _check_ops(source: ForwardOps) -> None:
 def _used_state(source: ForwardOps, num_inputs: int) -> list[relax.Var]:
     readers = source.consumers()
     inputs, state = source.params[:num_inputs], source.params[num_inputs:]
-    if unread := [param.name for param in inputs if param not in readers]:
-        raise UnsupportedModelError(f"the output does not depend on the inputs {unread}")
+    if unread := [param for param in inputs if param not in readers]:
+        for param in unread:
+            if 0 in shape_of(param):
+                raise UnsupportedModelError(
+                    f"the input {param.name} of shape {shape_of(param)} has no elements; give an"
+                    " example with at least one sample"
+                )
+        names = [param.name for param in unread]
+        raise UnsupportedModelError(f"the output does not depend on the inputs {names}")
     if unread := [param.name for param in state if param not in readers]:
         logger.warning("the output does not depend on %s: left out of the step", unread)
     return [param for param in state if param in readers]

@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import tvm_xengine as xe
 from tests.databases.torch_judge import judge
 from tests.databases.torch_samples import Sample
 from tests.databases.verdict import Status
+from tvm_xengine.errors import UnsupportedModelError
 
 Function = Callable[..., torch.Tensor | list[torch.Tensor]]
 
@@ -57,3 +59,10 @@ def test_values_and_gradients_are_those_of_pytorch(name: str) -> None:
     function, operands = CASES[name]
     sample = Sample(function, (operands, {})).requires_grad_(True)
     assert judge(name, [sample]) == [(Status.EQUAL, "")]
+
+
+def test_an_example_without_samples_is_named() -> None:
+    with pytest.raises(
+        UnsupportedModelError, match=r"input input of shape \(0, 6\) has no elements"
+    ):
+        xe.training_step(torch.nn.Linear(6, 2), torch.zeros(0, 6), loss="mse")
