@@ -6,6 +6,7 @@ XEngineError
 ├── UnsupportedModuleError   an IRModule is outside what we can schedule
 ├── InvalidStateError        a state dict or checkpoint does not fit the model
 ├── InvalidDataError         training data cannot be read, or does not fit the model
+├── InvalidScoresError       scores of layers cannot be read, or do not fit the model
 ├── MissingPackageError      an optional package is needed that is not installed
 ├── InvalidPlatformError     a platform file or description is wrong
 ├── InvalidProblemError      a problem (or its JSON) contradicts itself
@@ -66,6 +67,14 @@ class InvalidDataError(XEngineError):
     """
 
 
+class InvalidScoresError(XEngineError):
+    """Scores of layers cannot be read, or do not fit the model.
+
+    Correct the name or the number in the message: names are those of layers or parameters of the
+    model, scores are finite numbers of at least 0.
+    """
+
+
 class InvalidStateError(XEngineError):
     """A state dict or checkpoint cannot be read, or does not fit the model.
 
@@ -118,7 +127,16 @@ class NoScheduleError(XEngineError):
     Take budgets that the message says work, a longer time limit, a smaller batch, more
     micro-batches, fewer trained layers, or a second device or storage. Infeasible is proven; otherwise a
     longer search may find one.
+
+    Attributes
+    ----------
+    is_proven
+        Whether there is none, whatever the search; else none was found.
     """
+
+    def __init__(self, message: str, *, is_proven: bool = False) -> None:
+        super().__init__(message)
+        self.is_proven = is_proven
 
 
 class SolverUnavailableError(XEngineError):

@@ -19,7 +19,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.request import MAX_SEED, Request
-from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status, StopReason
+from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status, StopReason
 from tvm_xengine.solvers.solve import answer, backend_for, solve
 
 _FIRST_SHARE = 0.75
@@ -112,7 +112,10 @@ def plan_schedule(
             return known
         if first.stopped_by is StopReason.INTERRUPTED and stop is None:
             raise KeyboardInterrupt  # which the solve took, to return what it had
-        raise NoScheduleError(no_schedule_message(problem, first))
+        raise NoScheduleError(
+            no_schedule_message(problem, first),
+            is_proven=first.status is Status.INFEASIBLE and first.scope is Scope.EVERY_SCHEDULE,
+        )
     try:
         found = _plan_with_arenas(question, first)
     except NoScheduleError:

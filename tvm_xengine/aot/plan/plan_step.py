@@ -403,7 +403,8 @@ def _plan(
         # Behind its first clause, which names options of other commands, the message has the reasons.
         reasons = str(error).partition("; ")[2].replace("--budget ", "")
         raise NoScheduleError(
-            f"no schedule fits the regions {format_budgets(sizes)}; {reasons or error}"
+            f"no schedule fits the regions {format_budgets(sizes)}; {reasons or error}",
+            is_proven=error.is_proven,
         ) from error
 
 

@@ -143,7 +143,8 @@ def _state_home(graph: OpGraph, costs: Mapping[str, Mapping[str, OpCost]], machi
     if not fitting:
         raise NoScheduleError(
             f"the state (parameters and optimizer state) takes {state_bytes} bytes, but the regions"
-            f" have {format_budgets(sizes)}: one region must hold it"
+            f" have {format_budgets(sizes)}: one region must hold it",
+            is_proven=True,
         )
     return fitting[0]
 

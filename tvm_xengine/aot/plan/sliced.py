@@ -75,25 +75,56 @@ def plan_in_slices(
     limits = replace(options.limits, give_up_share=_SHARE_OF_WHOLE_BATCH)
     try:
         return function.whole, plan_form(problem, replace(options, limits=limits), None)
-    except NoScheduleError:
-        least, sliced, start = largest_share(problem), None, None
-        divided = function.divided()
-        for parts in slicings(divided):
-            form = in_slices(divided, parts, function.prepared)
-            if form is None:
-                break
-            problem = function.problem_of(form)
-            if (share := largest_share(problem)) < least:
-                least, sliced = share, (form, problem)
-            if working_sets(problem).is_infeasible():
-                continue
-            start = any_plan(problem, options.objective)
-            if start is not None:
-                sliced = form, problem
-                break
-        if sliced is None:
-            raise
-    schedule = None if start is None else start.schedule
+    except NoScheduleError as error:
+        divided = _divided(function, options, largest_share(problem))
+        if divided.form is None:
+            proven = error.is_proven and divided.others_are_infeasible
+            raise NoScheduleError(str(error), is_proven=proven) from error
+        is_proven = error.is_proven and divided.others_are_infeasible
     rest = options.within(max(clock.left_s, _LEAST_S))
-    form, problem = sliced
-    return form, plan_form(problem, rest, schedule)
+    form, problem = divided.form
+    try:
+        return form, plan_form(problem, rest, divided.schedule)
+    except NoScheduleError as error:
+        raise NoScheduleError(str(error), is_proven=error.is_proven and is_proven) from error
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """The form in slices to plan.
+
+    Attributes
+    ----------
+    form
+        The first one that has a schedule, or else that with the smallest needs; None where the whole
+        batch needs less.
+    schedule
+        Fits; None where none is known.
+    others_are_infeasible
+        Whether the other forms are proven to have no schedule.
+    """
+
+    form: tuple[LoweredStep, Problem] | None
+    schedule: Schedule | None
+    others_are_infeasible: bool
+
+
+def _divided(function: Sliceable, options: PlanOptions, whole_share: float) -> _Divided:
+    least, sliced = whole_share, None
+    still_open: list[LoweredStep] = []
+    divided = function.divided()
+    for parts in slicings(divided):
+        form = in_slices(divided, parts, function.prepared)
+        if form is None:
+            break
+        problem = function.problem_of(form)
+        if (share := largest_share(problem)) < least:
+            least, sliced = share, (form, problem)
+        if working_sets(problem).is_infeasible():
+            continue
+        start = any_plan(problem, options.objective)
+        if start is not None:
+            return _Divided((form, problem), start.schedule, others_are_infeasible=False)
+        still_open.append(form)
+    others = [form for form in still_open if sliced is None or form is not sliced[0]]
+    return _Divided(sliced, None, others_are_infeasible=not others)

@@ -29,7 +29,8 @@ def lay_out_state(values: Mapping[str, Array], machine: Machine) -> StateLayout:
         sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
         raise NoScheduleError(
             f"the state takes {size} bytes, but the regions have {format_budgets(sizes)}: one region"
-            " must hold it"
+            " must hold it",
+            is_proven=True,
         )
     start = dict.fromkeys(machine.platform.index, 0)
     places, end = _one_behind_the_other(values, fitting[0], start, align)
