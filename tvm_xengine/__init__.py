@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tvm_xengine.session.fit import Workload as Workload
     from tvm_xengine.session.fit import evaluate as evaluate
     from tvm_xengine.session.fit import fit as fit
+    from tvm_xengine.session.layers.gradient_scores import layer_scores as layer_scores
+    from tvm_xengine.session.layers.train_budget import TrainBudget as TrainBudget
     from tvm_xengine.session.own_step import with_step_signature as with_step_signature
     from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
     from tvm_xengine.session.plans.given_schedule import plan_of_schedule as plan_of_schedule
@@ -96,6 +98,8 @@ _PLACES = {
     "tvm_xengine.session.together.build": ("StepsTogether", "build_together"),
     "tvm_xengine.session.together.fit": ("fit_together",),
     "tvm_xengine.session.together.plan": ("PlansTogether", "plan_together"),
+    "tvm_xengine.session.layers.gradient_scores": ("layer_scores",),
+    "tvm_xengine.session.layers.train_budget": ("TrainBudget",),
     "tvm_xengine.session.training_data": ("training_data",),
     "tvm_xengine.model.lr_schedules": ("named_schedule",),
     "tvm_xengine.session.step": ("Step",),
@@ -130,6 +134,7 @@ __all__ = [
     "StepPlan",
     "StepProblem",
     "StepsTogether",
+    "TrainBudget",
     "Training",
     "Workload",
     "XEngineError",
@@ -144,6 +149,7 @@ __all__ = [
     "export_for_target",
     "fit",
     "fit_together",
+    "layer_scores",
     "load_model",
     "lower",
     "make_problem",

@@ -16,6 +16,7 @@ from tests.api.signatures import public
 from tvm_xengine.data.arrays import Data
 
 WRONG: dict[str, object] = {
+    "scores": 3.0,
     **dict.fromkeys(("time_limit_s", "gap_ratio", "clip_norm", "clip_value", "lr"), "x"),
     **dict.fromkeys(("epochs", "micro_batches", "seed", "steps", "budget_bytes"), 1.5),
     **dict.fromkeys(("max_steps", "every_steps", "alignment_bytes"), "many"),
@@ -92,6 +93,7 @@ def right(cache: Path) -> dict[str, Any]:
         "lr": 0.1,
         "steps": 3,
         "source": "digits",
+        "scores": {"fc": 1.0},
         "mod": training.step.mod,
         "batch": ("x",),
         "target": "llvm",

@@ -42,6 +42,10 @@ def _npz(path: Path) -> None:
     np.savez(path, x=x, y=x.sum(1, keepdims=True))
 
 
+def _scores(path: Path) -> None:
+    path.write_text("conv1 = 0.1\nconv2 = 0.4\nfc1 = 2.0\nfc2 = 1.0\nfc3 = 1.5\n")
+
+
 def _schema(path: Path) -> None:
     path.write_bytes((SCHEMAS / path.name).read_bytes())
 
@@ -50,5 +54,6 @@ _MAKERS: dict[str, Callable[[Path], None]] = {
     "model.onnx": _onnx,
     "model.pt2": _pt2,
     "data.npz": _npz,
+    "scores.toml": _scores,
     "report-estimate.schema.json": _schema,
 }

@@ -11,6 +11,7 @@ import numpy as np
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.check.selftest import selftest_source
+from tvm_xengine.aot.choose_layers import LayerChoice
 from tvm_xengine.aot.emit_c.build_systems.choose import build_files
 from tvm_xengine.aot.emit_c.driver import driver_source
 from tvm_xengine.aot.emit_c.expressions import Names
@@ -34,9 +35,14 @@ from tvm_xengine.aot.package.plan_document import as_json, plan_document
 from tvm_xengine.aot.plan.kernels import Backend
 from tvm_xengine.aot.plan.plan_step import PlannedFunction
 from tvm_xengine.aot.plan.region_problem import Machine
-from tvm_xengine.aot.plan.regions import FLASH, Region
-from tvm_xengine.aot.prepare import ExportOptions, OnProgress, PreparedExport, prepare_export
-from tvm_xengine.errors import InvalidPlatformError, NoScheduleError
+from tvm_xengine.aot.prepare import (
+    ExportOptions,
+    OnProgress,
+    PreparedExport,
+    check_flash,
+    prepare_export,
+)
+from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.files.write_directory import check_free, write_directory, write_file
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -60,6 +66,8 @@ class ExportReport:
         one.
     code
         None when the target's compiler is not installed.
+    choice
+        Which layers are trained, and why; None where none were chosen.
     """
 
     directory: Path
@@ -68,6 +76,7 @@ class ExportReport:
     keep_all_bytes: int | None
     code: CodeSize | None
     expected: Expected
+    choice: LayerChoice | None = None
 
     @property
     def leading(self) -> PlannedFunction:
@@ -122,9 +131,9 @@ def write_package(
     on_progress: OnProgress = lambda _: None,
 ) -> ExportReport:
     """Write a planned export as C into a new directory, complete or not at all."""
+    check_flash(plan)
     options = plan.options
     package = _package(plan)
-    _check_flash(package, options.regions)
     on_progress("computing the expected losses")
     package = replace(package, storage_error=plan.expected.storage_error)
     keep = plan.keep_all_bytes
@@ -185,7 +194,7 @@ def _package(plan: PreparedExport) -> Package:
         StateTensor(tensor, place, np.asarray(plan.stored.initial_state[tensor]), saved_as[tensor])
         for tensor, place in layout.state.items()
     ]
-    constants = {name: value for f in reversed(functions) for name, value in f.constants.items()}
+    constants = plan.constants
     updates = plan.functions.keys() & {Entry.TRAIN_STEP, Entry.APPLY}
     return Package(
         name=name,
@@ -255,15 +264,3 @@ def _codes(
             prototype = object_prototype(kernel, name)
             codes[symbol] = KernelCode(name, prototype, tuple(range(count)))
     return codes
-
-
-def _check_flash(package: Package, regions: tuple[Region, ...]) -> None:
-    needed = package.flash_bytes + sum(
-        tensor.place.size_bytes for tensor in package.state if not tensor.starts_as_zero_bytes
-    )
-    for region in regions:
-        if region.name == FLASH and needed > region.size_bytes:
-            raise NoScheduleError(
-                f"constants and initial state take {needed} bytes of flash, more than the"
-                f" {region.size_bytes} of the region {FLASH}"
-            )

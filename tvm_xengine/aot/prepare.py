@@ -13,6 +13,7 @@ from tvm_xengine.aot.check.batches import batch_inputs
 from tvm_xengine.aot.check.reference import Expected, Trial, expected_results
 from tvm_xengine.aot.check.single_samples import check_single_samples
 from tvm_xengine.aot.entries import USUAL, Entry
+from tvm_xengine.aot.package.contents import is_zero_bytes
 from tvm_xengine.aot.package.names import package_name
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target
 from tvm_xengine.aot.plan.plan_step import (
@@ -26,13 +27,13 @@ from tvm_xengine.aot.plan.plan_step import (
     plan_training,
 )
 from tvm_xengine.aot.plan.region_problem import OUTSIDE, Machine
-from tvm_xengine.aot.plan.regions import Region, regions_platform, writable_platform
+from tvm_xengine.aot.plan.regions import FLASH, Region, regions_platform, writable_platform
 from tvm_xengine.aot.plan.state_layout import lay_out_state, with_sums
-from tvm_xengine.aot.targets import EmbeddedTarget, embedded_target
+from tvm_xengine.aot.targets import embedded_target
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.lean.short_storage import ShortStorage, with_short_storage
 from tvm_xengine.compiler.plan import PlannedStep
-from tvm_xengine.errors import ExportError
+from tvm_xengine.errors import ExportError, NoScheduleError
 from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import PlanOptions
@@ -144,6 +145,19 @@ class PreparedExport:
         arenas = [f.program.interface.arena_bytes for f in self.functions.values()]
         return {region: max(arena[region] for arena in arenas) for region in arenas[0]}
 
+    @property
+    def constants(self) -> dict[str, Array]:
+        """Values of the arrays in flash, by name."""
+        functions = reversed(tuple(self.functions.values()))
+        return {name: value for f in functions for name, value in f.constants.items()}
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes of constants and initial state in flash."""
+        state = (np.asarray(self.stored.initial_state[name]) for name in self.layout.state)
+        initial = (value for value in state if not is_zero_bytes(value))
+        return sum(int(value.nbytes) for value in (*self.constants.values(), *initial))
+
     @cached_property
     def trial(self) -> Trial:
         """The run of the self-test."""
@@ -164,6 +178,23 @@ class PreparedExport:
         )
 
 
+def check_flash(prepared: PreparedExport) -> None:
+    """Check that constants and initial state fit the region for them.
+
+    Raises
+    ------
+    NoScheduleError
+        If they do not.
+    """
+    needed = prepared.flash_bytes
+    for region in prepared.options.regions:
+        if region.name == FLASH and needed > region.size_bytes:
+            raise NoScheduleError(
+                f"constants and initial state take {needed} bytes of flash, more than the"
+                f" {region.size_bytes} of the region {FLASH}"
+            )
+
+
 def prepare_export(
     model: ForwardModel, training: TrainingStep, options: ExportOptions, on_progress: OnProgress
 ) -> PreparedExport:
@@ -180,9 +211,9 @@ def prepare_export(
     UnsupportedModuleError
         If something cannot be emitted; it is named.
     """
-    machine = _machine(embedded_target(options.target), options)
+    machine = machine_of(options)
     storage, entries = options.storage, options.entries
-    stored = training if storage is None else with_short_storage(training, storage)
+    stored = stored_step(training, options)
     maker = _Maker(options, machine, model, training, storage, on_progress)
     keep_all_bytes: int | None = None
     functions: dict[Entry, PlannedFunction] = {}
@@ -330,7 +361,21 @@ def prepare_planned(
     return made.finished(training, functions, train.layout, train.keep_all_bytes)
 
 
-def _machine(target: EmbeddedTarget, options: ExportOptions) -> Machine:
+def stored_step(training: TrainingStep, options: ExportOptions) -> TrainingStep:
+    """The training step with everything stored as `options` say."""
+    storage = options.storage
+    return training if storage is None else with_short_storage(training, storage)
+
+
+def machine_of(options: ExportOptions) -> Machine:
+    """The processor that `options` name, with its memory.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the target is unknown.
+    """
+    target = embedded_target(options.target)
     is_vm = options.backend is Backend.VM
     code = code_target(target, Backend.LLVM if is_vm else options.backend)
     alignment_bytes = _ALIGNMENT_BYTES[options.backend]

@@ -7,7 +7,11 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from tvm_xengine.commands.arguments.export_options import RegionOptions, TargetOptions
+from tvm_xengine.commands.arguments.export_options import (
+    RegionOptions,
+    TargetOptions,
+    TrainBudgetOptions,
+)
 from tvm_xengine.commands.arguments.names import COST_NAMES
 from tvm_xengine.commands.arguments.options import (
     MACHINE,
@@ -293,6 +297,7 @@ class ExportOptions:
 
     target: TargetOptions
     regions: RegionOptions = RegionOptions()
+    layers: TrainBudgetOptions = TrainBudgetOptions()
     step: StepOptions = StepOptions()
     constraints: ConstraintOptions = ConstraintOptions()
     schedule: ExportScheduleOptions = ExportScheduleOptions()
@@ -303,7 +308,7 @@ class ExportOptions:
 @app.command
 def export(model: Model, /, *, options: ExportOptions) -> None:
     """Write the training step as plain C for a small machine."""
-    from tvm_xengine.commands.run.export import run_export
+    from tvm_xengine.commands.run.export.package import run_export
 
     run_export(model, options)
 
@@ -341,7 +346,7 @@ def export_state(
     options: ExportStateOptions,
 ) -> None:
     """Convert trained tensors: to safetensors, a state_dict, an ONNX file or for a package."""
-    from tvm_xengine.commands.run.export_state import run_export_state
+    from tvm_xengine.commands.run.export.state import run_export_state
 
     run_export_state(state, options)
 

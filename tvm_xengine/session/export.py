@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tvm_xengine.aot.entries import chosen_entries
@@ -14,6 +15,7 @@ from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.model.arguments import patterns
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
+from tvm_xengine.session.layers.train_budget import TrainBudget, choose_trained
 from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
 from tvm_xengine.solvers.result import Limits
 
@@ -82,6 +84,7 @@ def export_for_target(
     force: bool = False,
     time_limit_s: float = 60.0,
     entries: Sequence[str] = ("train_step", "eval"),
+    train_budget: TrainBudget | None = None,
 ) -> ExportReport:
     """Write the training step as C, planned for the memory regions of a target.
 
@@ -102,11 +105,16 @@ def export_for_target(
     entries
         Functions of the package: ``train_step``, ``eval``, ``infer`` (one sample), and ``accumulate``
         with ``apply`` (gradients over single samples).
+    train_budget
+        Chooses which of the trained layers are trained, so that all fits; None trains them all. The
+        report has the choice.
 
     Raises
     ------
     ExportError
         If the directory exists, and is not replaced, or there is no such entry point.
+    InvalidScoresError
+        If a score is no finite number of at least 0, or its name is none of the model.
     NoScheduleError
         If the regions are too small; the message says what each one needs.
     """
@@ -118,5 +126,10 @@ def export_for_target(
         entries=chosen_entries(patterns("entries", entries)),
         recipe=training.known_recipe,
     )
+    if train_budget is not None:
+        check_free(Path(directory), force=force)
+        choice = choose_trained(training, train_budget, options)
+        report = write_package(choice.prepared, Path(directory), force=force)
+        return replace(report, choice=choice)
     model = training.source.training
     return export_step(model, training.step, options, Path(directory), force=force)

@@ -146,6 +146,30 @@ def _export() -> Schema:
             "code_bytes": or_null(WHOLE),
             "stack_bytes": or_null(WHOLE),
             "self_test_passed": or_null(TRUTH),
+            "choice": or_null(_choice()),
+        }
+    )
+
+
+def _choice() -> Schema:
+    layer = {
+        "name": TEXT,
+        "score": NUMBER,
+        "state_bytes": WHOLE,
+        "is_trained": TRUTH,
+        "reason": {**TEXT, "description": "Why it is not trained."},
+    }
+    return record(
+        {
+            "score": {**NUMBER, "description": "Sum over the layers that are trained."},
+            "bound": {
+                **NUMBER,
+                "description": "No choice of layers that fits has a greater score.",
+            },
+            "gap": NUMBER,
+            "total_score": NUMBER,
+            "plans": {**WHOLE, "description": "So many subsets of layers were planned."},
+            "layers": rows(record(layer)),
         }
     )
 

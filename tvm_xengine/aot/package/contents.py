@@ -55,6 +55,11 @@ class KernelCode:
     helpers: frozenset[str] = frozenset()
 
 
+def is_zero_bytes(value: Array) -> bool:
+    """Whether clearing memory makes a value; -0.0 has a bit that is set."""
+    return not any(value.tobytes())
+
+
 @dataclass(frozen=True)
 class StateTensor:
     """A state tensor with its place and its initial value.
@@ -82,8 +87,8 @@ class StateTensor:
 
     @property
     def starts_as_zero_bytes(self) -> bool:
-        """Whether clearing its memory makes its initial value; -0.0 has a bit that is set."""
-        return not any(self.initial.tobytes())
+        """Whether clearing its memory makes its initial value."""
+        return is_zero_bytes(self.initial)
 
 
 @dataclass(frozen=True)

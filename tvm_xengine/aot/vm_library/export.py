@@ -71,14 +71,37 @@ def export_library(
         If something cannot be emitted; it is named.
     """
     check_free(directory, force=force)
-    target = embedded_target(options.target)
+    linker_of(options.target)
+    plan = prepare_export(model, training, options, on_progress)
+    return write_library(plan, directory, force=force, on_progress=on_progress)
+
+
+def linker_of(target_name: str) -> str:
+    """The compiler of the target, which links.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the target is unknown, runs no Linux, or its compiler is not installed.
+    """
+    target = embedded_target(target_name)
     if target.name.startswith("cortex"):
         raise InvalidPlatformError(
             f"TVM's virtual machine needs an operating system, which {target.name} does not have;"
             " use --format c"
         )
-    linker = target.find_compiler()
-    plan = prepare_export(model, training, options, on_progress)
+    return target.find_compiler()
+
+
+def write_library(
+    plan: PreparedExport,
+    directory: Path,
+    *,
+    force: bool = False,
+    on_progress: OnProgress = lambda _: None,
+) -> LibraryReport:
+    """Write a planned export as a library into a new directory, complete or not at all."""
+    linker = linker_of(plan.options.target)
     train, evaluate = plan.train, plan.evaluate
     emitted = _Emitted(
         emit_vm_function(train.program, TRAIN_STEP),

@@ -19,6 +19,7 @@ from tvm_xengine.commands.arguments.values import (
     Flag,
     Folder,
     Patterns,
+    StepLimits,
     Text,
     choice,
     choices,
@@ -105,3 +106,22 @@ class RegionOptions:
         str | None, shown_as("FILE|BOARD", completer=offered("mkr1000", "m4f", "rpi"))
     ] = None
     train_only: Patterns = ()
+
+
+@Parameter(name="*", group=TARGET)
+@dataclass(frozen=True)
+class TrainBudgetOptions:
+    """Which layers are trained, where not all of them fit.
+
+    Attributes
+    ----------
+    train_scores
+        Train the layers with the greatest sum of scores that fit. Scores by layer or parameter from a
+        .toml file, or the Fisher information of each layer on samples from a source as --data of train.
+    train_budget
+        What a step of these layers may take beside the memory: time=20ms, energy=5mJ; trials=60 subsets
+        of layers are planned at most.
+    """
+
+    train_scores: Annotated[str | None, shown_as("FILE|SOURCE", completer=offered("digits"))] = None
+    train_budget: StepLimits = ()

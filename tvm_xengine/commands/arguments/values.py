@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -126,11 +127,7 @@ def _device_size(text: str) -> tuple[str, int]:
 
 
 def _device_sizes(_type: Any, tokens: Sequence[Token]) -> tuple[tuple[str, int], ...]:
-    sizes = _each(_device_size)(_type, tokens)
-    devices = [device for device, _ in sizes]
-    if double := next((name for name in devices if devices.count(name) > 1), None):
-        raise ValueError(f"{double} is given twice")
-    return sizes
+    return _each_once(_each(_device_size)(_type, tokens))
 
 
 def _pin(text: str) -> tuple[str, str]:
@@ -138,6 +135,39 @@ def _pin(text: str) -> tuple[str, str]:
     if not (pattern and equals and device):
         raise ValueError(f"expected PATTERN=DEVICE such as 'conv*=cpu', got {_shown(text)}")
     return pattern, device
+
+
+_STEP_UNITS = {
+    "time": {"us": 1.0, "ms": 1e3, "s": 1e6},
+    "energy": {"uJ": 1.0, "mJ": 1e3, "J": 1e6},
+}
+"""Microseconds and microjoules of the units that limits of a step are given in."""
+_LIMIT = re.compile(r"(time|energy)=([0-9.eE+-]+)([a-zA-Z]+)")
+
+
+def _step_limit(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    if name == "trials" and value:
+        return name, _whole(1)(value)
+    match = _LIMIT.fullmatch(text)
+    unit = None if match is None else _STEP_UNITS[match[1]].get(match[3])
+    if match is None or unit is None:
+        raise ValueError(
+            "expected time=20ms (us, ms, s), energy=5mJ (uJ, mJ, J) or trials=60, got"
+            f" {_shown(text)}; memory is limited by --arena-bytes, --regions or --platform"
+        )
+    return name, unit * _positive(match[2])
+
+
+def _step_limits(_type: Any, tokens: Sequence[Token]) -> tuple[tuple[str, float], ...]:
+    return _each_once([_step_limit(token.value) for token in tokens])
+
+
+def _each_once(pairs: Sequence[tuple[str, _Value]]) -> tuple[tuple[str, _Value], ...]:
+    names = [name for name, _ in pairs]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{double} is given twice")
+    return tuple(pairs)
 
 
 def _betas(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
@@ -176,6 +206,10 @@ ByteSize = Annotated[int, shown_as("BYTES", converter=_one(_size), n_tokens=1)]
 DeviceBytes = Annotated[
     tuple[tuple[str, int], ...],
     shown_as("DEVICE=BYTES...", converter=_device_sizes, **_MANY),
+]
+StepLimits = Annotated[
+    tuple[tuple[str, float], ...],
+    shown_as("LIMIT...", converter=_step_limits, **_MANY),
 ]
 Pins = Annotated[
     tuple[tuple[str, str], ...],

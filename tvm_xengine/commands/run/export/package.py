@@ -11,19 +11,26 @@ from rich.table import Table
 
 from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
+from tvm_xengine.aot.choose_layers import LayerChoice
 from tvm_xengine.aot.entries import USUAL, Entry, chosen_entries
-from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.export import ExportReport, write_package
 from tvm_xengine.aot.package.layout import CMAKE, layout_called
 from tvm_xengine.aot.plan.alternatives import Alternative, alternatives
 from tvm_xengine.aot.plan.kernels import Backend, Optimize
 from tvm_xengine.aot.plan.plan_step import Wishes
 from tvm_xengine.aot.plan.regions import FLASH, Region, parse_regions, platform_regions
-from tvm_xengine.aot.prepare import ExportOptions
+from tvm_xengine.aot.prepare import ExportOptions, PreparedExport, prepare_export
 from tvm_xengine.aot.targets import embedded_target
-from tvm_xengine.aot.vm_library.export import LibraryReport, export_library
+from tvm_xengine.aot.vm_library.export import LibraryReport, linker_of, write_library
 from tvm_xengine.commands import app
 from tvm_xengine.commands.arguments.export_options import RegionOptions, TargetOptions
 from tvm_xengine.commands.arguments.usage import UsageError
+from tvm_xengine.commands.run.export.train_budget import (
+    check_train_budget,
+    choice_document,
+    show_choice,
+    train_budget,
+)
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.commands.run.steps import loaded, loss_named, training_from
 from tvm_xengine.commands.terminal import Terminal
@@ -36,6 +43,7 @@ from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule, write_schedule
+from tvm_xengine.session.layers.train_budget import choose_trained
 from tvm_xengine.session.stages import Training
 from tvm_xengine.solvers.result import Objective
 from tvm_xengine.training.typed_labels import TypedLabels
@@ -68,8 +76,11 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         if is_library
         else _regions(options.regions, platform)
     )
-    if is_library or wanted.check:
+    if wanted.check:
         target.find_compiler()
+    if is_library:
+        linker_of(wanted.target)
+    check_train_budget(options)
     training = _training(model, options)
     wishes = _wishes(options, training, schedule)
     terminal.note(loss_named(training, options.step))
@@ -90,20 +101,14 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         recipe=training.known_recipe,
         layout=wanted.layout,
     )
-    export = export_library if is_library else export_step
+    prepared, choice = _prepared(training, settings, options, terminal)
+    write = write_library if is_library else write_package
     with terminal.reporting() as reporter:
-        report = export(
-            training.source.training,
-            training.step,
-            settings,
-            wanted.output,
-            force=wanted.force,
-            on_progress=reporter.status,
-        )
+        report = write(prepared, wanted.output, force=wanted.force, on_progress=reporter.status)
     if options.schedule.save_schedule is not None:
         write_schedule(report.schedule, options.schedule.save_schedule)
     if isinstance(report, LibraryReport):
-        terminal.write(_print_library(report, terminal))
+        terminal.write({**_print_library(report, terminal), **choice_document(choice)})
         return
     has_step = Entry.TRAIN_STEP in report.functions
     with terminal.reporting() as reporter:
@@ -112,7 +117,23 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     _print(report, terminal, compared)
     if wanted.check:
         _check(report, terminal)
-    terminal.write(_document(report, compared, is_checked=wanted.check))
+    terminal.write(
+        {**_document(report, compared, is_checked=wanted.check), **choice_document(choice)}
+    )
+
+
+def _prepared(
+    training: Training, settings: ExportOptions, options: app.ExportOptions, terminal: Terminal
+) -> tuple[PreparedExport, LayerChoice | None]:
+    """The functions of the package, planned, and the choice of layers if there is one."""
+    with terminal.reporting() as reporter:
+        model = training.source.training
+        if options.layers.train_scores is None:
+            return prepare_export(model, training.step, settings, reporter.status), None
+        budget = train_budget(training, options, reporter)
+        choice = choose_trained(training, budget, settings, reporter.status)
+    show_choice(choice, terminal)
+    return choice.prepared, choice
 
 
 def _training(model: str, options: app.ExportOptions) -> Training:

@@ -1,0 +1,336 @@
+"""Which layers a package trains: those of the greatest score whose functions fit memory, time and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tvm_xengine.aot.package.contents import is_zero_bytes
+from tvm_xengine.aot.plan.regions import FLASH
+from tvm_xengine.aot.prepare import (
+    ExportOptions,
+    OnProgress,
+    PreparedExport,
+    check_flash,
+    machine_of,
+    prepare_export,
+    stored_step,
+)
+from tvm_xengine.checks.names import some
+from tvm_xengine.compiler.costing.energy import check_energy
+from tvm_xengine.errors import ExportError, MissingGradientError, NoScheduleError
+from tvm_xengine.frontends.layers import Layer
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.subsets.choose import Choice, Refusal, choose_subset
+from tvm_xengine.planning.subsets.relaxation import Row, Subset
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.result import Objective, Status
+from tvm_xengine.training.step import TrainingStep
+
+TrainingOf = Callable[[Sequence[str]], tuple[ForwardModel, TrainingStep]]
+"""The model that trains the named parameters of ``main``, and its training step."""
+
+_ANY_GAP_RATIO = 0.99
+"""Whether a subset fits is answered by its first plan."""
+_TRIAL_SHARE, _LEAST_TRIAL_S = 0.1, 2.0
+"""Share of the time limit, and least seconds, for the plan of a subset that is tried: a subset takes some ten
+trials to rule out. A greedy schedule is there before."""
+
+_MOST_REASONS = 3
+"""So many layers stand in the message that none can be trained."""
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """What a step of the chosen layers may take beside memory; None does not limit."""
+
+    time_us: float | None = None
+    energy_uj: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """The layers that a package trains.
+
+    Attributes
+    ----------
+    layers
+        From which were chosen.
+    choice
+        The best subset of them, with bound, number of plans and what has no plan.
+    rows
+        Limits that every subset obeys, by what they are of.
+    prepared
+        The package of the chosen layers.
+    """
+
+    layers: tuple[Layer, ...]
+    choice: Choice[PreparedExport]
+    rows: dict[str, Row]
+    prepared: PreparedExport
+
+    @property
+    def is_trained(self) -> dict[str, bool]:
+        """Whether each layer is trained, by name."""
+        chosen = self.choice.chosen or frozenset()
+        return {layer.name: at in chosen for at, layer in enumerate(self.layers)}
+
+    @property
+    def total_score(self) -> float:
+        """Of all layers."""
+        return sum(layer.score for layer in self.layers)
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether some subset was left because no plan was found, and not because there is none."""
+        return not all(refusal.is_proven for refusal in self.choice.refused.values())
+
+    def reason(self, at: int) -> str:
+        """Why a layer is not trained; empty for one that is."""
+        return why_not(self.layers, self.choice, self.rows, at)
+
+
+def choose_layers(
+    layers: Sequence[Layer],
+    training_of: TrainingOf,
+    options: ExportOptions,
+    limits: StepLimits,
+    most_plans: int,
+    on_progress: OnProgress = lambda _: None,
+) -> LayerChoice:
+    """The layers of the greatest total score that can be trained in the memory, time and energy given.
+
+    Each subset that is tried is planned as `prepare_export` plans it; the chosen one is then planned with
+    the full time limit. The bound takes it that to train more layers never needs less.
+
+    Parameters
+    ----------
+    options
+        Memory is limited by their regions or platform.
+    most_plans
+        So many subsets are planned at most.
+
+    Raises
+    ------
+    ExportError
+        If no entry point of the package trains.
+    InvalidPlatformError
+        If energy is limited and the platform does not say what ops take.
+    NoScheduleError
+        If no layer can be trained; it says why for each.
+    """
+    if not any(entry.learns for entry in options.entries):
+        raise ExportError(
+            "layers are chosen to be trained, but no entry point trains: add train_step, or accumulate"
+            " and apply"
+        )
+    trials = _Trials(tuple(layers), training_of, options, limits, on_progress)
+    rows = trials.rows()
+    scores = [layer.score for layer in layers]
+    choice = choose_subset(scores, list(rows.values()), trials.plan_of, most_plans)
+    if choice.plan is None:
+        reasons = [
+            f"{layer.name}: {why_not(trials.layers, choice, rows, at)}"
+            for at, layer in enumerate(layers[:_MOST_REASONS])
+        ]
+        if choice.plans >= most_plans and choice.bound > 0:
+            raise NoScheduleError(
+                f"no layers to train were found in {choice.plans} trials of subsets; allow more with"
+                " --train-budget trials=N (most_trials)"
+            )
+        raise NoScheduleError(f"no layer can be trained; {'; '.join(reasons)}")
+    return LayerChoice(trials.layers, choice, rows, trials.in_full(choice.plan))
+
+
+@dataclass
+class _Trials:
+    """Plans subsets of the layers."""
+
+    layers: tuple[Layer, ...]
+    training_of: TrainingOf
+    options: ExportOptions
+    limits: StepLimits
+    on_progress: OnProgress
+    count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.limits.energy_uj is not None:
+            check_energy(machine_of(self.options).platform, Objective.ENERGY)
+
+    @cached_property
+    def state_bytes(self) -> list[int]:
+        """Parameters and optimizer state of each layer."""
+        return [sum(size for size, _ in self._state_of(layer)) for layer in self.layers]
+
+    @cached_property
+    def zero_bytes(self) -> list[int]:
+        """Parameters of each layer that take flash only where they are frozen: they start as zeros."""
+        return [
+            sum(size for size, is_zero in self._state_of(layer, slots=False) if is_zero)
+            for layer in self.layers
+        ]
+
+    @cached_property
+    def _everything(self) -> TrainingStep:
+        names = [name for layer in self.layers for name in layer.parameters]
+        return stored_step(self.training_of(names)[1], self.options)
+
+    def _state_of(self, layer: Layer, *, slots: bool = True) -> Iterator[tuple[int, bool]]:
+        """Bytes of the state of a layer, and whether it starts as zeros."""
+        step = self._everything
+        for parameter in layer.parameters:
+            of_optimizer = step.slots.get(parameter, {}).values() if slots else ()
+            for name in (parameter, *of_optimizer):
+                value = step.initial_state.get(name)
+                if value is not None:
+                    yield int(value.nbytes), is_zero_bytes(value)
+
+    def rows(self) -> dict[str, Row]:
+        """What the state of the chosen layers takes at least, in memory and in flash."""
+        machine = machine_of(self.options)
+        most = max(device.budget_bytes for device in machine.platform.devices)
+        found = {"state": Row(tuple(map(float, self.state_bytes)), most)}
+        if (flash := flash_bytes(self.options)) is not None:
+            initial = tuple(
+                float(sum(size for size, is_zero in self._state_of(layer) if not is_zero))
+                for layer in self.layers
+            )
+            found["initial state in flash"] = Row(initial, flash)
+        return found
+
+    def plan_of(self, subset: Subset) -> PreparedExport | Refusal:
+        """The package that trains the layers of a subset, or why there is none."""
+        self.count += 1
+        named = some([self.layers[i].name for i in sorted(subset)], most=4)
+        trial = f"trial {self.count}, training {named}"
+        reason, is_proven = "", False
+        try:
+            model, step = self._training(subset)
+            for options in self._attempts():
+                prepared = prepare_export(
+                    model, step, options, lambda text: self.on_progress(f"{trial}: {text}")
+                )
+                self._check_flash(prepared, subset)
+                reason, is_proven = _exceeded(prepared, self.limits)
+                if not reason:
+                    return prepared
+                if is_proven:
+                    break
+        except NoScheduleError as error:
+            return Refusal(str(error), error.is_proven)
+        except MissingGradientError as error:
+            return Refusal(str(error), is_proven=True)
+        return Refusal(reason, is_proven)
+
+    def in_full(self, found: PreparedExport) -> PreparedExport:
+        """The same package planned with all the time there is; `found` where that breaks a limit."""
+        limits = self.options.plan.limits
+        results = [function.plan.result for function in found.functions.values()]
+        if all(
+            one.status is Status.OPTIMAL or (one.gap or 0.0) <= limits.gap_ratio for one in results
+        ):
+            return replace_options(found, self.options)
+        try:
+            full = prepare_export(found.model, found.training, self.options, self.on_progress)
+        except NoScheduleError:
+            return replace_options(found, self.options)
+        reason, _ = _exceeded(full, self.limits)
+        return replace_options(found, self.options) if reason else full
+
+    def _training(self, subset: Subset) -> tuple[ForwardModel, TrainingStep]:
+        return self.training_of(
+            [name for i in sorted(subset) for name in self.layers[i].parameters]
+        )
+
+    def _attempts(self) -> Iterator[ExportOptions]:
+        """Options for the first plan, and for plans of the least time and energy where they are limited."""
+        plan = self.options.plan
+        trial_s = min(
+            plan.limits.time_limit_s, max(_LEAST_TRIAL_S, _TRIAL_SHARE * plan.limits.time_limit_s)
+        )
+        wanted = [(plan.objective, max(_ANY_GAP_RATIO, plan.limits.gap_ratio))]
+        if self.limits.time_us is not None:
+            is_energy = plan.objective is Objective.ENERGY
+            wanted.append((Objective.COST if is_energy else plan.objective, plan.limits.gap_ratio))
+        if self.limits.energy_uj is not None:
+            wanted.append((Objective.ENERGY, plan.limits.gap_ratio))
+        for objective, gap_ratio in wanted:
+            limits = replace(plan.limits, time_limit_s=trial_s, gap_ratio=gap_ratio)
+            yield replace(self.options, plan=replace(plan, objective=objective, limits=limits))
+
+    def _check_flash(self, prepared: PreparedExport, subset: Subset) -> None:
+        """Whether constants and initial state fit, with a proof only where no larger subset takes less."""
+        try:
+            check_flash(prepared)
+        except NoScheduleError as error:
+            others = sum(size for i, size in enumerate(self.zero_bytes) if i not in subset)
+            limit = flash_bytes(self.options)
+            assert limit is not None
+            raise NoScheduleError(
+                str(error), is_proven=prepared.flash_bytes - others > limit
+            ) from error
+
+
+def flash_bytes(options: ExportOptions) -> int | None:
+    """The size of the region of constants and initial state; None where it is not limited."""
+    return next((one.size_bytes for one in options.regions if one.name == FLASH), None)
+
+
+def replace_options(prepared: PreparedExport, options: ExportOptions) -> PreparedExport:
+    """The same plans under the options that were asked for."""
+    return replace(prepared, options=options)
+
+
+def _exceeded(prepared: PreparedExport, limits: StepLimits) -> tuple[str, bool]:
+    """Which limit the leading function exceeds, and whether every plan of it does; empty for none."""
+    plan = next(iter(prepared.functions.values())).plan
+    time_us, energy_uj = plan.step_us(), plan.simulation.energy_uj
+    for what, unit, value, limit, objective in (
+        ("time", "us", time_us, limits.time_us, Objective.COST),
+        ("energy", "uJ", energy_uj, limits.energy_uj, Objective.ENERGY),
+    ):
+        if limit is not None and value > limit:
+            least = _least(plan, objective)
+            return (
+                f"the {what} of a step is {value:.6g} {unit}, {least:.6g} {unit} in any plan, more than"
+                f" {limit:.6g} {unit}",
+                least > limit,
+            )
+    return "", False
+
+
+def _least(plan: Plan, objective: Objective) -> float:
+    """A bound on the time or energy of every plan of a function."""
+    is_time, result = objective is Objective.COST, plan.result
+    asked = result.objective
+    is_same = asked is objective or (is_time and asked is Objective.MAKESPAN)
+    bound = result.bound if is_same else 0.0
+    if is_time and plan.is_overlapped:
+        return bound
+    return max(bound, float(index_problem(plan.problem, objective).cheapest))
+
+
+def why_not(
+    layers: Sequence[Layer], choice: Choice[PreparedExport], rows: dict[str, Row], at: int
+) -> str:
+    """Why a layer is not trained; empty for one that is."""
+    chosen = choice.chosen or frozenset()
+    if at in chosen:
+        return ""
+    if not layers[at].score > 0:
+        return "its score is 0"
+    for what, row in rows.items():
+        if row.amounts[at] > row.limit:
+            return f"its {what} takes {row.amounts[at]:.0f} bytes, more than {row.limit:.0f}"
+    refusals = [(subset, r) for subset, r in choice.refused.items() if at in subset]
+    for subset, refusal in sorted(refusals, key=lambda pair: len(pair[0])):
+        if subset - {at} <= chosen:
+            others = some([layers[i].name for i in sorted(subset - {at})], most=4)
+            return f"with {others} trained, {refusal.reason}" if others else refusal.reason
+    for what, row in rows.items():
+        needed = sum(row.amounts[i] for i in (*chosen, at))
+        if needed > row.limit:
+            return f"with what is trained its {what} takes {needed:.0f} bytes, more than {row.limit:.0f}"
+    return "other layers have a greater score together"

@@ -1,0 +1,1 @@
+"""``export`` and ``export-state``: what leaves for other machines."""

@@ -1,0 +1,117 @@
+"""The choice of layers to train: what ``export`` takes for it, and what it shows of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tvm_xengine.aot.choose_layers import LayerChoice
+from tvm_xengine.commands import app
+from tvm_xengine.commands.arguments.usage import UsageError
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.explain.words.framed import add_number_columns, framed
+from tvm_xengine.model.layer_scores import read_scores
+from tvm_xengine.session.layers.gradient_scores import layer_scores
+from tvm_xengine.session.layers.train_budget import MOST_TRIALS, TrainBudget
+from tvm_xengine.session.stages import Training
+
+_FILE = ".toml"
+
+
+def check_train_budget(options: app.ExportOptions) -> None:
+    """Check what can be said of the options before a model is loaded.
+
+    Raises
+    ------
+    InvalidScoresError
+        If the file of scores cannot be read.
+    UsageError
+        If options contradict each other.
+    """
+    scores = options.layers.train_scores
+    if scores is None:
+        if options.layers.train_budget:
+            raise UsageError(
+                "--train-budget chooses layers by their scores: give a file or samples with --train-scores"
+            )
+        return
+    if options.schedule.schedule is not None:
+        raise UsageError("--train-scores plans each choice of layers; it takes no --schedule")
+    if options.step.frozen.frozen == "int8":
+        raise UsageError(
+            "--frozen int8 takes the layers that --train names; it takes no --train-scores"
+        )
+    if _is_file(scores):
+        read_scores(Path(scores))
+
+
+def train_budget(training: Training, options: app.ExportOptions, reporter: Reporter) -> TrainBudget:
+    """The scores, read or computed, and the limits of a step."""
+    given, limits = str(options.layers.train_scores), dict(options.layers.train_budget)
+    scores: Any = given
+    if not _is_file(given):
+        scores = layer_scores(training, given, seed=options.step.model.seed, progress=reporter)
+    return TrainBudget(
+        scores,
+        time_us=limits.get("time"),
+        energy_uj=limits.get("energy"),
+        most_trials=int(limits.get("trials", MOST_TRIALS)),
+    )
+
+
+def _is_file(scores: str) -> bool:
+    return Path(scores).suffix.lower() == _FILE
+
+
+def show_choice(choice: LayerChoice, terminal: Terminal) -> None:
+    """Show which layers are trained, which are not and why, and how good the choice is."""
+    found = choice.choice
+    table = framed("layers to train")
+    table.add_column("layer", overflow="fold")
+    add_number_columns(table, "score", "state bytes")
+    table.add_column("", overflow="fold")
+    for row in _rows(choice):
+        said = "trained" if row["is_trained"] else f"frozen: {row['reason']}"
+        table.add_row(row["name"], f"{row['score']:.4g}", f"{row['state_bytes']}", said)
+    terminal.show(table)
+    trained = sum(choice.is_trained.values())
+    terminal.note(
+        f"{trained} of {len(choice.layers)} layers are trained: score {found.score:.4g} of"
+        f" {choice.total_score:.4g}, at most {found.bound:.4g} is possible (gap {found.gap:.1%});"
+        f" subsets planned: {found.plans}"
+    )
+    if found.gap > 0 and choice.is_unproven:
+        terminal.note(
+            "for some subsets no plan was found, which proves nothing: a longer --time-limit may find one"
+        )
+
+
+def choice_document(choice: LayerChoice | None) -> dict[str, object]:
+    """The key of the JSON report; null without a choice."""
+    if choice is None:
+        return {"choice": None}
+    found = choice.choice
+    return {
+        "choice": {
+            "score": found.score,
+            "bound": found.bound,
+            "gap": found.gap,
+            "total_score": choice.total_score,
+            "plans": found.plans,
+            "layers": _rows(choice),
+        }
+    }
+
+
+def _rows(choice: LayerChoice) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": layer.name,
+            "score": layer.score,
+            "state_bytes": int(choice.rows["state"].amounts[at]),
+            "is_trained": choice.is_trained[layer.name],
+            "reason": choice.reason(at),
+        }
+        for at, layer in enumerate(choice.layers)
+    ]

@@ -1,0 +1,1 @@
+"""Which layers are trained: their scores, and the choice under a budget."""

@@ -1,0 +1,107 @@
+"""Scores of layers from the gradients of samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from tvm_xengine.aot.check.reference import PLATFORM, kept_step
+from tvm_xengine.checks.arguments import checked
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.data.arrays import Data
+from tvm_xengine.errors import InvalidScoresError
+from tvm_xengine.frontends.batch import with_batch_size
+from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
+from tvm_xengine.frontends.layers import layer_sums
+from tvm_xengine.model.arguments import whole_number
+from tvm_xengine.session.progress import Progress, reporter_of
+from tvm_xengine.session.stages import Training
+from tvm_xengine.session.training_data import training_data
+from tvm_xengine.training.single_samples import ACCUMULATE, build_single_samples
+
+SAMPLES = 128
+"""As many as scales of int8 are calibrated on; the order of layers settles with far fewer."""
+
+
+@checked
+def layer_scores(
+    training: Training,
+    data: Data | str,
+    *,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    progress: Progress | Reporter | None = None,
+) -> dict[str, float]:
+    """How much the loss of samples depends on each layer: its Fisher information.
+
+    For a layer with parameters w, and samples n = 1..N with losses L_n, it is
+    ``1/N * sum over n of sum over w of (dL_n / dw)^2``: the trace of the layer's block of the empirical
+    Fisher information matrix. Gradients are those of single samples, of the model as it is used (batch
+    norms with running statistics, no dropout).
+
+    TinyTrain (Kwon et al., ICML 2024) ranks layers by the Fisher information of their activations, divided
+    by their memory and operations. Here the information is that of the parameters, and memory and time are
+    limits of the choice.
+
+    Parameters
+    ----------
+    training
+        Its trained parameters are scored.
+    data
+        Samples, or a source as `training_data` takes it.
+    samples
+        So many samples count, drawn at random from the training samples.
+    seed
+        Of that draw.
+    progress
+        Called for each sample.
+
+    Returns
+    -------
+    dict
+        Scores by name of the layer, in the order of the model.
+
+    Raises
+    ------
+    InvalidScoresError
+        If a gradient is not finite, or all are 0.
+    UnsupportedModelError
+        If the model cannot be written for single samples.
+    """
+    whole_number("samples", samples, 1)
+    found = data if isinstance(data, Data) else training_data(training, data)
+    model = with_batch_size(in_evaluation_mode(training.source.training), 1)
+    recipe = replace(
+        training.known_recipe,
+        max_gradient_value=None,
+        max_gradient_norm=None,
+        micro_batches=1,
+        precision=None,
+    )
+    single = build_single_samples(model, recipe, model.trained)
+    step = kept_step(lower_step(single.accumulate, PLATFORM, func_name=ACCUMULATE))
+    values = {**model.state, **single.constants}
+    advance = reporter_of(progress).stage("scoring layers")
+    zeros = {name: np.zeros_like(values[param]) for param, name in single.sums.items()}
+    step.write({name: {**values, **zeros}[name] for name in step.read_state()})
+    squares = dict.fromkeys(model.trained, 0.0)
+    count = min(samples, found.samples)
+    for position, sample in enumerate(islice(found.epoch(0, 1, seed), count)):
+        advance(position, count, "samples")
+        step.write(zeros)
+        step.step(sample)
+        gradients = step.read_state()
+        for param, name in single.sums.items():
+            gradient = np.asarray(gradients[name], np.float64)
+            squares[param] += float(np.sum(gradient * gradient)) / count
+    scores = layer_sums(model.roles, squares)
+    if wrong := [name for name, score in scores.items() if not np.isfinite(score)]:
+        raise InvalidScoresError(
+            f"the gradients of {wrong[0]} are not finite on these samples; look at the data or the weights"
+        )
+    if not any(scores.values()):
+        raise InvalidScoresError("the gradients of all layers are 0 on these samples")
+    return scores
