@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tvm_xengine.planning.subsets.choose import Refusal, choose_subset
 from tvm_xengine.planning.subsets.conflict import smallest_conflict
-from tvm_xengine.planning.subsets.relaxation import Row
+from tvm_xengine.planning.subsets.relaxation import Row, best_relaxed
 
 Subset = frozenset[int]
 MANY = 10_000
@@ -47,7 +47,7 @@ def planned(
 @given(memories())
 def test_no_subset_that_fits_has_a_greater_score(drawn) -> None:
     scores, fits, state, budget = drawn
-    found = choose_subset(scores, [Row(tuple(state), budget)], planned(fits), MANY)
+    found = choose_subset(scores, [Row.of_each(state, budget)], planned(fits), MANY)
     best = max((sum(scores[i] for i in s) for s in subsets(len(scores)) if fits(s)), default=0)
     assert found.score == pytest.approx(best)
     assert found.bound == pytest.approx(best)
@@ -58,7 +58,7 @@ def test_no_subset_that_fits_has_a_greater_score(drawn) -> None:
 @given(memories(), st.integers(1, 6))
 def test_a_search_that_is_cut_short_still_bounds_every_subset(drawn, most_plans: int) -> None:
     scores, fits, state, budget = drawn
-    found = choose_subset(scores, [Row(tuple(state), budget)], planned(fits), most_plans)
+    found = choose_subset(scores, [Row.of_each(state, budget)], planned(fits), most_plans)
     best = max((sum(scores[i] for i in s) for s in subsets(len(scores)) if fits(s)), default=0)
     assert found.score <= best + 1e-6
     assert found.bound >= best - 1e-6
@@ -79,17 +79,36 @@ def test_what_was_only_not_found_does_not_lower_the_bound(
             return Refusal("too much", is_proven=hash(subset) % 4 != unproven)
         return Refusal("not found") if hash(subset) % 4 == missed else subset
 
-    found = choose_subset(scores, [Row(tuple(state), budget)], plan_of, MANY)
+    found = choose_subset(scores, [Row.of_each(state, budget)], plan_of, MANY)
     best = max((sum(scores[i] for i in s) for s in subsets(len(scores)) if fits(s)), default=0)
     assert found.score <= best + 1e-6
     assert found.bound >= best - 1e-6
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_group_counts_once_where_one_or_more_of_it_are_chosen(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 6))
+    scores = data.draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    groups = st.frozensets(st.integers(0, count - 1), min_size=1)
+    rows = [
+        Row(data.draw(st.dictionaries(groups, st.integers(0, 9), max_size=6)), limit, base)
+        for limit, base in data.draw(
+            st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), min_size=1, max_size=2)
+        )
+    ]
+    obeying = [s for s in subsets(count) if all(row.amount_of(s) <= row.limit for row in rows)]
+    best = max((sum(scores[i] for i in s) for s in obeying), default=0)
+    found = best_relaxed(scores, rows, ())
+    assert sum(scores[i] for i in found or ()) == best
+    assert found is None or found in obeying
 
 
 @settings(max_examples=10, deadline=None)
 @given(memories())
 def test_without_proofs_the_bound_is_that_of_the_rows(drawn) -> None:
     scores, fits, state, budget = drawn
-    rows = [Row(tuple(state), budget)]
+    rows = [Row.of_each(state, budget)]
     found = choose_subset(scores, rows, planned(fits, is_proven=False), MANY)
     obeying = (s for s in subsets(len(scores)) if sum(state[i] for i in s) <= budget)
     assert found.bound == pytest.approx(

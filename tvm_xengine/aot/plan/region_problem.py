@@ -99,7 +99,7 @@ def without_bytes(graph: OpGraph, names: Collection[str]) -> OpGraph:
 
 def region_problem(lowered: LoweredStep, machine: Machine, fixed: Mapping[str, Operand]) -> Problem:
     """The problem in which tensors that are `fixed` take no bytes, and the state has one home."""
-    platform, costs = machine.platform, _costs(lowered, machine)
+    platform, costs = machine.platform, static_op_costs(lowered, machine)
     light = without_bytes(lowered.extraction.graph, fixed)
     home = _state_home(light, costs, machine)
     state = {tensor.name: home for tensor in light.bases if tensor.role in machine.state_roles}
@@ -115,10 +115,11 @@ def problem_of_plan(
     Budgets and homes stay those of the plan; tensors that are `fixed` take no bytes.
     """
     light = without_bytes(planned.graph, fixed)
-    return replace(planned, graph=light, costs=_costs(lowered, machine))
+    return replace(planned, graph=light, costs=static_op_costs(lowered, machine))
 
 
-def _costs(lowered: LoweredStep, machine: Machine) -> dict[str, dict[str, OpCost]]:
+def static_op_costs(lowered: LoweredStep, machine: Machine) -> dict[str, dict[str, OpCost]]:
+    """For each op, its cost in each region, from counted operations."""
     bandwidth = machine.bandwidth_gb_s
     on = {
         r.name: static_costs(machine.target, bandwidth.get(r.name))

@@ -109,7 +109,7 @@ def _rows(choice: LayerChoice) -> list[dict[str, Any]]:
         {
             "name": layer.name,
             "score": layer.score,
-            "state_bytes": int(choice.rows["state"].amounts[at]),
+            "state_bytes": choice.state_bytes[at],
             "is_trained": choice.is_trained[layer.name],
             "reason": choice.reason(at),
         }
