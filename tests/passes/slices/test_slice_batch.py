@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import tvm_xengine as xe
+from tvm_xengine.api import with_recipe
+from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.passes.slices.slice_batch import slice_batch
 from tvm_xengine.relax_ir.dataflow import single_block
 from tvm_xengine.relax_ir.extract import extract_graph
@@ -112,6 +116,31 @@ def test_a_slice_goes_on_to_its_gradients_before_the_next_one_begins() -> None:
     assert sliced is not None
     ops = [op.name for op in extract_graph(sliced.mod).graph.ops]
     assert ops.index("conv1_weight_grad_1of2") < ops.index("x_2of2")
+
+
+def test_a_gradient_that_reads_only_some_of_its_operands_is_divided() -> None:
+    """That of a norm with running statistics and frozen scale reads neither data nor statistics' means."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.body = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+            self.norm = nn.BatchNorm2d(4).requires_grad_(False)
+            self.head = nn.Linear(64, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.stem(x)
+            return self.head(torch.relu(self.norm(self.body(h)) + h).flatten(1))
+
+    torch.manual_seed(0)
+    x, y = torch.randn(BATCH, 2, 4, 4), torch.randint(0, 3, (BATCH,))
+    training = xe.training_step(Block(), x, loss="cross_entropy")
+    used = replace(training.source, training=in_evaluation_mode(training.source.training))
+    training = with_recipe(replace(training, source=used))
+    lowered = xe.lower(training, xe.processor())
+    sliced = lowered.in_slices(2)
+    assert sliced is not None
+    assert float(built(sliced)(x, y)) == pytest.approx(float(built(lowered)(x, y)), rel=1e-5)
 
 
 def test_a_batch_that_the_slices_do_not_divide_stays_whole() -> None:

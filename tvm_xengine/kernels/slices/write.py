@@ -191,14 +191,16 @@ def _named(division: Division, sliced: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_own_name(kernel: tirx.PrimFunc, sliced: tirx.PrimFunc) -> tirx.PrimFunc:
-    if not kernel.attrs or KERNEL_ATTR not in kernel.attrs:
+    is_named = kernel.attrs and KERNEL_ATTR in kernel.attrs
+    if not is_named or len(sliced.params) < len(kernel.params):  # without what it did not read
         return sliced
     part = Part(kernel, ())
     old = [tuple(map(int, param.ty.shape)) for param in kernel.params]
     new = [tuple(map(int, param.ty.shape)) for param in sliced.params]
     options = dict(part.options)
     for name, left_out in _SHAPE_OPTIONS.items():
-        for before, after in zip(reversed(old), reversed(new), strict=True):
+        # A sum that is added to stands before the result.
+        for before, after in zip(reversed(old), reversed(new), strict=False):
             if name in options and options[name] == before[: len(before) - left_out]:
                 options[name] = after[: len(after) - left_out]
                 break
