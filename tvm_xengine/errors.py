@@ -2,7 +2,8 @@
 
 XEngineError
 ├── UnsupportedModelError    a model file cannot be read, or is outside what we train
-│   └── MissingGradientError   ops of the model have no gradient
+│   ├── MissingGradientError   ops of the model have no gradient
+│   └── NoInt8LayerError       no frozen layer can be int8
 ├── UnsupportedModuleError   an IRModule is outside what we can schedule
 ├── InvalidStateError        a state dict or checkpoint does not fit the model
 ├── InvalidDataError         training data cannot be read, or does not fit the model
@@ -49,6 +50,13 @@ class MissingGradientError(UnsupportedModelError):
 
     Freeze the layers in front of the op, replace the op, or add its gradient from a package of your
     own.
+    """
+
+
+class NoInt8LayerError(UnsupportedModelError):
+    """No frozen layer can be int8.
+
+    Only layers before the first trained one can; freeze more, or leave int8 out.
     """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -21,12 +22,14 @@ from tvm_xengine.aot.choose_layers import LayerChoice, StepLimits, _Trials, choo
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.plan.regions import parse_regions
 from tvm_xengine.aot.prepare import ExportOptions, PreparedExport, check_flash, prepare_export
+from tvm_xengine.api import with_recipe
 from tvm_xengine.errors import (
     ExportError,
     InvalidPlatformError,
     InvalidScoresError,
     NoScheduleError,
 )
+from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.frontends.layers import Layer
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import PlanOptions
@@ -249,6 +252,37 @@ def test_the_chosen_layers_train_in_c_as_in_pytorch_with_the_others_frozen(tmp_p
         assert results[0][0] == pytest.approx(loss.item(), rel=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flash_kib", "trained"),
+    [(1024, {"fc", "stage3_conv2", "stage1_conv1"}), (190, {"fc", "stage3_conv2"})],
+)
+def test_what_is_frozen_in_int8_leaves_flash_for_what_is_trained(
+    flash_kib: int, trained: set[str], tmp_path: Path
+) -> None:
+    """All layers in float32 take 305 KiB of flash; behind an early trained layer nothing is int8."""
+    need_tools("host")
+    model = {"batch_size": 2, "size": 8, "loss": "cross_entropy", "optimizer": "sgd"}
+    training = xe.training_step("resnet8", **model)
+    used = replace(training.source, training=in_evaluation_mode(training.source.training))
+    training = with_recipe(replace(training, source=used))
+    images = np.random.default_rng(0).normal(size=(16, 3, 8, 8)).astype(np.float32)
+    scores = {"fc": 3.0, "stage3_conv2": 2.0, "stage3_conv1": 1.0, "stage1_conv1": 0.5}
+    report = xe.export_for_target(
+        training,
+        tmp_path / "out",
+        target="cortex-m4",
+        regions={"sram": "256KiB", "flash": f"{flash_kib}KiB"},
+        time_limit_s=20.0,
+        train_budget=xe.TrainBudget(scores, frozen=xe.Int8(images)),
+    )
+    assert report.choice is not None
+    assert {name for name, is_trained in report.choice.is_trained.items() if is_trained} == trained
+    assert report.choice.prepared.flash_bytes <= flash_kib * 1024
+    dtypes = {str(array.dtype) for array in report.package.constants.values()}
+    assert "int8" in dtypes
+
+
 def test_scores_of_a_file_choose_what_a_package_trains(tmp_path: Path) -> None:
     scores, out, report = (tmp_path / name for name in ("scores.toml", "out", "report.json"))
     scores.write_text("fc1 = 1.0\nfc2_weight = 2\nfc3 = 0.5\n")
@@ -305,7 +339,7 @@ def test_wrong_scores_are_refused(text: str, said: str, tmp_path: Path) -> None:
         (("--train-scores", "digits", "--train-budget", "time=3mJ"), "expected time=20ms"),
         (("--train-scores", "digits", "--train-budget", "trials=0"), "at least 1"),
         (("--train-scores", "digits", "--train-budget", "time=3ms", "time=4ms"), "given twice"),
-        (("--train-scores", "digits", "--frozen", "int8"), "takes no --train-scores"),
+        (("--train-scores", "digits", "--frozen", "int8"), "with --calibration"),
     ],
 )
 def test_wrong_budgets_are_refused(given: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -55,10 +55,18 @@ _MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class StepLimits:
-    """What a step of the chosen layers may take beside memory; None does not limit."""
+    """What a step of the chosen layers may take beside memory; None does not limit.
+
+    Attributes
+    ----------
+    rewrites_frozen
+        Whether frozen layers compute in another way than in the step that trains all layers, so that this
+        step says nothing of their memory, time and energy.
+    """
 
     time_us: float | None = None
     energy_uj: float | None = None
+    rewrites_frozen: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,8 +228,10 @@ class _Trials:
                 for layer in self.layers
             ]
             found["initial state in flash"] = Row.of_each(initial, flash)
-        has_limit = self.limits != StepLimits()
-        if has_limit and Entry.TRAIN_STEP in self.options.entries:
+        limits = self.limits
+        has_limit = limits.time_us is not None or limits.energy_uj is not None
+        is_same = not limits.rewrites_frozen
+        if has_limit and is_same and Entry.TRAIN_STEP in self.options.entries:
             found |= self._rows_of_ops(machine)
         return found
 
@@ -230,7 +240,7 @@ class _Trials:
         devices = machine.platform.devices
         most = max(device.budget_bytes for device in devices)
         row = Row.of_each(list(map(float, self.state_bytes)), most)
-        if len(devices) > 1 or self.options.storage is not None:
+        if len(devices) > 1 or self.options.storage is not None or self.limits.rewrites_frozen:
             return row
         return replace(row, base=least_forward_bytes(self._model, machine, self.options.optimize))
 

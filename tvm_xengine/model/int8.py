@@ -48,8 +48,10 @@ def with_frozen_int8(source: Source, options: Int8) -> Source:
     ------
     InvalidDataError
         If the samples do not fit the inputs.
+    NoInt8LayerError
+        If no layer can be int8.
     UnsupportedModelError
-        If no layer can be int8, or the loss is a part of the model.
+        If the loss is a part of the model, or it has no scales and no samples are given.
     """
     model = source.training
     if model.input_names != source.evaluation.input_names:

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_xengine.checks.names import some
-from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.errors import NoInt8LayerError, UnsupportedModelError
 from tvm_xengine.frontends.assemble import with_main
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.quantization.affine import Affine, Whole
@@ -59,8 +59,10 @@ def with_int8(
     ------
     InvalidDataError
         If `batches` is empty.
-    UnsupportedModelError
+    NoInt8LayerError
         If no layer can be int8; it says why.
+    UnsupportedModelError
+        If there are neither batches nor scales.
     """
     source, given = without_pairs(read_forward_ops(model.main).live())
     if batches is None and not given:
@@ -71,7 +73,7 @@ def with_int8(
     frozen = _frozen(model, source)
     layers, reasons = _layers(frozen, () if batches is not None else given)
     if not any(layer.filters is not None for layer in layers.values()):
-        raise UnsupportedModelError(f"no frozen layer can be int8{_because(reasons)}")
+        raise NoInt8LayerError(f"no frozen layer can be int8{_because(reasons)}")
     if batches is not None:
         given = _calibrated(model, frozen, layers, batches, percentile)
     affines = _derived(frozen, given)
@@ -81,7 +83,7 @@ def with_int8(
         if layer.filters is not None and layer.name not in products:
             reasons[layer.name] = "there is no scale for its data or its result"
     if not products:
-        raise UnsupportedModelError(f"no frozen layer can be int8{_because(reasons)}")
+        raise NoInt8LayerError(f"no frozen layer can be int8{_because(reasons)}")
     layers_are = "layer is" if len(products) == 1 else "layers are"
     notes = [f"{len(products)} frozen {layers_are} int8: {some(products)}"]
     if reasons:

@@ -14,7 +14,11 @@ from tvm_xengine.commands.arguments.options import (
     SolverOptions,
 )
 from tvm_xengine.commands.arguments.step_options import MachineOptions, StepOptions
-from tvm_xengine.commands.arguments.training_options import LossOptions, OptimizerOptions
+from tvm_xengine.commands.arguments.training_options import (
+    FrozenOptions,
+    LossOptions,
+    OptimizerOptions,
+)
 from tvm_xengine.commands.arguments.usage import UsageError, refusing_values
 from tvm_xengine.commands.run.solve import planner_options
 from tvm_xengine.compiler.options import Budgets
@@ -63,20 +67,40 @@ def training_of(model: str, options: StepOptions, *, optimizer: str = "momentum"
 
 def training_from(source: Source, options: StepOptions, *, optimizer: str) -> Training:
     """The same for a model that is loaded."""
+    has_scales = options.frozen.frozen == "int8" and options.frozen.calibration is None
+    plain = None if has_scales else plain_training(source, options, optimizer=optimizer)
+    int8 = frozen_int8(plain, options.frozen)
+    if int8 is None:
+        assert plain is not None
+        return plain
     arguments = training_arguments(options, optimizer=optimizer)
-    frozen, seed = options.frozen, options.model.seed
-    if frozen.frozen != "int8":
-        if frozen.calibration is not None:
+    return api.training_step(source, seed=options.model.seed, frozen=int8, **arguments)
+
+
+def plain_training(source: Source, options: StepOptions, *, optimizer: str) -> Training:
+    """The same with frozen layers as they are."""
+    arguments = training_arguments(options, optimizer=optimizer)
+    return api.training_step(source, seed=options.model.seed, **arguments)
+
+
+def frozen_int8(plain: Training | None, options: FrozenOptions) -> Int8 | None:
+    """How frozen layers compute, on samples as the training step reads them; None for as they are.
+
+    Parameters
+    ----------
+    plain
+        None where the model has scales, so that no samples are read.
+    """
+    if options.frozen != "int8":
+        if options.calibration is not None:
             raise UsageError("--calibration is for --frozen int8")
-        return api.training_step(source, seed=seed, **arguments)
+        return None
     samples = None
-    if frozen.calibration is not None:
-        plain = api.training_step(source, seed=seed, **arguments)
-        data = training_data(plain, frozen.calibration)
-        samples = {name: data.train[name][:_SAMPLES] for name in source.inputs}
+    if options.calibration is not None and plain is not None:
+        data = training_data(plain, options.calibration)
+        samples = {name: data.train[name][:_SAMPLES] for name in plain.source.inputs}
     with refusing_values():
-        int8 = Int8(samples, frozen.percentile)
-    return api.training_step(source, seed=seed, frozen=int8, **arguments)
+        return Int8(samples, options.percentile)
 
 
 def training_arguments(options: StepOptions, *, optimizer: str = "momentum") -> dict[str, Any]:

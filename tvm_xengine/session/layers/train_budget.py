@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tvm_xengine.aot.choose_layers import LayerChoice, StepLimits, choose_layers
 from tvm_xengine.aot.prepare import ExportOptions, OnProgress
 from tvm_xengine.checks.arguments import checked_fields
+from tvm_xengine.errors import NoInt8LayerError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import Use
 from tvm_xengine.model.arguments import limit, whole_number
+from tvm_xengine.model.int8 import Int8, with_frozen_int8
 from tvm_xengine.model.layer_scores import checked_scores, read_scores, scored_layers
 from tvm_xengine.session.stages import Training
 from tvm_xengine.training.body.declaration import SEED
@@ -35,6 +38,9 @@ class TrainBudget:
         innermost name, and one without any stays frozen.
     time_us, energy_uj
         What a step may take, as estimated; None does not limit.
+    frozen
+        How the frozen layers of each choice compute; None is as they are. The training step is given
+        without it. A choice of which no frozen layer can be int8 is taken as it is.
     most_trials
         So many subsets are planned at most; the best one by then is taken.
     """
@@ -42,6 +48,7 @@ class TrainBudget:
     scores: Mapping[str, float] | str | Path
     time_us: float | None = None
     energy_uj: float | None = None
+    frozen: Int8 | None = None
     most_trials: int = MOST_TRIALS
 
     def __post_init__(self) -> None:
@@ -72,15 +79,23 @@ def choose_trained(
     layers = scored_layers(training.roles, budget.given_scores)
 
     def training_of(names: Sequence[str]) -> tuple[ForwardModel, TrainingStep]:
-        chosen = training_only(training, names)
+        chosen = training_only(training, names, budget.frozen)
         return chosen.source.training, chosen.step
 
-    limits = StepLimits(budget.time_us, budget.energy_uj)
+    limits = StepLimits(budget.time_us, budget.energy_uj, rewrites_frozen=budget.frozen is not None)
     return choose_layers(layers, training_of, options, limits, budget.most_trials, on_progress)
 
 
-def training_only(training: Training, parameters: Sequence[str]) -> Training:
-    """The same training step that trains only the named parameters of ``main``."""
+def training_only(
+    training: Training, parameters: Sequence[str], frozen: Int8 | None = None
+) -> Training:
+    """The same training step that trains only the named parameters of ``main``.
+
+    Parameters
+    ----------
+    frozen
+        How frozen layers compute, if any of them can.
+    """
     forward, kept = training.source.training, frozenset(parameters)
     roles = tuple(
         replace(role, use=Use.FROZEN, reason="not chosen")
@@ -89,6 +104,9 @@ def training_only(training: Training, parameters: Sequence[str]) -> Training:
         for role in forward.roles
     )
     source = replace(training.source, training=replace(forward, origins=roles))
+    if frozen is not None:
+        with suppress(NoInt8LayerError):
+            source = with_frozen_int8(source, frozen)
     seed = int(training.step.initial_state.get(SEED, 0))
     step = build_step_by_recipe(source.training, training.known_recipe, seed=seed)
     return Training(source, training.recipe, step)

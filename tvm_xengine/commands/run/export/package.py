@@ -32,7 +32,12 @@ from tvm_xengine.commands.run.export.train_budget import (
     train_budget,
 )
 from tvm_xengine.commands.run.solve import planner_options
-from tvm_xengine.commands.run.steps import loaded, loss_named, training_from
+from tvm_xengine.commands.run.steps import (
+    loaded,
+    loss_named,
+    plain_training,
+    training_from,
+)
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
@@ -84,9 +89,6 @@ def run_export(model: str, options: app.ExportOptions) -> None:
     training = _training(model, options)
     wishes = _wishes(options, training, schedule)
     terminal.note(loss_named(training, options.step))
-    if options.step.frozen.frozen == "int8":
-        for note in training.notes:
-            terminal.note(note)
     settings = ExportOptions(
         target=wanted.target,
         regions=regions,
@@ -102,6 +104,9 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         layout=wanted.layout,
     )
     prepared, choice = _prepared(training, settings, options, terminal)
+    if options.step.frozen.frozen == "int8":
+        for note in prepared.model.notes:
+            terminal.note(note)
     write = write_library if is_library else write_package
     with terminal.reporting() as reporter:
         report = write(prepared, wanted.output, force=wanted.force, on_progress=reporter.status)
@@ -143,7 +148,9 @@ def _training(model: str, options: app.ExportOptions) -> Training:
     source = loaded(model, step.model)
     if options.target.eval_mode:
         source = replace(source, training=in_evaluation_mode(source.training))
-    training = training_from(source, step, optimizer="sgd")
+    chooses = options.layers.train_scores is not None  # what is frozen is not known yet
+    made = plain_training if chooses else training_from
+    training = made(source, step, optimizer="sgd")
     changes: dict[str, object] = {}
     if options.target.label_type != "int64":
         loss = training.known_recipe.loss

@@ -8,6 +8,7 @@ from typing import Any
 from tvm_xengine.aot.choose_layers import LayerChoice
 from tvm_xengine.commands import app
 from tvm_xengine.commands.arguments.usage import UsageError
+from tvm_xengine.commands.run.steps import frozen_int8
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.explain.words.framed import add_number_columns, framed
@@ -38,9 +39,10 @@ def check_train_budget(options: app.ExportOptions) -> None:
         return
     if options.schedule.schedule is not None:
         raise UsageError("--train-scores plans each choice of layers; it takes no --schedule")
-    if options.step.frozen.frozen == "int8":
+    if options.step.frozen.frozen == "int8" and options.step.frozen.calibration is None:
         raise UsageError(
-            "--frozen int8 takes the layers that --train names; it takes no --train-scores"
+            "--train-scores with --frozen int8 finds the scales of each choice on samples: give them with"
+            " --calibration"
         )
     if _is_file(scores):
         read_scores(Path(scores))
@@ -56,6 +58,7 @@ def train_budget(training: Training, options: app.ExportOptions, reporter: Repor
         scores,
         time_us=limits.get("time"),
         energy_uj=limits.get("energy"),
+        frozen=frozen_int8(training, options.step.frozen),
         most_trials=int(limits.get("trials", MOST_TRIALS)),
     )
 
