@@ -16,8 +16,9 @@ from tvm_xengine.aot.prepare import (
     OnProgress,
     PreparedExport,
     check_flash,
+    check_samples,
     machine_of,
-    prepare_export,
+    plan_export,
     stored_step,
 )
 from tvm_xengine.checks.names import some
@@ -189,6 +190,13 @@ class _Trials:
         return [sum(size for size, _ in self._state_of(layer)) for layer in self.layers]
 
     @cached_property
+    def parameter_bytes(self) -> list[int]:
+        """Parameters of each layer, and so the sums of their gradients."""
+        return [
+            sum(size for size, _ in self._state_of(layer, slots=False)) for layer in self.layers
+        ]
+
+    @cached_property
     def zero_bytes(self) -> list[int]:
         """Parameters of each layer that take flash only where they are frozen: they start as zeros."""
         return [
@@ -240,6 +248,9 @@ class _Trials:
         devices = machine.platform.devices
         most = max(device.budget_bytes for device in devices)
         row = Row.of_each(list(map(float, self.state_bytes)), most)
+        if len(devices) == 1 and Entry.ACCUMULATE in self.options.entries:
+            sums = [float(size) for size in self.parameter_bytes]
+            row = Row.of_each([a + b for a, b in zip(self.state_bytes, sums, strict=True)], most)
         if len(devices) > 1 or self.options.storage is not None or self.limits.rewrites_frozen:
             return row
         return replace(row, base=least_forward_bytes(self._model, machine, self.options.optimize))
@@ -271,7 +282,7 @@ class _Trials:
         try:
             model, step = self._training(subset)
             for options in self._attempts():
-                prepared = prepare_export(
+                prepared = plan_export(
                     model, step, options, lambda text: self.on_progress(f"{trial}: {text}")
                 )
                 self._check_flash(prepared, subset)
@@ -288,6 +299,11 @@ class _Trials:
 
     def in_full(self, found: PreparedExport) -> PreparedExport:
         """The same package planned with all the time there is; `found` where that breaks a limit."""
+        prepared = self._planned_in_full(found)
+        check_samples(prepared, self.on_progress)
+        return prepared
+
+    def _planned_in_full(self, found: PreparedExport) -> PreparedExport:
         limits = self.options.plan.limits
         results = [function.plan.result for function in found.functions.values()]
         if all(
@@ -295,7 +311,7 @@ class _Trials:
         ):
             return replace_options(found, self.options)
         try:
-            full = prepare_export(found.model, found.training, self.options, self.on_progress)
+            full = plan_export(found.model, found.training, self.options, self.on_progress)
         except NoScheduleError:
             return replace_options(found, self.options)
         reason, _ = _exceeded(full, self.limits)

@@ -198,7 +198,7 @@ def check_flash(prepared: PreparedExport) -> None:
 def prepare_export(
     model: ForwardModel, training: TrainingStep, options: ExportOptions, on_progress: OnProgress
 ) -> PreparedExport:
-    """Plan the training step and the evaluation.
+    """Plan the training step and the evaluation, and compare single samples with a batch.
 
     Raises
     ------
@@ -211,6 +211,32 @@ def prepare_export(
     UnsupportedModuleError
         If something cannot be emitted; it is named.
     """
+    prepared = plan_export(model, training, options, on_progress)
+    check_samples(prepared, on_progress)
+    return prepared
+
+
+def check_samples(prepared: PreparedExport, on_progress: OnProgress) -> None:
+    """Check that functions over single samples compute what a batch computes, where there are any.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If they do not; the message says by how much.
+    """
+    if not _has_samples(prepared.options.entries):
+        return
+    on_progress("comparing single samples with a batch")
+    model, single = prepared.model, prepared.single
+    check_single_samples(
+        model, with_batch_size(model, 1), prepared.training, prepared.trial, single
+    )
+
+
+def plan_export(
+    model: ForwardModel, training: TrainingStep, options: ExportOptions, on_progress: OnProgress
+) -> PreparedExport:
+    """The same plans without that comparison, which runs the model."""
     machine = machine_of(options)
     storage, entries = options.storage, options.entries
     stored = stored_step(training, options)
@@ -274,7 +300,7 @@ class _Maker:
             taken = [f.program.interface.arena_bytes for f in made.values()]
             taken_bytes = {n: max((t[n] for t in taken), default=0) for n in layout.state_end_bytes}
             made[entry] = self._shared(entry, sample, single, layout, taken_bytes)
-        prepared = PreparedExport(
+        return PreparedExport(
             options,
             self.machine,
             self.model,
@@ -285,10 +311,6 @@ class _Maker:
             keep_all_bytes,
             single,
         )
-        if _has_samples(options.entries):
-            self.on_progress("comparing single samples with a batch")
-            check_single_samples(self.model, sample, self.training, prepared.trial, single)
-        return prepared
 
     def _single_samples(self, sample: ForwardModel) -> SingleSamples:
         if self.storage is not None:
@@ -358,7 +380,9 @@ def prepare_planned(
     train = plan_as_planned(training, machine, options.optimize, planned)
     made = _Maker(options, machine, model, training, None, lambda _: None)
     functions = {Entry.TRAIN_STEP: train.function}
-    return made.finished(training, functions, train.layout, train.keep_all_bytes)
+    prepared = made.finished(training, functions, train.layout, train.keep_all_bytes)
+    check_samples(prepared, made.on_progress)
+    return prepared
 
 
 def stored_step(training: TrainingStep, options: ExportOptions) -> TrainingStep:

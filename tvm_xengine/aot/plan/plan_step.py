@@ -39,7 +39,7 @@ from tvm_xengine.relax_ir.signature import TRAIN_STEP
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.scheduling.sizes import format_budgets
+from tvm_xengine.scheduling.sizes import format_budgets, round_up
 from tvm_xengine.training.step import TrainingStep
 
 Array = NDArray[np.generic]
@@ -351,10 +351,18 @@ def plan_shared(
         kept = format_budgets({name: size for name, size in layout.end_bytes.items() if size})
         raise NoScheduleError(
             f"{function.prefix.rstrip('_')} does not fit behind {kept} of state, which come on top of"
-            f" these sizes: {error}"
+            f" these sizes: {error}",
+            is_proven=error.is_proven and _is_compact(layout, machine),
         ) from error
     program = make_step_program(lowered, plan, fixed=fixed, arena_start_bytes=layout.end_bytes)
     return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, function.values))
+
+
+def _is_compact(layout: StateLayout, machine: Machine) -> bool:
+    """Whether state and sums take no more of the only region than their bytes."""
+    align = machine.platform.alignment_bytes
+    size = sum(round_up(place.size_bytes, align) for place in layout.places.values())
+    return len(machine.platform.devices) == 1 and layout.end_bytes[machine.first] <= size
 
 
 def _plan_in_rest(
