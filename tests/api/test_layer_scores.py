@@ -56,6 +56,36 @@ def test_scores_are_mean_squares_of_gradients_of_single_samples() -> None:
     assert list(found) == ["0", "1", "5"]
 
 
+class Recurrent(nn.Module):
+    """A model that is written for the size of its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell, self.head = nn.GRU(4, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cell(x)[0][:, -1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignored", [-100, 1])
+def test_a_model_that_keeps_its_batch_is_scored_on_copies_of_each_sample(ignored: int) -> None:
+    module, random = Recurrent(), np.random.default_rng(0)
+    x, labels = random.normal(size=(5, 7, 4)).astype(np.float32), np.array([0, 2, 0, 2, 2])
+    loss = xe.named_loss("cross_entropy", ignore_index=ignored)
+    training = xe.training_step(module, torch.zeros(3, 7, 4), loss=loss)
+    names = training.step.batch_names
+    found = xe.layer_scores(training, Data(dict(zip(names, (x, labels), strict=True))))
+    expected = {"cell": 0.0, "head": 0.0}
+    for sample, label in zip(torch.tensor(x), torch.tensor(labels), strict=True):
+        module.zero_grad()
+        nn.functional.cross_entropy(module(sample[None]), label[None]).backward()
+        for name, parameter in module.named_parameters():
+            expected[name.partition(".")[0]] += float((parameter.grad.double() ** 2).sum()) / 5
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
 def test_samples_without_any_gradient_score_nothing() -> None:
     class Dead(nn.Module):
         def __init__(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from math import prod
 
 import numpy as np
 
@@ -12,15 +14,25 @@ from tvm_xengine.checks.arguments import checked
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.data.arrays import Data
-from tvm_xengine.errors import InvalidScoresError
+from tvm_xengine.errors import InvalidScoresError, UnsupportedModelError
 from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.frontends.layers import layer_sums
+from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.model.arguments import whole_number
+from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.session.progress import Progress, reporter_of
 from tvm_xengine.session.stages import Training
 from tvm_xengine.session.training_data import training_data
-from tvm_xengine.training.single_samples import ACCUMULATE, build_single_samples
+from tvm_xengine.training.body.assembly import GRADIENT_WEIGHT
+from tvm_xengine.training.single_samples import (
+    ACCUMULATE,
+    SingleSamples,
+    build_single_samples,
+)
+from tvm_xengine.training.step import TrainingStep
+
+Single = tuple[ForwardModel, SingleSamples, int]
 
 SAMPLES = 128
 """As many as scales of int8 are calibrated on; the order of layers settles with far fewer."""
@@ -69,19 +81,11 @@ def layer_scores(
     InvalidScoresError
         If a gradient is not finite, or all are 0.
     UnsupportedModelError
-        If the model cannot be written for single samples.
+        If the loss of a batch is no mean over its samples.
     """
     whole_number("samples", samples, 1)
     found = data if isinstance(data, Data) else training_data(training, data)
-    model = with_batch_size(in_evaluation_mode(training.source.training), 1)
-    recipe = replace(
-        training.known_recipe,
-        max_gradient_value=None,
-        max_gradient_norm=None,
-        micro_batches=1,
-        precision=None,
-    )
-    single = build_single_samples(model, recipe, model.trained)
+    model, single, copies = _for_one_sample(training)
     step = kept_step(lower_step(single.accumulate, PLATFORM, func_name=ACCUMULATE))
     values = {**model.state, **single.constants}
     advance = reporter_of(progress).stage("scoring layers")
@@ -92,10 +96,11 @@ def layer_scores(
     for position, sample in enumerate(islice(found.epoch(0, 1, seed), count)):
         advance(position, count, "samples")
         step.write(zeros)
-        step.step(sample)
+        batch = {name: np.concatenate([array] * copies) for name, array in sample.items()}
+        is_sum = GRADIENT_WEIGHT in step.step(batch)
         gradients = step.read_state()
         for param, name in single.sums.items():
-            gradient = np.asarray(gradients[name], np.float64)
+            gradient = np.asarray(gradients[name], np.float64) / (copies if is_sum else 1)
             squares[param] += float(np.sum(gradient * gradient)) / count
     scores = layer_sums(model.roles, squares)
     if wrong := [name for name, score in scores.items() if not np.isfinite(score)]:
@@ -105,3 +110,34 @@ def layer_scores(
     if not any(scores.values()):
         raise InvalidScoresError("the gradients of all layers are 0 on these samples")
     return scores
+
+
+def _for_one_sample(training: Training) -> Single:
+    """The model as it is used, the function that adds up gradients, and how many copies of a sample it takes.
+
+    It takes one where the model can be written for one sample, and else a batch of copies, whose mean
+    gradient is the same.
+    """
+    model = in_evaluation_mode(training.source.training)
+    recipe = replace(
+        training.known_recipe,
+        max_gradient_value=None,
+        max_gradient_norm=None,
+        micro_batches=1,
+        precision=None,
+    )
+    with suppress(UnsupportedModelError):
+        sample = with_batch_size(model, 1)
+        single = build_single_samples(sample, recipe, model.trained)
+        if _takes_one(single, training.step, model.batch_size):
+            return sample, single, 1
+    return model, build_single_samples(model, recipe, model.trained), model.batch_size
+
+
+def _takes_one(single: SingleSamples, step: TrainingStep, batch_size: int) -> bool:
+    """Whether inputs and labels have a batch's share of a batch's elements."""
+    sizes = {p.name: prod(static_shape(p.ty)) for p in single.accumulate[ACCUMULATE].params}
+    whole = {p.name: prod(static_shape(p.ty)) for p in step.function.params}
+    return all(
+        sizes[name] * batch_size == whole[name] for name in step.batch_names if name in sizes
+    )
