@@ -104,6 +104,24 @@ def test_a_group_counts_once_where_one_or_more_of_it_are_chosen(data: st.DataObj
     assert found is None or found in obeying
 
 
+@settings(max_examples=30, deadline=None)
+@given(memories(), st.integers(0, 3), st.booleans())
+def test_more_effort_finds_what_was_missed(drawn, missed: int, proves: bool) -> None:
+    scores, fits, state, budget = drawn
+
+    def plan_of(subset: Subset) -> Subset | Refusal:
+        return subset if fits(subset) and hash(subset) % 4 != missed else Refusal("not found")
+
+    rows, insist = [Row.of_each(state, budget)], planned(fits, is_proven=proves)
+    plain = choose_subset(scores, rows, plan_of, MANY)
+    found = choose_subset(scores, rows, plan_of, MANY, insist)
+    best = max((sum(scores[i] for i in s) for s in subsets(len(scores)) if fits(s)), default=0)
+    assert plain.score - 1e-6 <= found.score <= best + 1e-6 <= found.bound + 2e-6
+    assert found.bound <= plain.bound + 1e-6
+    if plain.bound == best:
+        assert found.gap == pytest.approx(0)
+
+
 @settings(max_examples=10, deadline=None)
 @given(memories())
 def test_without_proofs_the_bound_is_that_of_the_rows(drawn) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from tvm_xengine.aot.c_names import c_identifier
 from tvm_xengine.aot.check.reference import Expected
 from tvm_xengine.aot.check.selftest import selftest_source
-from tvm_xengine.aot.choose_layers import LayerChoice
 from tvm_xengine.aot.emit_c.build_systems.choose import build_files
 from tvm_xengine.aot.emit_c.driver import driver_source
 from tvm_xengine.aot.emit_c.expressions import Names
@@ -21,6 +20,7 @@ from tvm_xengine.aot.emit_c.llvm_object import object_prototype, write_object
 from tvm_xengine.aot.emit_c.readme import readme
 from tvm_xengine.aot.emit_c.sources import data_source, kernels_header, kernels_source
 from tvm_xengine.aot.entries import Entry
+from tvm_xengine.aot.layers.choose import LayerChoice
 from tvm_xengine.aot.package.checkpoint_file import hash_of
 from tvm_xengine.aot.package.code_size import CodeSize, measure_code
 from tvm_xengine.aot.package.contents import (

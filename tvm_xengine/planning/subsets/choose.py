@@ -13,6 +13,8 @@ PlanT = TypeVar("PlanT")
 
 _TIE = 1e-9
 """Scores that differ by less than this share of their sum are equal: HiGHS answers within 1e-9."""
+_MOST_INSISTENCE = 3
+"""So many subsets are planned with more effort, each of which may take the time of all trials."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def choose_subset(
     rows: Sequence[Row],
     plan_of: Callable[[Subset], PlanT | Refusal],
     most_plans: int,
+    insist: Callable[[Subset], PlanT | Refusal] | None = None,
 ) -> Choice[PlanT]:
     """The subset of 0..n-1 of greatest score among those that have a plan.
 
@@ -84,6 +87,9 @@ def choose_subset(
         The plan of a subset that is not empty. What contains a refused subset is not planned.
     most_plans
         After so many plans the best one so far is taken; planning in progress goes on to its end.
+    insist
+        As `plan_of`, with more effort. At the end it plans what the bound is of, where that may have a plan
+        after all.
     """
     search = _Search(scores, plan_of, most_plans)
     total = sum(scores)
@@ -92,6 +98,8 @@ def choose_subset(
             break
         if not search.has_plan(best) and not search.cut(best):
             break
+    if insist is not None:
+        search.insist(rows, insist)
     return search.choice(rows)
 
 
@@ -143,10 +151,28 @@ class _Search(Generic[PlanT]):
         self.conflicts.append(found)
         return True
 
+    def proven_optimum(self, rows: Sequence[Row]) -> Subset | None:
+        """A subset of greatest score that is not proven to have no plan."""
+        proven = [subset for subset, refusal in self.refused.items() if refusal.is_proven]
+        return best_relaxed(self.scores, rows, _smallest(proven))
+
+    def insist(self, rows: Sequence[Row], plan_of: Callable[[Subset], PlanT | Refusal]) -> None:
+        """Plan that subset with more effort, until one has a plan, or none is found without proof."""
+        for _ in range(_MOST_INSISTENCE):
+            best = self.proven_optimum(rows)
+            if best is None or self.score_of(best) <= self.best_score + _TIE * sum(self.scores):
+                return
+            plan = plan_of(best)
+            if not isinstance(plan, Refusal):
+                self.plans[best] = plan
+                return
+            self.refused[best] = plan
+            if not plan.is_proven:
+                return
+
     def choice(self, rows: Sequence[Row]) -> Choice[PlanT]:
         best, score = self.best, self.best_score
-        proven = [subset for subset, refusal in self.refused.items() if refusal.is_proven]
-        relaxed = best_relaxed(self.scores, rows, _smallest(proven))
+        relaxed = self.proven_optimum(rows)
         return Choice(
             best,
             None if best is None else self.plans[best],

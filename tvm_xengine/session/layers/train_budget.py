@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tvm_xengine.aot.choose_layers import LayerChoice, StepLimits, choose_layers
+from tvm_xengine.aot.layers.choose import LayerChoice, choose_layers
+from tvm_xengine.aot.layers.known import StepLimits
 from tvm_xengine.aot.prepare import ExportOptions, OnProgress
 from tvm_xengine.checks.arguments import checked_fields
 from tvm_xengine.errors import NoInt8LayerError

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from tvm_xengine import api
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build
-from tvm_xengine.aot.choose_layers import LayerChoice
 from tvm_xengine.aot.entries import USUAL, Entry, chosen_entries
 from tvm_xengine.aot.export import ExportReport, write_package
+from tvm_xengine.aot.layers.choose import LayerChoice
 from tvm_xengine.aot.package.layout import CMAKE, layout_called
 from tvm_xengine.aot.plan.alternatives import Alternative, alternatives
 from tvm_xengine.aot.plan.kernels import Backend, Optimize

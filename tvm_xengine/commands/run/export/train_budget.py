@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tvm_xengine.aot.choose_layers import LayerChoice
+from tvm_xengine.aot.layers.choose import LayerChoice
 from tvm_xengine.commands import app
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.run.steps import frozen_int8

@@ -1,0 +1,1 @@
+"""Which layers a package trains, where not all of them fit."""

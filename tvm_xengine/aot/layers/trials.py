@@ -1,0 +1,179 @@
+"""Plans of packages that train some of the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tvm_xengine.aot.layers.known import LayerState, StepLimits, flash_bytes, rows_of
+from tvm_xengine.aot.prepare import (
+    ExportOptions,
+    OnProgress,
+    PreparedExport,
+    check_flash,
+    check_samples,
+    machine_of,
+    plan_export,
+    stored_step,
+)
+from tvm_xengine.checks.names import some
+from tvm_xengine.compiler.costing.energy import check_energy
+from tvm_xengine.errors import MissingGradientError, NoScheduleError
+from tvm_xengine.frontends.layers import Layer
+from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.subsets.choose import Refusal
+from tvm_xengine.planning.subsets.relaxation import Row, Subset
+from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.result import Objective, Status
+from tvm_xengine.training.step import TrainingStep
+
+TrainingOf = Callable[[Sequence[str]], tuple[ForwardModel, TrainingStep]]
+"""The model that trains the named parameters of ``main``, and its training step."""
+
+_ANY_GAP_RATIO = 0.99
+"""Whether a subset fits is answered by its first plan."""
+_TRIAL_SHARE, _LEAST_TRIAL_S = 0.1, 2.0
+"""Share of the time limit, and least seconds, for the plan of a subset that is tried: a subset takes some ten
+trials to rule out. A greedy schedule is there before."""
+
+
+@dataclass
+class Trials:
+    """Plans subsets of the layers."""
+
+    layers: tuple[Layer, ...]
+    training_of: TrainingOf
+    options: ExportOptions
+    limits: StepLimits
+    on_progress: OnProgress
+    count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.limits.energy_uj is not None:
+            check_energy(machine_of(self.options).platform, Objective.ENERGY)
+
+    @cached_property
+    def _everything(self) -> tuple[ForwardModel, TrainingStep]:
+        return self._training(frozenset(range(len(self.layers))))
+
+    @cached_property
+    def state(self) -> LayerState:
+        """Bytes of the state of each layer."""
+        return LayerState(self.layers, stored_step(self._everything[1], self.options))
+
+    def rows(self) -> dict[str, Row]:
+        """What is known before anything is planned."""
+        return rows_of(self.state, self._everything[0], self.options, self.limits)
+
+    def plan_of(self, subset: Subset) -> PreparedExport | Refusal:
+        """The package that trains the layers of a subset, or why there is none, in a trial's time."""
+        limit_s = self.options.plan.limits.time_limit_s
+        return self._plan_of(subset, min(limit_s, max(_LEAST_TRIAL_S, _TRIAL_SHARE * limit_s)))
+
+    def plan_of_in_full(self, subset: Subset) -> PreparedExport | Refusal:
+        """The same with all the time there is."""
+        return self._plan_of(subset, self.options.plan.limits.time_limit_s)
+
+    def _plan_of(self, subset: Subset, limit_s: float) -> PreparedExport | Refusal:
+        self.count += 1
+        named = some([self.layers[i].name for i in sorted(subset)], most=4)
+        trial = f"trial {self.count}, training {named}"
+        reason, is_proven = "", False
+        try:
+            model, step = self._training(subset)
+            for options in self._attempts(limit_s):
+                prepared = plan_export(
+                    model, step, options, lambda text: self.on_progress(f"{trial}: {text}")
+                )
+                self._check_flash(prepared, subset)
+                reason, is_proven = _exceeded(prepared, self.limits)
+                if not reason:
+                    return prepared
+                if is_proven:
+                    break
+        except NoScheduleError as error:
+            return Refusal(str(error), error.is_proven)
+        except MissingGradientError as error:
+            return Refusal(str(error), is_proven=True)
+        return Refusal(reason, is_proven)
+
+    def in_full(self, found: PreparedExport) -> PreparedExport:
+        """The same package planned with all the time there is; `found` where that breaks a limit."""
+        prepared = self._planned_in_full(found)
+        check_samples(prepared, self.on_progress)
+        return prepared
+
+    def _planned_in_full(self, found: PreparedExport) -> PreparedExport:
+        limits = self.options.plan.limits
+        results = [function.plan.result for function in found.functions.values()]
+        if all(
+            one.status is Status.OPTIMAL or (one.gap or 0.0) <= limits.gap_ratio for one in results
+        ):
+            return replace(found, options=self.options)
+        try:
+            full = plan_export(found.model, found.training, self.options, self.on_progress)
+        except NoScheduleError:
+            return replace(found, options=self.options)
+        reason, _ = _exceeded(full, self.limits)
+        return replace(found, options=self.options) if reason else full
+
+    def _training(self, subset: Subset) -> tuple[ForwardModel, TrainingStep]:
+        return self.training_of(
+            [name for i in sorted(subset) for name in self.layers[i].parameters]
+        )
+
+    def _attempts(self, limit_s: float) -> Iterator[ExportOptions]:
+        """Options for the first plan, and for plans of the least time and energy where they are limited."""
+        plan = self.options.plan
+        wanted = [(plan.objective, max(_ANY_GAP_RATIO, plan.limits.gap_ratio))]
+        if self.limits.time_us is not None:
+            is_energy = plan.objective is Objective.ENERGY
+            wanted.append((Objective.COST if is_energy else plan.objective, plan.limits.gap_ratio))
+        if self.limits.energy_uj is not None:
+            wanted.append((Objective.ENERGY, plan.limits.gap_ratio))
+        for objective, gap_ratio in wanted:
+            limits = replace(plan.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
+            yield replace(self.options, plan=replace(plan, objective=objective, limits=limits))
+
+    def _check_flash(self, prepared: PreparedExport, subset: Subset) -> None:
+        """Whether constants and initial state fit, with a proof only where no larger subset takes less."""
+        try:
+            check_flash(prepared)
+        except NoScheduleError as error:
+            others = sum(size for i, size in enumerate(self.state.zero_bytes) if i not in subset)
+            limit = flash_bytes(self.options)
+            assert limit is not None
+            raise NoScheduleError(
+                str(error), is_proven=prepared.flash_bytes - others > limit
+            ) from error
+
+
+def _exceeded(prepared: PreparedExport, limits: StepLimits) -> tuple[str, bool]:
+    """Which limit the leading function exceeds, and whether every plan of it does; empty for none."""
+    plan = next(iter(prepared.functions.values())).plan
+    time_us, energy_uj = plan.step_us(), plan.simulation.energy_uj
+    for what, unit, value, limit, objective in (
+        ("time", "us", time_us, limits.time_us, Objective.COST),
+        ("energy", "uJ", energy_uj, limits.energy_uj, Objective.ENERGY),
+    ):
+        if limit is not None and value > limit:
+            least = _least(plan, objective)
+            return (
+                f"the {what} of a step is {value:.6g} {unit}, {least:.6g} {unit} in any plan, more than"
+                f" {limit:.6g} {unit}",
+                least > limit,
+            )
+    return "", False
+
+
+def _least(plan: Plan, objective: Objective) -> float:
+    """A bound on the time or energy of every plan of a function."""
+    is_time, result = objective is Objective.COST, plan.result
+    asked = result.objective
+    is_same = asked is objective or (is_time and asked is Objective.MAKESPAN)
+    bound = result.bound if is_same else 0.0
+    if is_time and plan.is_overlapped:
+        return bound
+    return max(bound, float(index_problem(plan.problem, objective).cheapest))
