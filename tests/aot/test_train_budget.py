@@ -35,6 +35,7 @@ from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.frontends.layers import Layer
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.planning.subsets.relaxation import Row
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.build import build_training_step
@@ -196,6 +197,15 @@ def test_what_is_known_before_planning_is_never_more_than_what_a_plan_takes(
         assert rows["memory"].amount_of(subset) <= prepared.arena_bytes["sram"]
 
 
+def test_what_a_plan_disproves_limits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Row.of_each([1e6, 1e6, 1e6, 0.0], 60_000.0)
+    strict = {"memory": replace(wrong, base=50_000.0)}
+    monkeypatch.setattr("tvm_xengine.aot.layers.trials.rows_of", lambda *_: strict)
+    found = chosen(options("sram=64KiB"))
+    assert all(found.is_trained.values())
+    assert (found.rows, found.choice.gap) == ({}, 0.0)
+
+
 def test_a_package_that_trains_nothing_has_no_layers_to_choose() -> None:
     wanted = ExportOptions("host", parse_regions("sram=1MiB"), entries=(Entry.INFER,))
     with pytest.raises(ExportError, match="no entry point trains"):
@@ -335,6 +345,7 @@ def test_wrong_scores_are_refused(text: str, said: str, tmp_path: Path) -> None:
     ("given", "said"),
     [
         (("--train-budget", "time=3ms"), "give a file or samples with --train-scores"),
+        (("--train-scores", "scores"), "takes a .toml file of scores, or samples"),
         (("--train-scores", "none.toml"), "cannot read scores file none.toml"),
         (("--train-scores", "digits", "--train-budget", "arena=3KiB"), "memory is limited by"),
         (("--train-scores", "digits", "--train-budget", "time=3"), "expected time=20ms"),

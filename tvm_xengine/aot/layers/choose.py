@@ -77,7 +77,8 @@ def choose_layers(
 
     Each subset that is tried is planned as `prepare_export` plans it; the chosen one is then planned with
     the full time limit. The bound takes two things for granted: to train more layers never needs less, and
-    ops take nearly as much in a step that trains fewer (`known`).
+    ops take nearly as much in a step that trains fewer (`known`). A plan that disproves the
+    latter begins the search again without it.
 
     Parameters
     ----------
@@ -101,11 +102,7 @@ def choose_layers(
             " and apply"
         )
     trials = Trials(tuple(layers), training_of, options, limits, on_progress)
-    rows = trials.rows()
-    scores = [layer.score for layer in layers]
-    choice = choose_subset(
-        scores, list(rows.values()), trials.plan_of, most_plans, trials.plan_of_in_full
-    )
+    choice, rows = _chosen(trials, most_plans)
     if choice.plan is None:
         reasons = [
             f"{layer.name}: {why_not(trials.layers, choice, rows, at)}"
@@ -119,6 +116,18 @@ def choose_layers(
         raise NoScheduleError(f"no layer can be trained; {'; '.join(reasons)}")
     state_bytes = tuple(trials.state.state_bytes)
     return LayerChoice(trials.layers, choice, rows, state_bytes, trials.in_full(choice.plan))
+
+
+def _chosen(trials: Trials, most_plans: int) -> tuple[Choice[PreparedExport], dict[str, Row]]:
+    """The best subset by rows that no plan has disproved."""
+    scores = [layer.score for layer in trials.layers]
+    while True:
+        rows = trials.rows()
+        choice = choose_subset(
+            scores, list(rows.values()), trials.plan_of, most_plans, trials.plan_of_in_full
+        )
+        if rows.keys() <= trials.rows().keys():
+            return choice, rows
 
 
 def why_not(

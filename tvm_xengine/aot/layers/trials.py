@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,7 +42,17 @@ trials to rule out. A greedy schedule is there before."""
 
 @dataclass
 class Trials:
-    """Plans subsets of the layers."""
+    """Plans subsets of the layers.
+
+    Attributes
+    ----------
+    count
+        So many were planned.
+    too_strict
+        Rows that claim more than some plan takes.
+    known
+        What came of a subset with some time limit.
+    """
 
     layers: tuple[Layer, ...]
     training_of: TrainingOf
@@ -49,6 +60,10 @@ class Trials:
     limits: StepLimits
     on_progress: OnProgress
     count: int = field(default=0, init=False)
+    too_strict: set[str] = field(default_factory=set, init=False)
+    known: dict[tuple[Subset, float], PreparedExport | Refusal] = field(
+        default_factory=dict, init=False
+    )
 
     def __post_init__(self) -> None:
         if self.limits.energy_uj is not None:
@@ -63,9 +78,13 @@ class Trials:
         """Bytes of the state of each layer."""
         return LayerState(self.layers, stored_step(self._everything[1], self.options))
 
-    def rows(self) -> dict[str, Row]:
-        """What is known before anything is planned."""
+    @cached_property
+    def _rows(self) -> dict[str, Row]:
         return rows_of(self.state, self._everything[0], self.options, self.limits)
+
+    def rows(self) -> dict[str, Row]:
+        """What is known before anything is planned, without what a plan has disproved."""
+        return {what: row for what, row in self._rows.items() if what not in self.too_strict}
 
     def plan_of(self, subset: Subset) -> PreparedExport | Refusal:
         """The package that trains the layers of a subset, or why there is none, in a trial's time."""
@@ -77,13 +96,34 @@ class Trials:
         return self._plan_of(subset, self.options.plan.limits.time_limit_s)
 
     def _plan_of(self, subset: Subset, limit_s: float) -> PreparedExport | Refusal:
+        if (subset, limit_s) not in self.known:
+            self.known[subset, limit_s] = found = self._planned(subset, limit_s)
+            if not isinstance(found, Refusal):
+                self._check_rows(found, subset)
+        return self.known[subset, limit_s]
+
+    def _check_rows(self, prepared: PreparedExport, subset: Subset) -> None:
+        """Note each row that claims more than a plan takes."""
+        plan = next(iter(prepared.functions.values())).plan
+        taken = {
+            "memory": float(sum(prepared.arena_bytes.values())),
+            "time": plan.step_us(),
+            "energy": plan.simulation.energy_uj,
+        }
+        self.too_strict |= {
+            what
+            for what, row in self._rows.items()
+            if row.amount_of(subset) > taken.get(what, math.inf)
+        }
+
+    def _planned(self, subset: Subset, limit_s: float) -> PreparedExport | Refusal:
         self.count += 1
         named = some([self.layers[i].name for i in sorted(subset)], most=4)
         trial = f"trial {self.count}, training {named}"
         reason, is_proven = "", False
         try:
             model, step = self._training(subset)
-            for options in self._attempts(limit_s):
+            for options in _attempts(self.options, self.limits, limit_s):
                 prepared = plan_export(
                     model, step, options, lambda text: self.on_progress(f"{trial}: {text}")
                 )
@@ -124,19 +164,6 @@ class Trials:
             [name for i in sorted(subset) for name in self.layers[i].parameters]
         )
 
-    def _attempts(self, limit_s: float) -> Iterator[ExportOptions]:
-        """Options for the first plan, and for plans of the least time and energy where they are limited."""
-        plan = self.options.plan
-        wanted = [(plan.objective, max(_ANY_GAP_RATIO, plan.limits.gap_ratio))]
-        if self.limits.time_us is not None:
-            is_energy = plan.objective is Objective.ENERGY
-            wanted.append((Objective.COST if is_energy else plan.objective, plan.limits.gap_ratio))
-        if self.limits.energy_uj is not None:
-            wanted.append((Objective.ENERGY, plan.limits.gap_ratio))
-        for objective, gap_ratio in wanted:
-            limits = replace(plan.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
-            yield replace(self.options, plan=replace(plan, objective=objective, limits=limits))
-
     def _check_flash(self, prepared: PreparedExport, subset: Subset) -> None:
         """Whether constants and initial state fit, with a proof only where no larger subset takes less."""
         try:
@@ -148,6 +175,20 @@ class Trials:
             raise NoScheduleError(
                 str(error), is_proven=prepared.flash_bytes - others > limit
             ) from error
+
+
+def _attempts(asked: ExportOptions, step: StepLimits, limit_s: float) -> Iterator[ExportOptions]:
+    """Options for the first plan, and for plans of the least time and energy where they are limited."""
+    plan = asked.plan
+    wanted = [(plan.objective, max(_ANY_GAP_RATIO, plan.limits.gap_ratio))]
+    if step.time_us is not None:
+        is_energy = plan.objective is Objective.ENERGY
+        wanted.append((Objective.COST if is_energy else plan.objective, plan.limits.gap_ratio))
+    if step.energy_uj is not None:
+        wanted.append((Objective.ENERGY, plan.limits.gap_ratio))
+    for objective, gap_ratio in wanted:
+        limits = replace(plan.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
+        yield replace(asked, plan=replace(plan, objective=objective, limits=limits))
 
 
 def _exceeded(prepared: PreparedExport, limits: StepLimits) -> tuple[str, bool]:

@@ -11,11 +11,13 @@ from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.commands.run.steps import frozen_int8
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.errors import InvalidDataError
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.model.layer_scores import read_scores
 from tvm_xengine.session.layers.gradient_scores import layer_scores
 from tvm_xengine.session.layers.train_budget import MOST_TRIALS, TrainBudget
 from tvm_xengine.session.stages import Training
+from tvm_xengine.session.training_data import training_data
 
 _FILE = ".toml"
 
@@ -53,7 +55,13 @@ def train_budget(training: Training, options: app.ExportOptions, reporter: Repor
     given, limits = str(options.layers.train_scores), dict(options.layers.train_budget)
     scores: Any = given
     if not _is_file(given):
-        scores = layer_scores(training, given, seed=options.step.model.seed, progress=reporter)
+        try:
+            data = training_data(training, given)
+        except InvalidDataError as error:
+            raise InvalidDataError(
+                f"--train-scores takes a .toml file of scores, or samples: {error}"
+            ) from error
+        scores = layer_scores(training, data, seed=options.step.model.seed, progress=reporter)
     return TrainBudget(
         scores,
         time_us=limits.get("time"),
