@@ -1,5 +1,6 @@
 """Plans for the least energy, with POET's figures."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.aot.examples import attention
+from tests.commands.in_process import run_command
 from tvm_xengine.aot.plan.kernels import Backend, Optimize, code_target, lower_for_target
 from tvm_xengine.aot.plan.plan_step import PlannedTraining, Wishes, plan_training
 from tvm_xengine.aot.plan.region_problem import Machine
@@ -112,3 +114,12 @@ def test_figures_out_of_range_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(InvalidPlatformError, match="energy_nj_per_flop must be finite and >= 0"):
         read_platform(tmp_path / "bad.toml")
+
+
+def test_arena_bytes_limit_the_first_region_of_a_platform(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    order = ("export", "mlp", "--batch", "1", "--target", "host", "--platform", "m4f")
+    done = run_command(*order, "--arena-bytes", "128KiB", "--time-limit", "5", "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    regions = json.loads((out / "mlp_plan.json").read_text())["regions"]
+    assert regions["sram"]["bytes"] <= regions["sram"]["budget_bytes"] == 128 * 1024

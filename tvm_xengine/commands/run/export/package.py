@@ -96,7 +96,7 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         optimize=Optimize(wanted.optimize),
         plan=planner_options(options.solver, options.step.model.seed),
         learning_rate=training.known_recipe.optimizer.lr,
-        platform=platform,
+        platform=platform and platform.with_budgets({r.name: r.size_bytes for r in regions}),
         storage=_storage(wanted),
         wishes=wishes,
         entries=entries,
