@@ -8,6 +8,7 @@ from tvm import ir, relax, tirx
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.fusion.fuse_in_order import OPAQUE_PATTERN, FuseInOrder, with_own_kernels
 from tvm_xengine.passes.fusion.fuse_keeping_parts import FuseKeepingParts
+from tvm_xengine.passes.lowering.drop_empty_reductions import DropEmptyReductions
 from tvm_xengine.passes.lowering.express_views_as_reshape import ExpressViewsAsReshape
 from tvm_xengine.passes.lowering.inline_scalar_constants import InlineScalarConstants
 from tvm_xengine.passes.lowering.lift_constants import LiftConstants
@@ -72,6 +73,7 @@ class LowerToKernels:
             relax.transform.DeadCodeElimination([name]),
             ExpressViewsAsReshape(name),
             relax.transform.LegalizeOps(named_legalizations(), ["relax.reshape"]),
+            DropEmptyReductions(),
             InlineScalarConstants(name),
             LiftConstants(name),
         ]

@@ -14,6 +14,7 @@ from tvm_xengine.kernels.identity import kernel_key
 from tvm_xengine.kernels.inplace import num_outputs
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.stages import Stage
+from tvm_xengine.kernels.lower.empty_reductions import without_empty_reductions
 from tvm_xengine.kernels.lower.explicit_workspace import workspace_bytes
 from tvm_xengine.kernels.schedules.rules import schedule_kernel
 from tvm_xengine.relax_ir.kernel_attributes import InplacePair, inplace_pairs
@@ -127,7 +128,8 @@ def prepare_kernel(
         rule makes launches of it that a GPU can run.
     """
     outputs = num_outputs(func)
-    lowered = device_kind(target).lower(func, target, name, schedule)
+    plain = without_empty_reductions(func)
+    lowered = device_kind(target).lower(plain, target, name, schedule)
     inplace = inplace_pairs(func)
     key = kernel_key(lowered, target, inplace=str(inplace))
     symbol = kernel_symbol(key)
