@@ -79,9 +79,10 @@ def platforms(draw: st.DrawFn, *, max_devices: int = 2) -> Platform:
                 latency, per_unit = draw(st.integers(1, 4)), draw(st.sampled_from((0.5, 1.0, 2.0)))
                 bandwidth = UNIT_BYTES / (1000.0 * per_unit)
                 nanojoule = float(draw(st.integers(0, 3)) * 1000) / UNIT_BYTES
-                links.append(
-                    Link(f"d{src}", f"d{dst}", float(latency), bandwidth, nanojoule, 1.0),
-                )
+                names = (f"d{src}", f"d{dst}")
+                computing = [f"d{d}" for d in (src, dst) if not stores[d]]
+                engine = draw(st.sampled_from((None, None, *computing)))
+                links.append(Link(*names, float(latency), bandwidth, nanojoule, 1.0, engine))
     home = draw(st.sampled_from(devices)).name
     handover_us = draw(st.sampled_from([None, 0.0, 7.5]))
     return Platform(devices, tuple(links), home, UNIT_BYTES, handover_us)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 from hypothesis import given, settings
@@ -23,8 +23,19 @@ from tvm_xengine.program.streams import (
     stream_of,
 )
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 _DEVICES = ("a", "b", "c")
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> Platform:
+    """A platform on which each link has an engine, or none."""
+    links = [
+        Link(src, dst, engine=draw(st.sampled_from((None, src, dst))))
+        for src, dst in permutations(_DEVICES, 2)
+    ]
+    return Platform(tuple(Device(name, "llvm") for name in _DEVICES), tuple(links))
 
 
 @st.composite
@@ -94,9 +105,9 @@ def _happens_before(program: StepProgram, streams: Streams) -> np.ndarray:
 
 
 @settings(max_examples=300, deadline=None)
-@given(step_programs())
-def test_calls_that_share_bytes_keep_their_order(program: StepProgram) -> None:
-    streams = split_into_streams(program)
+@given(step_programs(), engines())
+def test_calls_that_share_bytes_keep_their_order(program: StepProgram, platform: Platform) -> None:
+    streams = split_into_streams(program, platform)
     before = _happens_before(program, streams)
     for first, second in product(program.calls, repeat=2):
         if first.step < second.step:
@@ -107,24 +118,31 @@ def test_calls_that_share_bytes_keep_their_order(program: StepProgram) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(step_programs())
-def test_every_call_is_made_once_and_every_event_is_awaited_once(program: StepProgram) -> None:
-    streams = split_into_streams(program)
+@given(step_programs(), engines())
+def test_every_call_is_made_once_and_every_event_is_awaited_once(
+    program: StepProgram, platform: Platform
+) -> None:
+    streams = split_into_streams(program, platform)
     made = [one for calls in streams.calls.values() for one in calls]
     assert sorted(one.call.step for one in made) == [call.step for call in program.calls]
     for stream, calls in streams.calls.items():
-        assert all(stream_of(one.call) == stream for one in calls)
+        assert all(stream_of(one.call, platform) == stream for one in calls)
         assert [one.call.step for one in calls] == sorted(one.call.step for one in calls)
+    for one in made:
+        if isinstance(one.call, TensorCopy):
+            link = platform.link_between[one.call.src.device, one.call.dst.device]
+            stream = (link.src, link.dst) if link.engine is None else (link.engine,)
+            assert one in streams.calls[stream]
     assert sorted(e for one in made for e in one.awaits) == list(range(streams.events))
     assert sorted(e for one in made for e in one.signals) == list(range(streams.events))
 
 
 @settings(max_examples=60, deadline=None)
-@given(step_programs(), st.data())
+@given(step_programs(), engines(), st.data())
 def test_without_any_one_event_some_order_is_lost(
-    program: StepProgram, data: st.DataObject
+    program: StepProgram, platform: Platform, data: st.DataObject
 ) -> None:
-    streams = split_into_streams(program)
+    streams = split_into_streams(program, platform)
     if not streams.events:
         return
     event = data.draw(st.integers(0, streams.events - 1))

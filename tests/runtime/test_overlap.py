@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tvm
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm import tirx
 
 from tests.passes.small_step import small_problem, two_cpus
@@ -27,6 +28,7 @@ from tvm_xengine.runtime import executable as executable_module
 from tvm_xengine.runtime.events import Events, can_overlap
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.stream_threads import StreamThreads
+from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.schedule import Step, Transfer
 
 pytestmark = pytest.mark.skipif(not can_overlap(), reason="needs semaphores in plain memory")
@@ -74,9 +76,20 @@ def _helpers() -> tvm.IRModule:
 Compiled = tuple[Mapping[tuple[str, str], DeviceKernel], list[tvm.runtime.Module]]
 
 
-def _executable(steps: Sequence[Step], compiled: Compiled, *, overlap: bool) -> StepExecutable:
+def _executable(
+    steps: Sequence[Step],
+    compiled: Compiled,
+    *,
+    overlap: bool,
+    platform: Platform = PROBLEM.platform,
+) -> StepExecutable:
     program = make_step_program(small_step(compiled[0]), laid_out(PROBLEM, steps))
-    return StepExecutable(program, compiled[1], PROBLEM.platform, guard_bytes=4096, overlap=overlap)
+    return StepExecutable(program, compiled[1], platform, guard_bytes=4096, overlap=overlap)
+
+
+def _copied_by(engine: str | None) -> Platform:
+    links = tuple(replace(link, engine=engine) for link in PROBLEM.platform.links)
+    return replace(PROBLEM.platform, links=links)
 
 
 def _states(run: StepExecutable, steps: int = 4) -> list[bytes]:
@@ -100,8 +113,8 @@ def delayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every executable gets random delays in front of its calls."""
     rng = random.Random(0)
 
-    def split(program: StepProgram) -> Streams:
-        streams = split_into_streams(program)
+    def split(program: StepProgram, platform: Platform) -> Streams:
+        streams = split_into_streams(program, platform)
         return replace(
             streams,
             calls={
@@ -124,9 +137,9 @@ def test_any_schedule_gives_the_bits_of_the_run_in_turn_at_any_speed(
     overlapped = []
 
     @settings(max_examples=30, deadline=None)
-    @given(programs())
-    def any_schedule(steps: list[Step]) -> None:
-        run = _executable(steps, compiled, overlap=True)
+    @given(programs(), st.sampled_from((None, "cpu", "cpu_generic")))
+    def any_schedule(steps: list[Step], engine: str | None) -> None:
+        run = _executable(steps, compiled, overlap=True, platform=_copied_by(engine))
         overlapped.append(run.is_overlapped)
         assert _states(run) == _states(_executable(steps, compiled, overlap=False))
 
@@ -149,8 +162,8 @@ def test_a_failing_kernel_ends_all_streams_and_the_next_step_works(
     good = _executable(_crossing(), compiled, overlap=True)
     assert good.is_overlapped
 
-    def split(program: StepProgram) -> Streams:
-        streams = split_into_streams(program)
+    def split(program: StepProgram, platform: Platform) -> Streams:
+        streams = split_into_streams(program, platform)
         first = next(iter(streams.calls))
         calls = {**streams.calls, first: (_helper("fails"), *streams.calls[first])}
         return replace(streams, calls=calls)

@@ -21,6 +21,7 @@ from tvm_xengine.program.streams import Streams, split_into_streams, uses
 from tvm_xengine.runtime import executable as executable_module
 from tvm_xengine.runtime.events import can_overlap
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.scheduling.platform import Platform
 
 pytestmark = pytest.mark.skipif(not can_overlap(), reason="needs semaphores in plain memory")
 
@@ -176,8 +177,8 @@ def test_a_wait_that_is_missing_is_noticed(
 ) -> None:
     """Without waits the watch finds faults, so it can find them."""
 
-    def without_waits(program: StepProgram) -> Streams:
-        split = split_into_streams(program)
+    def without_waits(program: StepProgram, platform: Platform) -> Streams:
+        split = split_into_streams(program, platform)
         calls = {
             stream: tuple(replace(one, awaits=(), signals=()) for one in own)
             for stream, own in split.calls.items()

@@ -43,6 +43,19 @@ def test_a_platform_file_says_devices_budgets_and_links(tmp_path: Path) -> None:
     assert platform.link_between["flash", "cpu"].transfer_us(1000) == pytest.approx(4.0)
 
 
+def test_the_engine_of_a_link_is_that_of_both_directions(tmp_path: Path) -> None:
+    platform = read_platform(write(tmp_path, TWO_DEVICES + 'engine = "cpu"\n'))
+    assert platform.copy_stream("cpu", "flash") == platform.copy_stream("flash", "cpu") == ("cpu",)
+    plain = read_platform(write(tmp_path, TWO_DEVICES))
+    assert plain.copy_stream("flash", "cpu") == ("flash", "cpu")
+
+
+def test_no_device_is_the_engine_of_a_link_between_ranks(tmp_path: Path) -> None:
+    devices = (Device("a", "llvm"), Device("b", "llvm", rank=1))
+    with pytest.raises(ValueError, match="between two ranks"):
+        Platform(devices, (Link("a", "b", 1.0, 1.0, engine="a"),))
+
+
 def test_kinds_of_storage_say_what_the_other_keys_say(tmp_path: Path) -> None:
     plain = read_platform(write(tmp_path, TWO_DEVICES))
     named = TWO_DEVICES.replace('name = "flash"', 'name = "flash"\nkind = "host"')
@@ -92,6 +105,9 @@ def test_an_unmeasured_link_stays_unmeasured_in_the_file(tmp_path: Path) -> None
         ('home = "cpu"', 'home = "gpu"', "home must be one of"),
         ("latency_us = 2.0", "", "together"),
         ("bandwidth_gb_s = 0.5", "bandwidth_gb_s = 0", "bandwidth_gb_s must be > 0"),
+        ("both_ways = true", 'engine = "gpu"', "engine must be one of its two devices, got 'gpu'"),
+        ("both_ways = true", 'engine = "flash"', "engine must be a device that computes"),
+        ("both_ways = true", "engine = 3", "engine must be text, got 3"),
         ("both_ways = true", "speed = 3", "unknown keys ['speed']"),
         ('target = "llvm -mcpu=native"', "", "at least one device must have a target"),
         ('name = "flash"', 'name = "cpu"', "device names must be unique"),

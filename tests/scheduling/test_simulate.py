@@ -210,6 +210,44 @@ def test_devices_and_links_overlap_in_the_makespan() -> None:
     assert late.makespan_us == pytest.approx(32.0 + 2 * 2 * 3.0)
 
 
+def test_copies_of_an_engine_take_turns_with_its_kernels() -> None:
+    """a and b on d0, copied to d1: while d0 copies a, it does not run b."""
+    tensors = (
+        Tensor("x", 0, Role.BATCH),
+        *(Tensor(name, 100) for name in ("a", "b", "end")),
+    )
+    ops = (
+        Op("a", "k", ("x",), ("a",)),
+        Op("b", "k", ("x",), ("b",)),
+        Op("end", "k", ("a", "b"), ("end",)),
+    )
+    costs = {op.name: {"d0": OpCost(10.0), "d1": OpCost(10.0)} for op in ops}
+    steps: list[Step] = [
+        Compute("a", "d0"),
+        Transfer("a", "d0", "d1"),
+        Compute("b", "d0"),
+        Transfer("b", "d0", "d1"),
+        Compute("end", "d1"),
+    ]
+
+    def intervals(engine: str | None, handover_us: float) -> list[tuple[float, float]]:
+        devices = (Device("d0", "llvm"), Device("d1", "llvm"))
+        link = Link("d0", "d1", 0.0, 0.02, engine=engine)  # a copy takes 5
+        platform = Platform(devices, (link,), "d0", 4, handover_us)
+        problem = Problem(OpGraph(tensors, ops, ("end",)), platform, costs)
+        schedule = with_frees(problem, steps)
+        times = simulate(problem, schedule).intervals_us
+        kept = zip(schedule.steps, times, strict=True)
+        return [pytest.approx(time) for step, time in kept if not isinstance(step, Free)]
+
+    # Its own stream: both hand over to it, and it to d1.
+    assert intervals(None, 3.0) == [(0, 10), (13, 18), (10, 20), (23, 28), (31, 41)]
+    # d0 copies: only d1 waits for another stream.
+    assert intervals("d0", 3.0) == [(0, 10), (10, 15), (15, 25), (25, 30), (33, 43)]
+    # d1 copies: it waits for d0, and no one for it.
+    assert intervals("d1", 3.0) == [(0, 10), (13, 18), (10, 20), (23, 28), (28, 38)]
+
+
 def test_a_copy_of_what_is_there_from_the_start_waits_for_nobody() -> None:
     tensors = (Tensor("x", 100, Role.BATCH), Tensor("a", 100))
     links = (Link("d0", "d1", 0.0, 0.1),)

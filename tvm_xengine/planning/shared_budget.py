@@ -189,7 +189,9 @@ def same_platform(platforms: Mapping[str, Platform]) -> Platform:
 
 def _without_times(platform: Platform) -> Platform:
     """What is measured may have been measured twice."""
-    links = (replace(one, latency_us=None, bandwidth_gb_s=None) for one in platform.links)
+    links = (
+        replace(one, latency_us=None, bandwidth_gb_s=None, engine=None) for one in platform.links
+    )
     return replace(platform, links=tuple(links), handover_us=None)
 
 

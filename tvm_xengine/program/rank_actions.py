@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_xengine.program.step_program import ArenaView, Call, StepProgram, TensorCopy
-from tvm_xengine.program.streams import stream_of, uses
+from tvm_xengine.program.streams import uses
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _touched(message: Send | Receive) -> tuple[ArenaView, bool]:
 
 def _ranks(call: Call, rank_of: Mapping[str, int]) -> set[int]:
     """The processes that take part in a call."""
-    return {rank_of[device] for device in stream_of(call)}
+    return {rank_of[view.device] for view, _ in uses(call)}
 
 
 def _receives(call: Call, rank_of: Mapping[str, int], rank: int) -> bool:

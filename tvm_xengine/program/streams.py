@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.program.step_program import ArenaView, Call, KernelRun, StepProgram
-
-Stream = tuple[str, ...]
-"""A device that computes, or the two devices of a link."""
+from tvm_xengine.scheduling.platform import Platform, Stream
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,14 @@ class Streams:
     events: int
 
 
-def stream_of(call: Call) -> Stream:
+def stream_of(call: Call, platform: Platform) -> Stream:
     """The stream that makes a call."""
     if isinstance(call, KernelRun):
         return (call.device,)
-    return (call.src.device, call.dst.device)
+    return platform.copy_stream(call.src.device, call.dst.device)
 
 
-def split_into_streams(program: StepProgram) -> Streams:
+def split_into_streams(program: StepProgram, platform: Platform) -> Streams:
     """The streams of a program; every interleaving that respects the events computes the same.
 
     A call waits for each earlier one of another stream with which it shares bytes that either of
@@ -60,7 +58,9 @@ def split_into_streams(program: StepProgram) -> Streams:
     it takes over, so that no interleaving needs more memory than the program. Waits that follow
     from others are left out.
     """
-    streams = list(dict.fromkeys(stream_of(call) for call in program.calls))
+    owners = [stream_of(call, platform) for call in program.calls]
+    streams = list(dict.fromkeys(owners))
+    number = {stream: k for k, stream in enumerate(streams)}
     order = _Order(program, len(streams))
     ended: list[NDArray[np.int64]] = []  # for each call, the last calls that have ended with it
     known = np.full((len(streams), len(streams)), -1)  # that have ended, as each stream knows
@@ -68,10 +68,10 @@ def split_into_streams(program: StepProgram) -> Streams:
     signals: list[list[int]] = [[] for _ in program.calls]
     events = 0
     for position, call in enumerate(program.calls):
-        own = streams.index(stream_of(call))
+        own = number[owners[position]]
         awaits.append([])
         for before in sorted(order.take(position, call, own), reverse=True):
-            other = streams.index(stream_of(program.calls[before]))
+            other = number[owners[before]]
             if other == own or before <= known[own, other]:
                 continue
             known[own] = np.maximum(known[own], ended[before])
@@ -83,7 +83,7 @@ def split_into_streams(program: StepProgram) -> Streams:
     calls: dict[Stream, list[StreamCall]] = {stream: [] for stream in streams}
     for position, call in enumerate(program.calls):
         synchronised = StreamCall(call, tuple(awaits[position]), tuple(signals[position]))
-        calls[stream_of(call)].append(synchronised)
+        calls[owners[position]].append(synchronised)
     return Streams({stream: tuple(own) for stream, own in calls.items()}, events)
 
 

@@ -22,7 +22,7 @@ from tvm_xengine.runtime.marks import Marks, mark_function
 from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.step_memory import StepMemory
 from tvm_xengine.runtime.storage import Arena
-from tvm_xengine.runtime.stream_threads import StreamThreads, check_cores
+from tvm_xengine.runtime.stream_threads import StreamThreads, check_cores, free_cores
 from tvm_xengine.runtime.vm_function import VmFunction, emit_stream, emit_vm_function
 from tvm_xengine.scheduling.platform import Platform
 
@@ -69,7 +69,7 @@ class StepExecutable(StepMemory):
         self._contexts: list[KernelContext] = []
         self.is_overlapped = (
             overlap
-            and len(set(map(stream_of, program.calls))) > 1
+            and len({stream_of(call, platform) for call in program.calls}) > 1
             and can_overlap()
             and not any(map(_is_gpu, self.arenas.values()))
         )
@@ -103,7 +103,7 @@ class StepExecutable(StepMemory):
         return self._callable(function, linked, _STEP, *_times(marks))
 
     def _side_by_side(self, marks: Marks | None = None) -> Callable[[], object]:
-        streams, platform = split_into_streams(self.program), self._platform
+        streams, platform = split_into_streams(self.program, self._platform), self._platform
         functions = {
             f"{_STEP}_{k}": emit_stream(calls, f"{_STEP}_{k}", self._files, marks)
             for k, calls in enumerate(streams.calls.values())
@@ -119,9 +119,10 @@ class StepExecutable(StepMemory):
             for name, function in functions.items()
         ]
         check_cores(platform)
-        # A link has a thread, which copies; it may do so on any core.
+        # A link has a thread, which copies where it keeps no device waiting.
         cores = [
-            platform.device(stream[0]).cores if len(stream) == 1 else () for stream in streams.calls
+            platform.device(stream[0]).cores if len(stream) == 1 else free_cores(platform)
+            for stream in streams.calls
         ]
         return StreamThreads(run, events, cores).run
 

@@ -81,6 +81,12 @@ def _nothing() -> None:
     pass
 
 
+def free_cores(platform: Platform) -> set[int]:
+    """The cores of this process on which no device computes; one without `cores` uses all there are."""
+    usable = os.sched_getaffinity(0)
+    return usable.difference(*(device.cores or usable for device in platform.computing))
+
+
 def check_cores(platform: Platform) -> None:
     """Raise `InvalidPlatformError` where a device names a core that the process may not use."""
     usable = os.sched_getaffinity(0)

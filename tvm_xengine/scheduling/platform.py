@@ -12,6 +12,9 @@ from pathlib import Path
 from tvm_xengine.checks.arguments import checked, checked_fields
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
+Stream = tuple[str, ...]
+"""What runs one call after the other: a device that computes, or the two devices of a link."""
+
 
 @checked_fields
 @dataclass(frozen=True)
@@ -99,6 +102,9 @@ class Link:
         known yet, to be measured before a problem is made.
     energy_nj_per_byte, energy_uj_per_copy
         Energy of a copy: a part per byte and a fixed part.
+    engine
+        The one of both devices that makes the copies between its kernels. None: something else does, at
+        the same time as the kernels of both.
     """
 
     src: str
@@ -107,9 +113,15 @@ class Link:
     bandwidth_gb_s: float | None = None
     energy_nj_per_byte: float = 0.0
     energy_uj_per_copy: float = 0.0
+    engine: str | None = None
 
     def __post_init__(self) -> None:
         where = f"link {self.src} -> {self.dst}"
+        if self.engine not in (None, self.src, self.dst):
+            raise ValueError(
+                f"{where}: engine must be one of its two devices, got {self.engine!r}; leave it out where"
+                " neither makes the copies"
+            )
         if self.src == self.dst:
             raise ValueError(f"{where}: a link joins two different devices")
         if (self.latency_us is None) != (self.bandwidth_gb_s is None):
@@ -195,6 +207,17 @@ class Platform:
                 raise ValueError(f"link {src} -> {dst} names a device that is not one of {names}")
         if len(set(pairs)) != len(pairs):
             raise ValueError(f"there may be one link for each ordered pair, got {pairs}")
+        for link in self.links:
+            if link.engine is not None and link.engine not in computing:
+                raise ValueError(
+                    f"link {link.src} -> {link.dst}: engine must be a device that computes, one of"
+                    f" {computing}, got {link.engine!r}"
+                )
+            if link.engine is not None and self.joins_ranks(link):
+                raise ValueError(
+                    f"link {link.src} -> {link.dst}: no device makes copies between two ranks, which are"
+                    f" messages; leave out its engine {link.engine!r}"
+                )
         ranks = {device.rank for device in self.devices}
         missing = next(rank for rank in itertools.count() if rank not in ranks)
         if missing < max(ranks):
@@ -212,6 +235,11 @@ class Platform:
     def link_between(self) -> Mapping[tuple[str, str], Link]:
         """The link of each connected ordered pair (src, dst)."""
         return {(link.src, link.dst): link for link in self.links}
+
+    def copy_stream(self, src: str, dst: str) -> Stream:
+        """The stream in which copies from `src` to `dst` run: that of the link's engine, or its own."""
+        link = self.link_between.get((src, dst))
+        return (src, dst) if link is None or link.engine is None else (link.engine,)
 
     def device(self, name: str) -> Device:
         """The device called `name`; a `ValueError` lists the names there are."""

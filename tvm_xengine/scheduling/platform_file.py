@@ -54,8 +54,8 @@ def read_platform(path: str | Path) -> Platform:
     only stores; optional ``kind``, ``kernels``, ``power_w``, ``energy_nj_per_flop``, ``cores``,
     ``folder``, ``rank``), ``[[link]]`` tables
     (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
-    ``energy_uj_per_copy``, ``both_ways``) and optional ``home``, ``alignment_bytes``, ``handover_us`` and
-    ``provenance``, a text that says where the figures are from.
+    ``energy_uj_per_copy``, ``engine``, ``both_ways``) and optional ``home``, ``alignment_bytes``,
+    ``handover_us`` and ``provenance``, a text that says where the figures are from.
 
     Raises
     ------
@@ -112,6 +112,8 @@ def write_platform(platform: Platform, path: str | Path) -> None:
                 table["latency_us"], table["bandwidth_gb_s"] = link.latency_us, link.bandwidth_gb_s
             table["energy_nj_per_byte"] = link.energy_nj_per_byte
             table["energy_uj_per_copy"] = link.energy_uj_per_copy
+            if link.engine is not None:
+                table["engine"] = link.engine
             links.append(table)
         document["link"] = links
     write_atomically(Path(path), tomlkit.dumps(document))
@@ -226,7 +228,7 @@ def _links_from_table(where: str, table: Mapping[str, object]) -> list[Link]:
     where = f"link {src} -> {dst}"
     timing = {"latency_us", "bandwidth_gb_s"}
     energy = {"energy_nj_per_byte", "energy_uj_per_copy"}
-    reject_unknown_keys(where, table, {"src", "dst", "both_ways"} | timing | energy)
+    reject_unknown_keys(where, table, {"src", "dst", "engine", "both_ways"} | timing | energy)
     link = Link(
         src,
         dst,
@@ -236,6 +238,7 @@ def _links_from_table(where: str, table: Mapping[str, object]) -> list[Link]:
         ),
         energy_nj_per_byte=_number(where, table, "energy_nj_per_byte", 0.0),
         energy_uj_per_copy=_number(where, table, "energy_uj_per_copy", 0.0),
+        engine=_text(where, table, "engine") if "engine" in table else None,
     )
     both_ways = table.get("both_ways", False)
     if not isinstance(both_ways, bool):

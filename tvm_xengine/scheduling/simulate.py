@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm_xengine.errors import BudgetExceededError
+from tvm_xengine.scheduling.platform import Stream
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import Residency, trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Free, Schedule, Transfer
@@ -24,8 +25,8 @@ class Simulation:
     cost_us
         Sum of all compute and transfer times.
     makespan_us
-        End of the last step when every device and every link is an in-order stream of its
-        own and allocations wait for memory.
+        End of the last step when every device and every link without an engine is an in-order
+        stream of its own and allocations wait for memory.
     energy_uj
         Sum of the energy of all computations and transfers.
     peak_bytes
@@ -148,14 +149,15 @@ def _overlap(
     at most budget(d) - M. Then no instant exceeds the budget: at any time, let k be the last
     allocation started; what is live is within M_k plus the unfinished earlier frees.
 
-    A copy is a stream of its own, so it begins a handover after what it reads was made, and what it
-    brings can be read a handover after its end. Waits for memory are not counted so.
+    What a step reads and another stream has written is there a handover after its end. Waits for
+    memory are not counted so.
     """
     handover = problem.platform.handover_us or 0.0
     count = len(residency.instances)
     written_at = [0.0] * count  # end of the last write
+    written_by: list[Stream | None] = [None] * count  # None: it was there when the step began
     touched_at = [0.0] * count  # end of the last read or write
-    stream_free: dict[tuple[str, ...], float] = {}
+    stream_free: dict[Stream, float] = {}
     frees: dict[str, list[tuple[float, int]]] = {d.name: [] for d in problem.platform.devices}
     allocating = _allocation_steps(schedule, residency)
     intervals: list[tuple[float, float]] = []
@@ -170,14 +172,13 @@ def _overlap(
                 intervals.append((finished, finished))
                 continue
             case Compute(_, device):
-                stream: tuple[str, ...] = (device,)
+                stream: Stream = (device,)
             case Transfer(_, src, dst):
-                stream, device = (src, dst), dst
+                stream, device = problem.platform.copy_stream(src, dst), dst
         start = stream_free.get(stream, 0.0)
-        is_copy = isinstance(step, Transfer)
         for instance in access.reads.values():
-            made = written_at[instance]
-            start = max(start, made + handover if is_copy and made else made)
+            is_handed_over = written_by[instance] not in (None, stream)
+            start = max(start, written_at[instance] + is_handed_over * handover)
         for instance in access.writes.values():
             start = max(start, touched_at[instance])
         if position in allocating:
@@ -188,7 +189,7 @@ def _overlap(
         for instance in access.reads.values():
             touched_at[instance] = max(touched_at[instance], end)
         for instance in access.writes.values():
-            written_at[instance] = end + handover if is_copy else end
+            written_at[instance], written_by[instance] = end, stream
             touched_at[instance] = max(touched_at[instance], end)
         intervals.append((start, end))
     return tuple(intervals)

@@ -147,6 +147,17 @@ class IndexedProblem:
         return tuple((index[k.src], index[k.dst]) for k in self.problem.platform.links)
 
     @cached_property
+    def copy_stream(self) -> Ints:
+        """The stream of copies from device a to b, shape (D, D): device d, or D + a D + b, the link's own."""
+        count, platform = self.device_count, self.problem.platform
+        streams = count + np.arange(count * count).reshape(count, count)
+        for a, b in self.links:
+            engine, *others = platform.copy_stream(self.device_names[a], self.device_names[b])
+            if not others:
+                streams[a, b] = platform.index[engine]
+        return streams
+
+    @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """For each tensor the ops that read it, in order."""
         consumers: list[list[int]] = [[] for _ in self.tensor_names]

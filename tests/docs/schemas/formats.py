@@ -128,7 +128,9 @@ def platform() -> Schema:
         "description": "Of a device that only stores: memory of the host, or a file in `folder`.",
     }
     device["required"] = ["name", "budget"]
-    link = schema_of_class(Link, latency_us=NUMBER, bandwidth_gb_s=NUMBER, both_ways=TRUTH)
+    link = schema_of_class(
+        Link, latency_us=NUMBER, bandwidth_gb_s=NUMBER, engine=TEXT, both_ways=TRUTH
+    )
     properties = {
         "device": rows(device),
         "link": rows(link),

@@ -26,6 +26,7 @@ from tvm_xengine.runtime.file_memory import (
     storage_folder,
 )
 from tvm_xengine.runtime.storage import Arena, runtime_device
+from tvm_xengine.runtime.stream_threads import free_cores
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.sizes import round_up
 
@@ -46,7 +47,10 @@ def devices_of_run(platform: Platform, cache: MeasurementCache) -> tuple[Platfor
 
 
 def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform:
-    """The platform with latency and bandwidth of every link, measured where they are not given.
+    """The platform with latency, bandwidth and engine of every link, measured where they are not given.
+
+    A copy between memories of the processor takes a core. Where the devices leave none free, a thread of
+    the link would take turns with their kernels, so one of both devices makes the copies.
 
     Raises
     ------
@@ -62,10 +66,28 @@ def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform
             source, target = (_memory(d, platform.alignment_bytes) for d in (src, dst))
             measured = measure_link(source, target, copy, cache)
             link = replace(
-                link, latency_us=measured.latency_us, bandwidth_gb_s=measured.bandwidth_gb_s
+                link,
+                latency_us=measured.latency_us,
+                bandwidth_gb_s=measured.bandwidth_gb_s,
+                engine=link.engine
+                or (None if free_cores(platform) else _engine(platform, src, dst)),
             )
         links.append(link)
     return replace(platform, links=tuple(links), handover_us=_handover_us(platform, cache))
+
+
+def _engine(platform: Platform, src: Device, dst: Device) -> str | None:
+    """Which of both makes copies on its cores: not the home device, where it can be the other one."""
+    if not all(device.folder is None and _is_on_processor(device) for device in (src, dst)):
+        return None  # the drive, or a card, moves the bytes
+    computing = [device.name for device in (src, dst) if device.can_compute]
+    others = [name for name in computing if name != platform.home]
+    return next(iter([*others, *computing]), None)
+
+
+def _is_on_processor(device: Device) -> bool:
+    kind = runtime_device(device.target).dlpack_device_type()
+    return bool(kind == tvm.cpu().dlpack_device_type())
 
 
 def _handover_us(platform: Platform, cache: MeasurementCache) -> float | None:
@@ -83,10 +105,7 @@ def _check_file_link(src: Device, dst: Device) -> None:
     for stored, other in ((src, dst), (dst, src)):
         if stored.folder is None:
             continue
-        is_host = (
-            runtime_device(other.target).dlpack_device_type() == tvm.cpu().dlpack_device_type()
-        )
-        if other.folder is not None or not is_host:
+        if other.folder is not None or not _is_on_processor(other):
             raise InvalidPlatformError(
                 f"link {src.name} -> {dst.name}: {stored.name} is a file, which is read and written"
                 " from memory of the processor only; go over a device that is such memory"

@@ -27,12 +27,11 @@ and any dual bound on it, is a bound on the schedules. It stays one when tensors
 they get no columns, as if they were on every device from their first run on and took no bytes.
 Within a period memory is looked at while an op runs: what it needs fits together with those tensors,
 not its own, that are held all through the period, hold[k,d,j] in [0,1]. The makespan is bounded
-by the load of the busiest device or link under the same rows.
+by the load of the busiest stream, a device with the copies that it makes or a link, under the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -436,14 +435,14 @@ def _weigh_all(draft: _Draft) -> None:
 
 
 def _weigh_busiest_stream(draft: _Draft) -> None:
-    """Minimise the largest load of a device or a link."""
+    """Minimise the largest load of a stream: the runs of a device, and the copies that run in it."""
     busiest = draft.builder.new_columns(1, upper=np.inf)
     draft.builder.minimise(busiest, 1.0)
-    streams: Iterable[tuple[_Grid, NDArray[np.float64]]] = [
-        *(_runs(draft, d) for d in range(draft.p.device_count)),
-        *(_copies(draft, e) for e in range(len(draft.p.links))),
-    ]
-    for columns, weights in streams:
+    loads = {d: [_runs(draft, d)] for d in range(draft.p.device_count)}
+    for e, (a, b) in enumerate(draft.p.links):
+        loads.setdefault(int(draft.p.copy_stream[a, b]), []).append(_copies(draft, e))
+    for parts in loads.values():
+        columns, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
         row = draft.builder.new_rows(1, upper=0.0)
         draft.builder.entries(np.repeat(row, len(columns)), columns, weights)
         draft.builder.entries(row, busiest, -1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_xengine.solvers.compiled import inlined
+from tvm_xengine.solvers.indexed import NONE
 from tvm_xengine.solvers.local_search.compiled.scratch import COMPUTE, HOT, STAYS, STEPS, Scratch
 from tvm_xengine.solvers.local_search.compiled.view import SearchView
 
@@ -72,6 +73,7 @@ def _begin_timeline(g: SearchView, w: Scratch) -> int:
         w.step[s].first_ending = -1
     for k in range(w.counted[STAYS]):
         w.stay[k].written_us = 0.0
+        w.stay[k].written_by = NONE
         w.stay[k].touched_us = 0.0
         if 0 <= w.stay[k].end < steps:
             w.stay[k].next_ending = w.step[w.stay[k].end].first_ending
@@ -93,7 +95,7 @@ def _run_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[flo
     i, d = w.step[s].item, w.step[s].src
     start = w.stream_us[d]
     for k in range(g.op[i].read_at, g.op[i + 1].read_at):
-        start = max(start, w.stay[w.stay_of[g.read[k], d]].written_us)
+        start = max(start, _readable_us(g, w, w.stay_of[g.read[k], d], d))
     for k in range(g.op[i].made_at, g.op[i + 1].made_at):
         state = g.tensor[g.made[k]].update_of
         if state >= 0:
@@ -106,7 +108,7 @@ def _run_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[flo
         w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
     for k in range(g.op[i].made_at, g.op[i + 1].made_at):
         begun = _write_on_timeline(
-            g, w, g.made[k], d, end, begun, g.tensor[g.made[k]].update_of >= 0
+            g, w, g.made[k], d, end, d, begun, g.tensor[g.made[k]].update_of >= 0
         )
     return end, begun
 
@@ -115,9 +117,8 @@ def _run_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[flo
 def _copy_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[float, int]:
     """End of a copy, and how many stays have begun with it."""
     t, src, d = w.step[s].item, w.step[s].src, w.step[s].dst
-    stream = len(g.device) * (1 + src) + d
-    made = w.stay[w.stay_of[t, src]].written_us
-    start = max(w.stream_us[stream], made + g.handover if made > 0.0 else 0.0)
+    stream = g.copy_stream[src, d]
+    start = max(w.stream_us[stream], _readable_us(g, w, w.stay_of[t, src], stream))
     state = g.tensor[t].update_of
     overwrites = state >= 0 and g.tensor[state].home == d
     if overwrites:
@@ -128,22 +129,36 @@ def _copy_on_timeline(g: SearchView, w: Scratch, s: int, begun: int) -> tuple[fl
     w.stream_us[stream] = end
     stay = w.stay_of[t, src]
     w.stay[stay].touched_us = max(w.stay[stay].touched_us, end)
-    begun = _write_on_timeline(g, w, t, d, end, begun, overwrites)
-    w.stay[w.stay_of[t, d]].written_us = end + g.handover
+    begun = _write_on_timeline(g, w, t, d, end, stream, begun, overwrites)
     return end, begun
 
 
 @inlined
+def _readable_us(g: SearchView, w: Scratch, stay: int, stream: int) -> float:
+    """Time from which a stream can read a stay."""
+    by = w.stay[stay].written_by
+    return float(w.stay[stay].written_us + (0.0 if by in (NONE, stream) else g.handover))
+
+
+@inlined
 def _write_on_timeline(
-    g: SearchView, w: Scratch, t: int, d: int, end: float, begun: int, overwrites: bool
+    g: SearchView,
+    w: Scratch,
+    t: int,
+    d: int,
+    end: float,
+    stream: int,
+    begun: int,
+    overwrites: bool,
 ) -> int:
-    """Note a tensor that is written until `end`; returns how many stays have begun."""
+    """Note a tensor that `stream` writes until `end`; returns how many stays have begun."""
     if overwrites:
         w.stay_of[t, d] = w.stay_of[g.tensor[t].update_of, d]
     else:
         w.stay_of[t, d] = begun
         begun += 1
     w.stay[w.stay_of[t, d]].written_us = end
+    w.stay[w.stay_of[t, d]].written_by = stream
     w.stay[w.stay_of[t, d]].touched_us = end
     return begun
 

@@ -71,7 +71,9 @@ def scratch_of(indexed: IndexedProblem) -> Scratch:
         return np.zeros(shape, dtype=[(name, "i8") for name in names.split()])
 
     times = [("written_us", "f8"), ("touched_us", "f8")]
-    whole = [(name, "i8") for name in ("tensor", "device", "start", "end", "next_ending")]
+    whole = [
+        (name, "i8") for name in ("tensor", "device", "start", "end", "next_ending", "written_by")
+    ]
     return Scratch(
         step=integers(steps + 2, "kind item src dst place first_ending"),
         stay=np.zeros(stays, dtype=whole + times),

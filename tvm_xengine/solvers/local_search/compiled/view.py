@@ -37,6 +37,8 @@ class SearchView(NamedTuple):
         ``tensor`` that must exist at the end, and on which ``device`` (or `ANYWHERE`).
     by_makespan
         Whether the objective is the makespan; values are then times.
+    copy_stream
+        The stream of copies from device a to b, shape (D, D): a device, or D and more for a link.
     handover
         Time between the end of a call and the begin of one in another stream that waits for it.
     """
@@ -52,6 +54,7 @@ class SearchView(NamedTuple):
     device: Records
     end: Records
     by_makespan: bool
+    copy_stream: Ints
     handover: float
 
 
@@ -85,6 +88,7 @@ def view_of(indexed: IndexedProblem, *, by_makespan: bool = False) -> SearchView
         device=_records(budget=p.budget, is_uncapacitated=(most <= p.budget).astype(np.int64)),
         end=_records(tensor=end_tensor, device=p.must_end_on[end_tensor]),
         by_makespan=by_makespan,
+        copy_stream=p.copy_stream,
         handover=float(p.problem.platform.handover_us or 0.0),
     )
 
