@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unittest.mock
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.databases.torch_samples import SEED, UNDEFINED, Sample
 from tests.databases.verdict import Status
-from tests.databases.vjp import Evaluation, evaluate
+from tests.databases.vjp import Evaluation
+from tests.databases.vjp import evaluate as evaluate_in_vm
 from tvm_xengine.errors import XEngineError
 from tvm_xengine.frontends.model import Array, ForwardModel
 from tvm_xengine.frontends.naming_builder import identifier
@@ -73,30 +74,37 @@ class Batch(nn.Module):
         return made
 
 
-def judge(name: str, samples: Sequence[Sample]) -> list[Outcome]:
+Evaluate = Callable[[ForwardModel, Sequence[Array], Mapping[int, Array]], Evaluation]
+"""Runs a model and its gradient once, for inputs and gradients of the outputs by position."""
+
+
+def judge(
+    name: str, samples: Sequence[Sample], evaluate: Evaluate = evaluate_in_vm
+) -> list[Outcome]:
     """The verdicts on samples of one operator, from one export if all of them can be."""
     references: list[Reference | Outcome] = [_reference(name, sample) for sample in samples]
     judged = [k for k, one in enumerate(references) if isinstance(one, Reference)]
     outcomes = {k: one for k, one in enumerate(references) if not isinstance(one, Reference)}
     if judged:
         pairs = [(samples[k], references[k]) for k in judged]
-        outcomes.update(zip(judged, _judge_together(pairs), strict=True))  # type: ignore[arg-type]
+        outcomes.update(zip(judged, _judge_together(pairs, evaluate), strict=True))  # type: ignore[arg-type]
     return [outcomes[k] for k in range(len(samples))]
 
 
-def _judge_together(pairs: Sequence[tuple[Sample, Reference]]) -> list[Outcome]:
+def _judge_together(pairs: Sequence[tuple[Sample, Reference]], evaluate: Evaluate) -> list[Outcome]:
     try:
-        return _compared(pairs)
+        return _compared(pairs, evaluate)
     except Exception as error:  # whatever it is, it is the verdict
         if len(pairs) == 1:
             return [_failure(error)]
         refused = _named_in(error)
         if 2 * len(refused) < len(pairs):
-            return [outcome for pair in pairs for outcome in _judge_together([pair])]
+            return [outcome for pair in pairs for outcome in _judge_together([pair], evaluate)]
         left = [k for k in range(len(pairs)) if k not in refused]
         outcomes = dict.fromkeys(refused, _failure(error))
         if left:
-            outcomes.update(zip(left, _judge_together([pairs[k] for k in left]), strict=True))
+            others = _judge_together([pairs[k] for k in left], evaluate)
+            outcomes.update(zip(left, others, strict=True))
         return [outcomes[k] for k in range(len(pairs))]
 
 
@@ -211,7 +219,7 @@ def _array(value: torch.Tensor) -> Array:
     return value.detach().resolve_conj().resolve_neg().cpu().contiguous().numpy().copy()
 
 
-def _compared(pairs: Sequence[tuple[Sample, Reference]]) -> list[Outcome]:
+def _compared(pairs: Sequence[tuple[Sample, Reference]], evaluate: Evaluate) -> list[Outcome]:
     batch = Batch([sample for sample, _ in pairs])
     inputs = [one for sample, _ in pairs for one in sample.inputs]
     program = _exported(batch, inputs)

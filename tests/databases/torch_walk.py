@@ -16,16 +16,27 @@ from tests.databases.verdict import Status, Verdict
 from tests.databases.walk import Chunk, Verdicts, chunks, walk
 
 CACHE = Path("build/databases/torch.jsonl")
+STEP_CACHE = Path("build/databases/torch_steps.jsonl")
 DATABASES = ("op_db", "module_db")
 
 
 def judge_samples(database: str, operator: str, numbers: Sequence[int]) -> list[tuple[Status, str]]:
-    """The verdicts on some samples of an operator or module."""
+    """The verdicts on some samples of an operator or module, run in TVM's virtual machine."""
     from tests.databases import torch_judge
 
     _be_quiet()
     samples = _samples(database, operator)
     return torch_judge.judge(operator, [samples[k] for k in numbers])
+
+
+def judge_steps(database: str, operator: str, numbers: Sequence[int]) -> list[tuple[Status, str]]:
+    """The verdicts on some samples of an operator or module, run as steps with our kernels."""
+    from tests.databases import torch_judge
+    from tests.databases.step import evaluate_in_step
+
+    _be_quiet()
+    samples = _samples(database, operator)
+    return torch_judge.judge(operator, [samples[k] for k in numbers], evaluate_in_step)
 
 
 def _samples(database: str, operator: str) -> list[object]:
@@ -91,10 +102,13 @@ def main() -> int:
     )
     parser.add_argument("--samples", type=int, help="judge at most N samples of an operator")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument(
+        "--steps", action="store_true", help="run steps with our kernels, not TVM's virtual machine"
+    )
+    parser.add_argument("--cache", type=Path, help=f"verdicts ({CACHE}, of steps {STEP_CACHE})")
     parser.add_argument("--table", type=Path, help="write the table here")
     options = parser.parse_args()
-    verdicts = Verdicts(options.cache)
+    verdicts = Verdicts(options.cache or (STEP_CACHE if options.steps else CACHE))
     counts: Counter[str] = Counter()
 
     def on_verdicts(made: list[Verdict]) -> None:
@@ -109,7 +123,8 @@ def main() -> int:
     work = _work(
         verdicts, options.database or DATABASES, options.only, options.again, options.samples
     )
-    walk(work, judge_samples, jobs=options.jobs, on_verdicts=on_verdicts)
+    judge = judge_steps if options.steps else judge_samples
+    walk(work, judge, jobs=options.jobs, on_verdicts=on_verdicts)
     if options.table is not None:
         from tests.databases.table import write_table
 

@@ -21,7 +21,7 @@ from tvm_xengine.training.emitter import Emitter
 from tvm_xengine.training.forward.simplify import simplified
 from tvm_xengine.training.gradients.elements.randomness import draws_random_numbers
 
-_FUNCTION = "forward_and_gradient"
+FUNCTION = "forward_and_gradient"
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,34 @@ class Evaluation:
     outputs: tuple[Array, ...]
     gradients: Mapping[str, Array]
 
+    @staticmethod
+    def of(results: Sequence[Array], names: Sequence[str]) -> Evaluation:
+        """From all results of a function; the last ones are gradients of the parameters in `names`."""
+        count = len(results) - len(names)
+        return Evaluation(tuple(results[:count]), dict(zip(names, results[count:], strict=True)))
 
-def evaluate(
+
+@dataclass(frozen=True)
+class Differentiated:
+    """A function that returns the outputs of a model and then gradients of its parameters.
+
+    Attributes
+    ----------
+    values
+        What the function is called with, by name, in order.
+    trained
+        The parameters whose gradients it returns.
+    """
+
+    mod: tvm.IRModule
+    values: Mapping[str, Array]
+    trained: tuple[str, ...]
+
+
+def differentiated(
     model: ForwardModel, inputs: Sequence[Array], output_gradients: Mapping[int, Array]
-) -> Evaluation:
-    """Run the forward pass and the backward pass once, through the kernels of a training step."""
+) -> Differentiated:
+    """The forward pass and the backward pass of a model as one function, called `FUNCTION`."""
     source = simplified(read_supported_ops(model.main))
     source, constants = lift_constants(source)
     builder = relax.BlockBuilder()
@@ -69,7 +92,7 @@ def evaluate(
     params += above.values()
     trained = [param for param in source.params if param.name in model.parameters]
     names: list[str] = []
-    with builder.function(_FUNCTION, params=params):
+    with builder.function(FUNCTION, params=params):
         with builder.dataflow():
             start = {param: param for param in source.params}
             tape = emit_forward(emitter, source, start, trained, randomness)
@@ -79,13 +102,17 @@ def evaluate(
                 fields.append(gradient)
             result = builder.emit_output(relax.Tuple(fields), "results")
         builder.emit_func_output(result)
-    made = _run(builder.get(), [values[param.name] for param in params])
-    count = len(tape.outputs)
-    return Evaluation(tuple(made[:count]), dict(zip(names, made[count:], strict=True)))
+    mod = builder.get()
+    mod[FUNCTION] = mod[FUNCTION].with_attr("global_symbol", FUNCTION)
+    return Differentiated(mod, {param.name: values[param.name] for param in params}, tuple(names))
 
 
-def _run(mod: tvm.IRModule, arguments: Sequence[Array]) -> list[Array]:
-    mod[_FUNCTION] = mod[_FUNCTION].with_attr("global_symbol", _FUNCTION)
-    lowered = tvm.transform.Sequential([LowerToKernels(_FUNCTION)])(mod)
-    constants = (lowered[_FUNCTION].attrs or {}).get(CONSTANTS_ATTR, ())
-    return computed(lowered, [*arguments, *(constant.numpy() for constant in constants)], _FUNCTION)
+def evaluate(
+    model: ForwardModel, inputs: Sequence[Array], output_gradients: Mapping[int, Array]
+) -> Evaluation:
+    """Run the forward pass and the backward pass once in TVM's virtual machine."""
+    function = differentiated(model, inputs, output_gradients)
+    lowered = tvm.transform.Sequential([LowerToKernels(FUNCTION)])(function.mod)
+    constants = (lowered[FUNCTION].attrs or {}).get(CONSTANTS_ATTR, ())
+    arguments = [*function.values.values(), *(constant.numpy() for constant in constants)]
+    return Evaluation.of(computed(lowered, arguments, FUNCTION), function.trained)

@@ -1,0 +1,39 @@
+"""A forward model and its gradient as a step: our kernels, planned, in arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.databases.vjp import FUNCTION, Evaluation, differentiated
+from tvm_xengine.compiler.build import build_step
+from tvm_xengine.compiler.lower import lower_step
+from tvm_xengine.compiler.plan import plan_keep_all
+from tvm_xengine.compiler.problem import make_problem
+from tvm_xengine.frontends.model import Array, ForwardModel
+from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.platform import Device, Platform
+from tvm_xengine.scheduling.problem import OpCost
+
+PLATFORM = Platform(devices=(Device("cpu", "llvm -mcpu=native", kernels=("tir",)),), links=())
+
+
+def evaluate_in_step(
+    model: ForwardModel, inputs: Sequence[Array], output_gradients: Mapping[int, Array]
+) -> Evaluation:
+    """Run the forward pass and the backward pass once as a step, from an arena full of garbage."""
+    function = differentiated(model, inputs, output_gradients)
+    mod = function.mod
+    count = len(mod[FUNCTION].ret_ty.fields)
+    results = tuple(f"result_{k}" for k in range(count))
+    roles = tuple(Role.PARAMETER if n in model.state else Role.BATCH for n in function.values)
+    mod[FUNCTION] = StepSignature(roles, count, results).write(mod[FUNCTION])
+    lowered = lower_step(mod, PLATFORM, func_name=FUNCTION)
+    costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
+    plan = plan_keep_all(make_problem(lowered, lambda _: costs), "cpu")
+    executable = build_step(lowered, plan)
+    executable.write({name: v for name, v in function.values.items() if name in model.state})
+    executable.poison()
+    batch = {name: v for name, v in function.values.items() if name not in model.state}
+    made = executable.step(batch)
+    return Evaluation.of([made[name] for name in results], function.trained)
