@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     return folder / "cache" / "measurements.jsonl"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels_compiled_in_the_worker() -> Iterator[None]:
+    """Workers share the cores: processes that compile for them would take longer to start than they save."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            patch.setattr("tvm_xengine.kernels.store.kernel_store.usable_cores", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_no_garbage() -> None:
+    """The million objects of TVM and PyTorch are not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()

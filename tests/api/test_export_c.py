@@ -47,7 +47,7 @@ def test_the_schedule_and_the_budget_of_the_plan_are_those_of_the_package(
 ) -> None:
     need_tools("host")
     lowered = lower(deep())
-    plan = planned(lowered, 0.7)
+    plan = planned(lowered, 0.8)  # of less, slices of the batch are cheaper on some machines
     assert plan.plan.schedule.recomputed_ops
     report = xe.export_c(lowered, plan, tmp_path / "out")
     assert report.schedule == plan.plan.schedule

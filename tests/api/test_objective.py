@@ -21,8 +21,7 @@ _PLATFORM = xe.Platform(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_overlap(), reason="devices run in turn here")
-def test_devices_run_side_by_side_and_losses_are_those_of_one_device(tmp_path: Path) -> None:
-    cache = tmp_path / "measurements.jsonl"
+def test_devices_run_side_by_side_and_losses_are_those_of_one_device(cache: Path) -> None:
     both, one = (
         xe.compile(
             "lenet",
@@ -46,12 +45,12 @@ def test_devices_run_side_by_side_and_losses_are_those_of_one_device(tmp_path: P
     assert all(np.array_equal(ours[name], other[name]) for name in ours)
 
 
-def test_an_objective_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_objective_that_does_not_exist_is_refused_by_name(cache: Path) -> None:
     with pytest.raises(ValueError, match="objective"):
-        xe.compile("mlp", objective="speed", cache=tmp_path / "measurements.jsonl")
+        xe.compile("mlp", objective="speed", cache=cache)
 
 
-def test_a_core_that_the_process_may_not_use_is_refused(tmp_path: Path) -> None:
+def test_a_core_that_the_process_may_not_use_is_refused(cache: Path) -> None:
     first, second = _PLATFORM.devices
     platform = xe.Platform((xe.Device("a", first.target, cores=(4095,)), second), _PLATFORM.links)
     with pytest.raises(xe.XEngineError, match="device a: expected cores among"):
@@ -61,5 +60,5 @@ def test_a_core_that_the_process_may_not_use_is_refused(tmp_path: Path) -> None:
             objective="makespan",
             costs="roofline",
             time_limit_s=2.0,
-            cache=tmp_path / "measurements.jsonl",
+            cache=cache,
         )

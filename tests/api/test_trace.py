@@ -14,14 +14,16 @@ from tvm_xengine.scheduling.schedule import Free, describe
 
 
 @pytest.mark.parametrize("objective", [pytest.param("cost", marks=pytest.mark.slow), "makespan"])
-def test_calls_run_in_the_order_of_their_streams_and_once(tmp_path: Path, objective: str) -> None:
+def test_calls_run_in_the_order_of_their_streams_and_once(
+    cache: Path, tmp_path: Path, objective: str
+) -> None:
     step = xe.compile(
         "lenet",
         platform=_PLATFORM,
         objective=objective,
         costs="roofline",
-        time_limit_s=4.0,
-        cache=tmp_path / "measurements.jsonl",
+        time_limit_s=2.0,
+        cache=cache,
     )
     rng = np.random.default_rng(0)
     batch = rng.random((16, 1, 28, 28), dtype="float32"), rng.integers(0, 10, 16)
@@ -45,8 +47,7 @@ def test_calls_run_in_the_order_of_their_streams_and_once(tmp_path: Path, object
     assert min(e["ts"] for e in measured) == 0
 
 
-def test_without_a_step_only_the_plan_is_shown(tmp_path: Path) -> None:
-    cache = tmp_path / "measurements.jsonl"
+def test_without_a_step_only_the_plan_is_shown(cache: Path, tmp_path: Path) -> None:
     step = xe.compile("mlp", costs="roofline", time_limit_s=2.0, cache=cache)
     with step.trace(tmp_path / "trace.json"):
         pass

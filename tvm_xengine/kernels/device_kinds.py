@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import tvm
 import tvm_ffi
@@ -87,13 +88,59 @@ def lower_for_processor(
     func: tirx.PrimFunc, target: Target, name: str, schedule: Scheduler
 ) -> tirx.PrimFunc:
     """Lower a kernel with a good schedule, or with its own loops where that goes wrong."""
-    lowering = lower_to_explicit_memory(target)
+    asked = _Lowering(func, target, name, schedule)
+    if tvm.transform.PassContext.current().instruments:
+        return _lowered_for_processor.__wrapped__(asked)  # they observe every pass
+    return _lowered_for_processor(asked)
+
+
+@dataclass(frozen=True, eq=False)
+class _Lowering:
+    """What decides how a kernel is lowered; equal where all of it but the name in messages is."""
+
+    func: tirx.PrimFunc
+    target: Target
+    name: str
+    schedule: Scheduler
+
+    @cached_property
+    def _facts(self) -> tuple[object, ...]:
+        context = tvm.transform.PassContext.current()
+        return (
+            tvm_ffi.structural_hash(self.func),
+            tuple(param.name for param in self.func.params),
+            str(self.target),
+            self.schedule,
+            tuple(each.info.name for each in lower_to_explicit_memory(self.target).passes),
+            context.opt_level,
+            str((context.required_pass, context.disabled_pass, context.config)),
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Lowering):
+            return NotImplemented
+        return self._facts == other._facts and bool(
+            tvm_ffi.structural_equal(self.func, other.func)
+        )
+
+
+_KEPT_KERNELS = 1024
+"""Lowered kernels that a process remembers: those of several large networks, a few megabytes."""
+
+
+@lru_cache(maxsize=_KEPT_KERNELS)
+def _lowered_for_processor(asked: _Lowering) -> tirx.PrimFunc:
+    """Lowering takes 20 ms, and plans of other batches, budgets and precisions share kernels."""
+    lowering = lower_to_explicit_memory(asked.target)
     try:
-        return _lower(schedule(func, target), lowering)
+        return _lower(asked.schedule(asked.func, asked.target), lowering)
     except (RuntimeError, TypeError, ValueError, UnsupportedModuleError) as error:
         # A schedule may move a load behind an in-place store; the loops as written then decide.
-        _logger.info("%s keeps the loops it was written with: %s", name, error)
-        return _lower(func, lowering)
+        _logger.info("%s keeps the loops it was written with: %s", asked.name, error)
+        return _lower(asked.func, lowering)
 
 
 def compile_for_processor(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -157,7 +158,7 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
     """The program without mutation, and with only those ops decomposed that have no importer."""
     if importer.takes(program):
         return program  # tracing it again takes half a second
-    with quiet_export(), _without_gradients_marked(program.graph):
+    with quiet_export(), _operators_listed_once(), _without_gradients_marked(program.graph):
         rules = {
             **torch._decomp.decomposition_table,
             **torch.export.default_decompositions(),
@@ -175,6 +176,21 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
             f"{len(unknown)} ops of the program have no converter: {places}; {TORCH_ADVICE}"
         )
     return decomposed
+
+
+@contextmanager
+def _operators_listed_once() -> Iterator[None]:
+    """Let PyTorch ask its dispatcher once for all operators, instead of once for each namespace."""
+    utils = torch._export.utils
+    asks = getattr(utils, "_materialize_cpp_cia_ops", None)  # not in every version
+    if asks is None:
+        yield
+        return
+    utils._materialize_cpp_cia_ops = cache(asks)
+    try:
+        yield
+    finally:
+        utils._materialize_cpp_cia_ops = asks
 
 
 @contextmanager

@@ -68,7 +68,8 @@ class KernelStore:
         Processor time in seconds after which such a process gives up a kernel. The small kernels
         that are compiled in this process have no limit.
     here_s
-        For so much processor time this process compiles small kernels before it starts others.
+        For so much processor time this process compiles small kernels before it starts others, and
+        for as long as others would not be done sooner: each takes about as long to start.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class KernelStore:
         self._max_workers = max_workers or usable_cores()
         self._limit_s = limit_s
         self._here_s = here_s if self._max_workers > 1 else math.inf
+        # n workers are done with w seconds of work after here_s + w / n, this process after w.
+        self._worth_s = here_s * self._max_workers / max(self._max_workers - 1, 1)
 
     def load(
         self, kernels: Iterable[DeviceKernel], on_progress: OnProgress | None = None
@@ -134,16 +137,16 @@ class KernelStore:
         _delete_unused(self._directory.parent, keep=self._directory)
         sizes = {kernel.symbol: _size(kernel) for kernel in kernels}
         smallest_first = sorted(kernels, key=lambda kernel: sizes[kernel.symbol])
-        spent_s, done_size, expected_s = 0.0, 0, 0.0
-        while smallest_first and expected_s < self._here_s:
+        spent_s, done_size, next_s, left_s = 0.0, 0, 0.0, 0.0
+        while smallest_first and (spent_s + next_s < self._here_s or left_s < self._worth_s):
             kernel = smallest_first.pop(0)
             begin_s = time.thread_time()
             _write_library([kernel], self.path(kernel.symbol))
             spent_s += time.thread_time() - begin_s
             done_size += sizes[kernel.symbol]
             yield kernel
-            if smallest_first:
-                expected_s = spent_s * (1 + sizes[smallest_first[0].symbol] / done_size)
+            left = [sizes[each.symbol] * spent_s / done_size for each in smallest_first]
+            next_s, left_s = (left[0], sum(left)) if left else (0.0, 0.0)
         if smallest_first:
             # The largest first, so that no worker is left with one of them at the end.
             yield from self._compiled_by_workers(smallest_first[::-1])
