@@ -122,9 +122,7 @@ class _Lowering:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Lowering):
             return NotImplemented
-        return self._facts == other._facts and bool(
-            tvm_ffi.structural_equal(self.func, other.func)
-        )
+        return self._facts == other._facts and bool(tvm_ffi.structural_equal(self.func, other.func))
 
 
 _KEPT_KERNELS = 1024
