@@ -52,7 +52,8 @@ TABLES = (
         "Training steps of the model zoo without budgets: on one core, on two devices that are a core each"
         " (planned for the makespan), and on one device with two threads; medians of steps that take"
         " turns. `gain` is the share of the time on one core that two devices save, measured and as"
-        " planned. The other ratios are planned by measured time of a step.",
+        " planned; `predicted_by_measured` is the planned time of a step by the measured one. Columns with"
+        " `replanned` are those after the calls of the first steps were timed in place (`--replan`).",
         "python -m benchmarks.training.side_by_side",
         ("network",),
     ),

@@ -6,8 +6,9 @@ import pytest
 
 from tests.solvers.samples.chains import training_chain
 from tvm_xengine.planning.measured_in_place import as_measured
-from tvm_xengine.planning.plan_again import plan_again
+from tvm_xengine.planning.plan_again import plan_again, plan_alone
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import CostSource, OpCost, Problem
@@ -15,7 +16,7 @@ from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Limits, Status
 
-QUICK = PlanOptions(limits=Limits(2.0))
+QUICK = PlanOptions(limits=Limits(30.0))
 
 
 def _two_devices() -> Problem:
@@ -94,3 +95,25 @@ def test_a_schedule_changes_where_the_costs_turn_it_around() -> None:
     again, none = plan_again(better, better.problem, QUICK)
     assert none is None and again.schedule == better.schedule
     assert again.result.status is Status.OPTIMAL
+
+
+def test_alone_all_ops_run_on_the_home_device_of_the_same_problem() -> None:
+    problem = _two_devices()
+    fast = {"d0": OpCost(10.0), "d1": OpCost(1.0)}
+    problem = replace(problem, costs=dict.fromkeys("abc", fast))
+    plan = plan_schedule(problem, QUICK)
+    assert any(isinstance(step, Transfer) for step in plan.schedule.steps)
+    alone = plan_alone(plan, QUICK)
+    assert alone is not None and alone.problem == problem
+    assert {step.device for step in alone.schedule.steps if isinstance(step, Compute)} == {"d0"}
+    assert alone.simulation.cost_us == alone.result.value == 30.0
+    assert alone.result.bound == plan.result.bound
+
+
+def test_alone_there_is_no_plan_where_an_op_is_pinned_elsewhere_or_cannot_run() -> None:
+    problem = _two_devices()
+    pinned = replace(problem, constraints=Constraints(pinned={"b": "d1"}))
+    assert plan_alone(plan_schedule(pinned, QUICK), QUICK) is None
+    elsewhere = {**problem.costs, "b": {"d1": OpCost(1.0)}}
+    plan = plan_schedule(replace(problem, costs=elsewhere), QUICK)
+    assert plan_alone(plan, QUICK) is None

@@ -40,6 +40,20 @@ class Replanned:
     changed: bool
 
 
+def plan_alone(plan: Plan, options: PlanOptions) -> Plan | None:
+    """A plan of the same problem that runs all ops on the home device; None where none was found."""
+    problem = plan.problem
+    home, pinned = problem.platform.home, problem.constraints.pinned
+    if not all(home in there for there in problem.costs.values()) or {*pinned.values()} - {home}:
+        return None
+    costs = {op: {home: there[home]} for op, there in problem.costs.items()}
+    try:
+        found = plan_schedule(replace(problem, costs=costs), options)
+    except NoScheduleError:
+        return None
+    return replace(found, result=with_bound_of(plan.result, found.result), problem=problem)
+
+
 def plan_again(plan: Plan, problem: Problem, options: PlanOptions) -> tuple[Plan, Plan | None]:
     """The schedule of a plan under other costs, and a plan that is better by a percent or more.
 

@@ -91,7 +91,8 @@ class StepExecutable(StepMemory):
         The arenas are the same; a program with two more calls for each one runs in them.
         """
         usual, marks = self._run, Marks([call.step for call in self.program.calls])
-        self._run = self._side_by_side(marks) if self.is_overlapped else self._in_turn(marks)
+        run = self._side_by_side(marks) if self.is_overlapped else self._in_turn(marks)
+        self._run = partial(marks.run, run)
         try:
             yield marks
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tvm
@@ -27,12 +27,21 @@ class Marks:
     ----------
     tensor
         The first argument of the function: seconds and nanoseconds of each time.
+    step_us
+        How long the last step took, from the start of its threads to their end; 0 before the first one.
     """
 
     def __init__(self, steps: Sequence[int]) -> None:
         self._steps = steps
         self._number = {step: number for number, step in enumerate(self._steps)}
         self.tensor = tvm.runtime.tensor(np.zeros(max(1, 4 * len(steps)), "int64"))
+        self.step_us = 0.0
+
+    def run(self, step: Callable[[], object]) -> None:
+        """Run a step, and note how long it took."""
+        begun_s = time.perf_counter()
+        step()
+        self.step_us = 1e6 * (time.perf_counter() - begun_s)
 
     def begin(self, call: Call) -> int:
         """Number of the time at which a call begins; that of its end follows."""

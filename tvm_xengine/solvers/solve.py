@@ -17,10 +17,11 @@ from typing import cast
 
 from tvm_xengine.errors import ExtensionError, InvalidProblemError
 from tvm_xengine.extensions.extended import Extended, extended
+from tvm_xengine.scheduling.needless_steps import without_idle_steps
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.backends.table import backends
-from tvm_xengine.solvers.request import Proof, Request, conclude
+from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 
 SolverFunction = Callable[[Problem, Request], SolveResult]
@@ -176,7 +177,21 @@ def answer(problem: Problem, request: Request) -> SolveResult:
 
         result = quick_answer(problem, request)
     assert result is not None
-    return result
+    is_makespan = request.objective is Objective.MAKESPAN
+    return _without_idle_steps(problem, request, result) if is_makespan else result
+
+
+def _without_idle_steps(problem: Problem, request: Request, result: SolveResult) -> SolveResult:
+    """Beside what takes longer, a search for the least makespan does not see them."""
+    if result.schedule is None:
+        return result
+    schedule = without_idle_steps(problem, result.schedule)
+    value = request.value_of(problem, schedule)
+    assert value is not None
+    bound = min(result.bound, value)
+    is_proven = value - bound <= PROOF_RATIO * abs(value)
+    status = Status.OPTIMAL if is_proven else result.status
+    return replace(result, schedule=schedule, value=value, bound=bound, status=status)
 
 
 def _solver(name: str) -> Solver:

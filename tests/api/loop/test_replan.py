@@ -2,13 +2,14 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
@@ -16,10 +17,14 @@ from tests.api.networks import perceptron
 from tvm_xengine.errors import InvalidScheduleError, UnsupportedModelError
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.runtime.events import can_overlap
 from tvm_xengine.runtime.executable import StepExecutable
+from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.problem import CostSource, Problem
+from tvm_xengine.scheduling.schedule import Compute, Step, Transfer, with_frees
 from tvm_xengine.session.plans import replan
 from tvm_xengine.session.stages import StepPlan
+from tvm_xengine.solvers.result import Objective
 
 BATCHES = 24
 
@@ -40,7 +45,38 @@ def _step(compile_step: Compile) -> xe.Step:
 def _reversed(plan: StepPlan) -> StepPlan:
     """The keep-all plan, under another name."""
     found = Plan.of_schedule(*keep_all_on(plan.plan.problem, "cpu"), solver="another")
+    return _with(plan, found)
+
+
+def _in_alternation(plan: StepPlan) -> StepPlan:
+    """The ops on both devices in turn, updates at home, planned for the makespan."""
+    problem, steps = plan.plan.problem, list[Step]()
+    there = {*problem.home.items()}
+    for number, op in enumerate(problem.graph.ops):
+        device = "ab"[number % 2] if not op.updates else "a"
+        for name in problem.graph.reads[op.name]:
+            if (name, device) not in there:
+                steps.append(Transfer(name, "ab"[device == "a"], device))
+                there.add((name, device))
+        steps.append(Compute(op.name, device))
+        there |= {(name, device) for name in op.outputs}
+    found = Plan.of_schedule(problem, with_frees(problem, steps), solver="in alternation")
+    return _with(plan, replace(found, result=replace(found.result, objective=Objective.MAKESPAN)))
+
+
+def _with(plan: StepPlan, found: Plan) -> StepPlan:
     return replace(plan, planned=replace(plan.planned, plan=found))
+
+
+def _let_rounds_take(monkeypatch: pytest.MonkeyPatch, *rounds_us: float) -> None:
+    """Let the steps of each round of measuring seem to take so long."""
+    times_us = iter([each_us for each_us in rounds_us for _ in range(6)])
+
+    def run(self: Marks, step: Callable[[], object]) -> None:
+        step()
+        self.step_us = next(times_us)
+
+    monkeypatch.setattr(Marks, "run", run)
 
 
 def test_the_losses_are_those_of_a_run_that_is_not_planned_again(compile_step: Compile) -> None:
@@ -66,9 +102,9 @@ def test_the_faster_of_two_plans_in_the_run_is_kept(
 ) -> None:
     """The second plan promises more, and takes longer: the first one is adopted again."""
     step = _step(compile_step)
-    first, lengths = step.plan.plan.schedule, iter([100.0] * 5 + [200.0] * 5)
+    first = step.plan.plan.schedule
     other = _reversed(step.plan).plan
-    monkeypatch.setattr(replan, "_length_us", lambda _run: next(lengths))
+    _let_rounds_take(monkeypatch, 1e6, 2e6)
     solves: list[Plan] = []
 
     def better(plan: Plan, problem: Problem, _options: object) -> tuple[Plan, Plan]:
@@ -85,6 +121,45 @@ def test_the_faster_of_two_plans_in_the_run_is_kept(
     assert len(solves) == 1
     assert found.replanned is not None and found.replanned.rounds == 2
     assert found.losses == xe.fit(_step(compile_step), _data).losses
+
+
+@pytest.mark.skipif(not can_overlap(), reason="devices run in turn here")
+@pytest.mark.parametrize(
+    ("alone_us", "is_faster"), [(0.5e6, True), (2e6, False)], ids=["faster", "slower"]
+)
+def test_devices_that_slow_each_other_down_give_way_to_one_of_them(
+    alone_us: float,
+    is_faster: bool,
+    compile_step: Compile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step is also measured on its home device, and the faster plan of both goes on."""
+    devices = tuple(xe.Device(name, "llvm", kernels=("tir",)) for name in "ab")
+    links = (xe.Link("a", "b", 1.0, 10.0), xe.Link("b", "a", 1.0, 10.0))
+    options = {"platform": xe.Platform(devices, links), "objective": "makespan"}
+    net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.Linear(256, 5))
+
+    def step() -> xe.Step:
+        torch.manual_seed(1)
+        return compile_step(net, torch.zeros(32, 64), loss="cross_entropy", **options)
+
+    def data(_epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        generator = torch.Generator().manual_seed(3)
+        for _ in range(BATCHES):
+            labels = torch.randint(0, 5, (32,), generator=generator)
+            yield torch.rand(32, 64, generator=generator), labels
+
+    replanned, usual = step(), step()
+    replanned.adopt(_in_alternation(replanned.plan))
+    assert replanned.executable.is_overlapped
+    _let_rounds_take(monkeypatch, 1e6, alone_us, 3e6)
+    monkeypatch.setattr(replan, "plan_again", lambda plan, problem, _: (plan.under(problem), None))
+    found = xe.fit(replanned, data, replan=True)
+    assert replanned.executable.is_overlapped is not is_faster
+    runs = {s.device for s in replanned.plan.plan.schedule.steps if isinstance(s, Compute)}
+    assert (runs == {"a"}) is is_faster
+    assert found.replanned is not None and found.replanned.rounds == 2
+    np.testing.assert_allclose(found.losses, xe.fit(usual, data).losses, rtol=1e-5)
 
 
 def test_an_interrupt_while_planning_leaves_a_checkpoint_and_the_plan(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.planning.measured_in_place import as_measured
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.planning.plan_again import Replanned, plan_again
+from tvm_xengine.planning.plan_again import Replanned, plan_again, plan_alone
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.runtime.marks import Marks
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.session.stages import StepPlan
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, StopReason
@@ -23,19 +24,28 @@ _MEASURED_STEPS = 5
 """Their median leaves out two that something else has slowed down."""
 _MOST_ROUNDS = 3
 """A new schedule runs ops elsewhere, whose times are known only after it has run."""
+MOST_STEPS = _MOST_ROUNDS * (_WARM_STEPS + _MEASURED_STEPS)
+"""After so many steps nothing is measured any more."""
 _LEAST_SOLVE_S = 2.0
 """Planning again takes as long as the plan took, and at least so long: greedy schedules come within it."""
 
-_Run = Mapping[int, tuple[float, float]]
-"""When each call of a step began and ended, by its position in the schedule."""
+
+@dataclass(frozen=True)
+class _Run:
+    """When each call of a step began and ended, by its position in the schedule, and how long it took."""
+
+    intervals_us: Mapping[int, tuple[float, float]]
+    step_us: float
 
 
 class Replanning:
     """Times the calls of some steps, plans again with these times, and adopts what is better.
 
     A schedule that is better by a percent is adopted, and measured in turn. Where it then takes
-    longer than another one has taken, that one is adopted again. In any case the plan of the step
-    has the costs that were measured. Meanwhile the step holds its program twice.
+    longer than another one has taken, that one is adopted again. A step whose devices run side by
+    side, which slow each other down, is also tried on its home device alone, where that promises less
+    than was measured. In any case the plan of the step has the costs that were measured. Meanwhile the
+    step holds its program twice.
 
     Parameters
     ----------
@@ -55,11 +65,13 @@ class Replanning:
                 " leave out replanning"
             )
         self._step, self._first = step, step.plan
+        self._is_fastest = True  # of the plans that were measured so far
         self._stack = ExitStack()
         self._marks: Marks | None = None
         self._runs: list[_Run] = []
         self._lengths_us: list[float] = []
         self._fastest = step.plan
+        self._alone: StepPlan | None = None
         self._watch()
 
     @property
@@ -87,24 +99,22 @@ class Replanning:
         """
         if self._marks is None:
             return
-        self._runs.append(dict(self._marks.intervals_us))
+        self._runs.append(_Run(dict(self._marks.intervals_us), self._marks.step_us))
         if len(self._runs) < _WARM_STEPS + _MEASURED_STEPS:
             return
         runs = self._runs[_WARM_STEPS:]
         self.stop()
-        length_us = median(map(_length_us, runs))
-        # The run has gone on only with plans that were the fastest so far.
-        if self._lengths_us and length_us > self._lengths_us[-1]:
-            self._lengths_us.append(length_us)
-            self._step.adopt(self._fastest)
-            return
-        self._fastest, better = self._planned_again(runs)
+        length_us = median(run.step_us for run in runs)
+        self._is_fastest = length_us <= min(self._lengths_us, default=length_us)
         self._lengths_us.append(length_us)
-        if better is None or len(self._lengths_us) == _MOST_ROUNDS:
+        found = self._planned_again(runs)
+        if found is not None and len(self._lengths_us) < _MOST_ROUNDS:
+            self._step.adopt(found)
+            self._watch()
+        elif self._is_fastest:
             self._step.plan = self._fastest
         else:
-            self._step.adopt(better)
-            self._watch()
+            self._step.adopt(self._fastest)
 
     def stop(self) -> None:
         """Take no more times."""
@@ -115,25 +125,49 @@ class Replanning:
         self._runs = []
         self._marks = self._stack.enter_context(self._step.executable.marked())
 
-    def _planned_again(self, runs: list[_Run]) -> tuple[StepPlan, StepPlan | None]:
-        """The plan of the step with the costs that were measured, and a better one."""
-        step_plan, plan = self._step.plan, self._step.plan.plan
-        lowered = step_plan.planned.lowered
-        problem = as_measured(
+    def _planned_again(self, runs: list[_Run]) -> StepPlan | None:
+        """A plan that promises less than the fastest one has taken; None where there is no such plan."""
+        options = self._options
+        if len(self._lengths_us) == 1 and self._step.executable.is_overlapped:
+            alone = plan_alone(self._first.plan, options)
+            self._alone = None if alone is None else _with_plan(self._first, _finished(alone))
+        candidates = [] if self._alone is None else [self._alone]
+        if self._is_fastest:
+            kept, better = plan_again(self._step.plan.plan, self._as_measured(runs), options)
+            self._fastest = _with_plan(self._step.plan, _finished(kept))
+            candidates += [] if better is None else [_with_plan(self._step.plan, better)]
+        found = min(candidates, key=_promised_us, default=None)
+        if found is self._alone:
+            self._alone = None
+        if found is None or _promised_us(found) >= min(self._lengths_us):
+            return None
+        return found
+
+    @property
+    def _options(self) -> PlanOptions:
+        result = self._first.plan.result
+        limits = Limits(max(_LEAST_SOLVE_S, result.solve_s))
+        return PlanOptions(objective=result.objective, limits=limits)
+
+    def _as_measured(self, runs: list[_Run]) -> Problem:
+        plan, lowered = self._step.plan.plan, self._step.plan.planned.lowered
+        return as_measured(
             plan.problem,
             plan.schedule,
             _times_us(runs, self._step.executable.is_overlapped),
             lambda op, device: lowered.kernel(op, device).symbol,
         )
-        limits = Limits(max(_LEAST_SOLVE_S, self._first.plan.result.solve_s))
-        options = PlanOptions(objective=plan.result.objective, limits=limits)
-        kept, better = plan_again(plan, problem, options)
-        if kept.result.stopped_by is StopReason.INTERRUPTED:
-            raise KeyboardInterrupt
-        return (
-            _with_plan(step_plan, kept),
-            None if better is None else _with_plan(step_plan, better),
-        )
+
+
+def _finished(plan: Plan) -> Plan:
+    """A plan whose search nobody has interrupted."""
+    if plan.result.stopped_by is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    return plan
+
+
+def _promised_us(plan: StepPlan) -> float:
+    return plan.plan.step_us()
 
 
 def _with_plan(step_plan: StepPlan, plan: Plan) -> StepPlan:
@@ -147,14 +181,11 @@ def _times_us(runs: list[_Run], is_overlapped: bool) -> dict[int, float]:
     """
     times: dict[int, list[float]] = {}
     for run in runs:
-        order = sorted(run, key=lambda position: run[position])
-        ends = [run[position][1] for position in order]
+        interval = run.intervals_us
+        order = sorted(interval, key=lambda position: interval[position])
+        ends = [interval[position][1] for position in order]
         if not is_overlapped:
-            ends = [*(run[position][0] for position in order[1:]), ends[-1]]
+            ends = [*(interval[position][0] for position in order[1:]), ends[-1]]
         for position, end_us in zip(order, ends, strict=True):
-            times.setdefault(position, []).append(end_us - run[position][0])
+            times.setdefault(position, []).append(end_us - interval[position][0])
     return {position: median(found) for position, found in times.items()}
-
-
-def _length_us(run: _Run) -> float:
-    return max(end_us for _, end_us in run.values()) - min(begin_us for begin_us, _ in run.values())

@@ -1,0 +1,101 @@
+"""Steps of a schedule that can be left out: nothing needs them, or nothing gains by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tvm_xengine.errors import InvalidScheduleError
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.schedule import (
+    Compute,
+    Free,
+    Schedule,
+    Step,
+    Transfer,
+    accesses,
+    needed_at_end,
+    with_frees,
+)
+from tvm_xengine.scheduling.simulate import simulate
+
+_MOST_TRIALS = 500
+"""Each replays the schedule, which takes some 10 ms for 1,000 steps."""
+
+
+def without_dead_steps(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule without the computations and copies whose results nothing reads or delivers.
+
+    Results are delivered on the devices where they are in `schedule`; frees are the earliest.
+    """
+    ordered = [step for step in schedule.steps if not isinstance(step, Free)]
+    return _alive(problem, ordered, _survivors(problem, schedule))
+
+
+def without_idle_steps(problem: Problem, schedule: Schedule) -> Schedule:
+    """A valid schedule without the steps that save neither memory which is needed nor time.
+
+    These are dead steps, and copies and recomputations of tensors that could as well have stayed where
+    they were: within the budgets, with a makespan that is no longer. A search for the least makespan
+    leaves them in beside what takes longer.
+    """
+    survivors = _survivors(problem, schedule)
+    schedule = without_dead_steps(problem, schedule)
+    makespan_us = simulate(problem, schedule).makespan_us
+    ordered = [step for step in schedule.steps if not isinstance(step, Free)]
+    trials, position = 0, len(ordered)
+    while position and trials < _MOST_TRIALS:
+        position -= 1
+        if not _repeats(problem, ordered, position):
+            continue
+        trials += 1
+        shorter = _alive(problem, ordered[:position] + ordered[position + 1 :], survivors)
+        try:
+            found = simulate(problem, shorter)
+        except InvalidScheduleError:
+            continue
+        if found.makespan_us > makespan_us:
+            continue
+        schedule, makespan_us = shorter, found.makespan_us
+        behind = len(ordered) - position - 1
+        ordered = [step for step in schedule.steps if not isinstance(step, Free)]
+        position = len(ordered) - behind
+    return schedule
+
+
+def _survivors(problem: Problem, schedule: Schedule) -> Mapping[str, str]:
+    """Where each output is when the step ends."""
+    there = dict.fromkeys(problem.home.items())
+    for step in schedule.steps:
+        for place in accesses(problem, step)[1]:
+            there.pop(place, None)
+            there[place] = None
+        if isinstance(step, Free):
+            there.pop((step.tensor, step.device), None)
+    outputs = {problem.graph.base[name] for name in problem.graph.outputs}
+    return {name: device for name, device in there if name in outputs}
+
+
+def _alive(problem: Problem, ordered: Sequence[Step], survivors: Mapping[str, str]) -> Schedule:
+    """The schedule of those computations and copies that something needs."""
+    needed = needed_at_end(problem, ordered, survivors)
+    alive: list[Step] = []
+    for step in reversed(ordered):
+        reads, writes, taken_over = accesses(problem, step)
+        if needed.isdisjoint(writes):
+            continue
+        alive.append(step)
+        needed.difference_update(writes)
+        needed.update(reads, taken_over)
+    return with_frees(problem, reversed(alive), survivors=survivors)
+
+
+def _repeats(problem: Problem, ordered: Sequence[Step], position: int) -> bool:
+    """Whether all that a step makes was there before."""
+    step = ordered[position]
+    _, writes, taken_over = accesses(problem, step)
+    if taken_over or not isinstance(step, Compute | Transfer):
+        return False
+    there = {*problem.home.items()}
+    for earlier in ordered[:position]:
+        there.update(accesses(problem, earlier)[1])
+    return there.issuperset(writes)
