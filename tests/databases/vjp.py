@@ -64,9 +64,16 @@ class Differentiated:
 
 
 def differentiated(
-    model: ForwardModel, inputs: Sequence[Array], output_gradients: Mapping[int, Array]
+    model: ForwardModel,
+    inputs: Sequence[Array],
+    output_gradients: Mapping[int, Array],
+    *,
+    with_op: bool = False,
 ) -> Differentiated:
-    """The forward pass and the backward pass of a model as one function, called `FUNCTION`."""
+    """The forward pass and the backward pass of a model as one function, called `FUNCTION`.
+
+    With `with_op` it begins with an op, and returns its result first: some models have none.
+    """
     source = simplified(read_supported_ops(model.main))
     source, constants = lift_constants(source)
     builder = relax.BlockBuilder()
@@ -96,7 +103,9 @@ def differentiated(
         with builder.dataflow():
             start = {param: param for param in source.params}
             tape = emit_forward(emitter, source, start, trained, randomness)
-            fields = list(tape.outputs)
+            one = relax.const(1.0, "float32")
+            first = [emitter.bind(relax.op.full((), one, "float32"), "first")] if with_op else []
+            fields = [*first, *tape.outputs]
             for param, gradient in tape.pull_back(emitter, above):
                 names.append(param.name)
                 fields.append(gradient)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import tvm
-from tvm import te
+from tvm import te, topi
 
 from tests.kernels.kernels import (
     BASELINE,
@@ -45,6 +45,15 @@ def test_workspace_does_not_change_the_numbers():
     x = np.random.default_rng(0).standard_normal((8, 1000)).astype("float32")
     (y,) = run_kernel(centred_twice(8, 1000), NATIVE, x)
     np.testing.assert_allclose(y, x - x.mean(axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_an_intermediate_without_elements_is_no_memory_of_the_kernel():
+    nothing = te.compute((0,), lambda i: te.const(0.0, "float32"), name="nothing")
+    x = te.placeholder((3,), "float32", name="x")
+    joined = topi.concatenate([topi.concatenate([nothing, x]), x])
+    values = np.arange(3, dtype="float32")
+    (y,) = run_kernel(te.create_prim_func([x, joined]), NATIVE, values)
+    np.testing.assert_array_equal(y, np.concatenate([values, values]))
 
 
 def test_small_intermediates_need_no_workspace():

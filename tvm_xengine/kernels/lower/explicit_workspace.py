@@ -93,7 +93,7 @@ class _Part:
 
     @property
     def one_bytes(self) -> int:
-        return _aligned(_size_bytes(self.buffer))
+        return _aligned(max(_size_bytes(self.buffer), 1))
 
     @property
     def all_bytes(self) -> int:
@@ -182,7 +182,9 @@ def _bind(stmt: tirx.Stmt, pointers: dict[ir.Var, ir.Expr]) -> tirx.Stmt:
 
 
 def _needs_memory(buffer: ir.Var, stack_bytes: int) -> bool:
-    return buffer.ty.storage_scope == "global" and _size_bytes(buffer) >= stack_bytes
+    """Whether a buffer cannot lie on the stack, where TVM puts none without elements."""
+    size_bytes = _size_bytes(buffer)
+    return buffer.ty.storage_scope == "global" and (size_bytes >= stack_bytes or size_bytes == 0)
 
 
 def _size_bytes(buffer: ir.Var) -> int:
