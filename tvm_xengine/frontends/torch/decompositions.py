@@ -39,6 +39,18 @@ def _multilabel_margin_loss_forward(
     return _multilabel_margin_loss(scores, target, reduction), torch.zeros_like(scores)
 
 
+def _renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    """Slices that are too long are shortened; of others nothing is differentiated, as of a NaN."""
+    axes = [axis for axis in range(x.dim()) if axis != dim % x.dim()]
+    is_long = torch.linalg.vector_norm(x.detach(), p, axes, keepdim=True) > maxnorm
+    length = torch.linalg.vector_norm(torch.where(is_long, x, 1.0), p, axes, keepdim=True)
+    return x * torch.where(is_long, maxnorm / (length + _RENORM_EPSILON), 1.0)
+
+
+_RENORM_EPSILON = 1e-7
+"""What PyTorch adds to a norm that it divides by."""
+
+
 def _linear_cross_entropy(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -77,6 +89,7 @@ def _linear_cross_entropy_of_each(*given: Any) -> torch.Tensor:
 
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.multilabel_margin_loss.default: _multilabel_margin_loss,
+    torch.ops.aten.renorm.default: _renorm,
     torch.ops.aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss_forward,
 }
 

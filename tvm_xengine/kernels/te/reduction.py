@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, nan, prod
 
 import tvm
 from tvm import te
@@ -58,7 +58,7 @@ def extremum_backward(
 def product_backward(
     output_gradient: te.Tensor, data: te.Tensor, *, axes: tuple[int, ...]
 ) -> te.Tensor:
-    """dy times the product of all other elements, right also where some are zero."""
+    """dy times the product of all other elements; zero times what is no finite number is NaN."""
     one, zero = tvm.tirx.const(1, data.dtype), tvm.tirx.const(0, data.dtype)
     others = te.comm_reducer(lambda a, b: a * b, lambda dtype: tvm.tirx.const(1, dtype), "product")
     nonzero = _reduced(
@@ -68,12 +68,21 @@ def product_backward(
         data, axes, lambda *i: tvm.tirx.Select(data(*i) == zero, one, zero), te.sum, "zeros"
     )
 
+    def is_no_number(value: Expr) -> Expr:
+        return tvm.tirx.any(isnan(value), te.abs(value) == inf)
+
+    odd = _reduced(
+        data, axes, lambda *i: tvm.tirx.Select(is_no_number(data(*i)), one, zero), te.sum, "odd"
+    )
+
     def data_gradient(*i: Var) -> Expr:
         kept = _kept(i, axes)
         is_zero = data(*i) == zero
         safe = tvm.tirx.Select(is_zero, one, data(*i))
-        without_zeros = tvm.tirx.Select(zeros(*kept) == zero, nonzero(*kept) / safe, zero)
-        alone = tvm.tirx.Select(zeros(*kept) == one, nonzero(*kept), zero)
+        own = tvm.tirx.Select(is_no_number(data(*i)), one, zero)
+        nothing = tvm.tirx.Select(odd(*kept) > own, tvm.tirx.const(nan, data.dtype), zero)
+        without_zeros = tvm.tirx.Select(zeros(*kept) == zero, nonzero(*kept) / safe, nothing)
+        alone = tvm.tirx.Select(zeros(*kept) == one, nonzero(*kept), nothing)
         return output_gradient(*kept) * tvm.tirx.Select(is_zero, alone, without_zeros)
 
     return te.compute(data.shape, data_gradient, name="data_gradient")

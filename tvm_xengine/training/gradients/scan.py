@@ -42,12 +42,8 @@ def _cumprod(emitter: Emitter, site: Site) -> Linearized:
 
     def pullback(gradients: Gradients) -> Gradients:
         lines = _as_lines(emitter, site, gradients[0], f"{site.name}_backward_input")
-        pulled, _ = emitter.call_many(
-            running_product_backward,
-            [lines, data],
-            f"{site.name}_backward",
-            (site.grad_name(0), f"{site.name}_others"),
-            exclusive=exclusive,
+        pulled = emitter.call(
+            running_product_backward, [lines, data], site.grad_name(0), exclusive=exclusive
         )
         return (_in_place_of_data(emitter, site, pulled),)
 

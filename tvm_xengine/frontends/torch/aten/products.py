@@ -1,8 +1,7 @@
-"""Matrix products, attention, distances between rows, and forms of two vectors."""
+"""Matrix products, attention, and forms of two vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import inf, prod, sqrt
 
@@ -14,7 +13,6 @@ from tvm_xengine.frontends.torch.aten.arithmetic import binary
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.frontends.torch.aten.norms import dropout
-from tvm_xengine.relax_ir.own_ops import pointwise
 from tvm_xengine.relax_ir.types import static_shape
 
 
@@ -147,43 +145,6 @@ def softmax(
     return builder.emit(operator(x, axis=dim))
 
 
-def cdist(builder: Builder, left: Expr, right: Expr, p: float, _mode: int | None) -> Expr:
-    """The p-norm of every row of `left` less every row of `right`; its gradient is 0 at distance 0."""
-    rank = len(static_shape(left.ty))
-    wide = builder.emit(relax.op.expand_dims(left, rank - 1))
-    other = builder.emit(relax.op.expand_dims(right, len(static_shape(right.ty)) - 2))
-    apart = builder.emit(relax.op.abs(builder.emit(relax.op.subtract(wide, other))))
-    if p == 1:
-        return builder.emit(relax.op.sum(apart, [-1]))
-    if p == inf:
-        return builder.emit(relax.op.max(apart, [-1]))
-    if p == 2:
-        squares = builder.emit(relax.op.multiply(apart, apart))
-        return _where_positive(builder, builder.emit(relax.op.sum(squares, [-1])), relax.op.sqrt)
-    if p == 0:
-        differs = relax.op.not_equal(apart, scalar(0, apart))
-        return builder.emit(relax.op.sum(relax.op.astype(differs, str(apart.ty.dtype)), [-1]))
-    powers = builder.emit(pointwise("abs_power", apart, p))
-    total = builder.emit(relax.op.sum(powers, [-1]))
-    return _where_positive(builder, total, lambda s: relax.op.power(s, scalar(1 / p, s)))
-
-
-def pdist(builder: Builder, x: Expr, p: float = 2.0) -> Expr:
-    """The p-norm of every row less every later one."""
-    count = static_shape(x.ty)[0]
-    rows, columns = np.triu_indices(count, 1)
-    whole = builder.emit(relax.op.reshape(cdist(builder, x, x, p, None), (count * count,)))
-    return builder.emit(relax.op.take(whole, relax.const(rows * count + columns, "int64"), axis=0))
-
-
-def _where_positive(builder: Builder, x: Expr, function: Callable[[Expr], Expr]) -> Expr:
-    """The function where x > 0, and 0 elsewhere, where its slope would not be finite."""
-    zero, one = scalar(0.0, x), scalar(1.0, x)
-    is_positive = builder.emit(relax.op.greater(x, zero))
-    safe = builder.emit(relax.op.where(is_positive, x, one))
-    return builder.emit(relax.op.where(is_positive, builder.emit(function(safe)), zero))
-
-
 def bilinear(builder: Builder, left: Expr, right: Expr, weight: Expr, bias: Expr | None) -> Expr:
     """left^T W_k right for each output k, plus its bias."""
     *lead, inner = static_shape(left.ty)
@@ -224,7 +185,5 @@ CONVERTERS: dict[str, Converter] = {
     "outer.default": outer,
     "scaled_dot_product_attention.default": attention,
     "vdot.default": dot,
-    "_cdist_forward.default": cdist,
-    "_pdist_forward.default": pdist,
     "bilinear.default": bilinear,
 }

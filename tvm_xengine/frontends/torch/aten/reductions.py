@@ -57,6 +57,16 @@ def _of_all(reduction: Reduction, builder: Builder, x: Expr, dtype: torch.dtype 
     return total(reduction, builder, x, None, False, dtype)
 
 
+def product_of_all(builder: Builder, x: Expr, dtype: torch.dtype | None = None) -> Expr:
+    """The product of all elements; with more than one zero its gradient is 0, whatever the others are."""
+    if "float" in str(x.ty.dtype) and static_shape(x.ty):
+        fixed = builder.emit(relax.op.grad.no_grad(x))
+        zeros = relax.op.astype(relax.op.equal(fixed, scalar(0, x)), "int32")
+        several = builder.emit(relax.op.greater(relax.op.sum(zeros), relax.const(1, "int32")))
+        x = builder.emit(relax.op.where(several, fixed, x))
+    return _of_all(relax.op.prod, builder, x, dtype)
+
+
 def variance(builder: Builder, x: Expr, dim: Dims, correction: float | None, keepdim: bool) -> Expr:
     """Variance; `correction` is subtracted from the number of elements (None means 1).
 
@@ -326,7 +336,7 @@ CONVERTERS: dict[str, Converter] = {
     "min.dim": partial(extreme_with_place, relax.op.argmin),
     "nanmean.default": nan_counted_out,
     "nansum.default": nan_sum,
-    "prod.default": partial(_of_all, relax.op.prod),
+    "prod.default": product_of_all,
     "prod.dim_int": partial(total, relax.op.prod),
     "std.correction": deviation,
     "std_mean.correction": partial(spread_and_mean, deviation),

@@ -10,7 +10,7 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
-from tvm_xengine.kernels.te.pointwise.function import isnan
+from tvm_xengine.kernels.te.pointwise.function import isnan, zero_times
 
 
 def running_sum(data: te.Tensor, *, exclusive: bool, reverse: bool) -> tvm.tirx.PrimFunc:
@@ -90,7 +90,9 @@ def running_product_backward(
 ) -> tvm.tirx.PrimFunc:
     """dx[k] = sum over n that include k of dy[n] times the product of all other x up to n.
 
-    Nothing is divided, so zeros are no exception. Also returns the last of those products.
+    As in PyTorch's ``cumprod_backward``: before the first zero the sum of dy y from k on, over x[k]; at
+    the first zero the product before it times the sum of dy and products up to the second zero; behind
+    it nothing.
     """
     outer, length, inner = (int(extent) for extent in data.shape)
     dtype = data.dtype
@@ -101,34 +103,75 @@ def running_product_backward(
         output_gradient: T.Buffer((outer, length, inner), dtype),
         data: T.Buffer((outer, length, inner), dtype),
         data_gradient: T.Buffer((outer, length, inner), dtype),
-        others: T.Buffer((outer, length, inner), dtype),
     ):
         T.func_attr({"tirx.noalias": True})
-        for o, k, i in T.grid(outer, length, inner):
-            with T.sblock("start"):
-                v_o, v_k, v_i = T.axis.remap("SSS", [o, k, i])
-                T.writes(data_gradient[v_o, v_k, v_i], others[v_o, v_k, v_i])
-                data_gradient[v_o, v_k, v_i] = T.cast(0, dtype)
-                others[v_o, v_k, v_i] = T.cast(1, dtype)
-        for o, k, i, n in T.grid(outer, length, inner, length):
-            with T.sblock("scan"):
-                v_o, v_k, v_i, v_n = T.axis.remap("SSSR", [o, k, i, n])
+        zeros = T.sblock_alloc_buffer((outer, length, inner), "int32")
+        # Of x up to n; behind the first zero, of x since then.
+        product = T.sblock_alloc_buffer((outer, length, inner), dtype)
+        # Of dy times that product, from n on as long as there are as many zeros.
+        total = T.sblock_alloc_buffer((outer, length, inner), dtype)
+        for o, n, i in T.grid(outer, length, inner):
+            with T.sblock("products"):
+                v_o, v_n, v_i = T.axis.remap("SRS", [o, n, i])
+                T.reads(data[v_o, v_n, v_i], zeros[v_o, 0:length, v_i], product[v_o, 0:length, v_i])
+                T.writes(zeros[v_o, v_n, v_i], product[v_o, v_n, v_i])
+                zeros[v_o, v_n, v_i] = T.if_then_else(
+                    v_n >= 1, zeros[v_o, v_n - 1, v_i], 0
+                ) + T.Select(data[v_o, v_n, v_i] == T.cast(0, dtype), 1, 0)
+                product[v_o, v_n, v_i] = T.Select(
+                    data[v_o, v_n, v_i] == T.cast(0, dtype),
+                    T.cast(1, dtype),
+                    data[v_o, v_n, v_i]
+                    * T.if_then_else(v_n >= 1, product[v_o, v_n - 1, v_i], T.cast(1, dtype)),
+                )
+        for o, n, i in T.grid(outer, length, inner):
+            with T.sblock("totals"):
+                v_o, v_n, v_i = T.axis.remap("SRS", [o, n, i])
                 T.reads(
                     output_gradient[v_o, 0:length, v_i],
-                    data[v_o, 0:length, v_i],
-                    data_gradient[v_o, v_k, v_i],
-                    others[v_o, v_k, v_i],
+                    zeros[v_o, 0:length, v_i],
+                    product[v_o, 0:length, v_i],
+                    total[v_o, 0:length, v_i],
                 )
-                T.writes(data_gradient[v_o, v_k, v_i], others[v_o, v_k, v_i])
-                others[v_o, v_k, v_i] = others[v_o, v_k, v_i] * T.if_then_else(
-                    T.And(v_n >= lag, v_n - lag != v_k),
-                    data[v_o, v_n - lag, v_i],
-                    T.cast(1, dtype),
-                )
-                data_gradient[v_o, v_k, v_i] = data_gradient[v_o, v_k, v_i] + T.if_then_else(
-                    v_n - lag >= v_k,
-                    output_gradient[v_o, v_n, v_i] * others[v_o, v_k, v_i],
+                T.writes(total[v_o, length - 1 - v_n, v_i])
+                total[v_o, length - 1 - v_n, v_i] = T.if_then_else(
+                    v_n >= lag,
+                    output_gradient[v_o, length - 1 - v_n + lag, v_i]
+                    * product[v_o, length - 1 - v_n, v_i],
                     T.cast(0, dtype),
+                ) + T.if_then_else(
+                    v_n >= 1,
+                    T.if_then_else(
+                        zeros[v_o, length - v_n, v_i] == zeros[v_o, length - 1 - v_n, v_i],
+                        total[v_o, length - v_n, v_i],
+                        # What lies behind a second zero is multiplied by zero, not left out.
+                        T.if_then_else(
+                            zeros[v_o, length - 1 - v_n, v_i] == 1,
+                            zero_times(product[v_o, length - 1 - v_n, v_i]),
+                            T.cast(0, dtype),
+                        ),
+                    ),
+                    T.cast(0, dtype),
+                )
+        for o, n, i in T.grid(outer, length, inner):
+            with T.sblock("data_gradient"):
+                v_o, v_n, v_i = T.axis.remap("SSS", [o, n, i])
+                T.reads(
+                    data[v_o, v_n, v_i],
+                    zeros[v_o, v_n, v_i],
+                    product[v_o, 0:length, v_i],
+                    total[v_o, v_n, v_i],
+                )
+                T.writes(data_gradient[v_o, v_n, v_i])
+                data_gradient[v_o, v_n, v_i] = T.if_then_else(
+                    zeros[v_o, v_n, v_i] == 0,
+                    total[v_o, v_n, v_i] / data[v_o, v_n, v_i],
+                    T.if_then_else(
+                        T.And(zeros[v_o, v_n, v_i] == 1, data[v_o, v_n, v_i] == T.cast(0, dtype)),
+                        total[v_o, v_n, v_i]
+                        * T.if_then_else(v_n >= 1, product[v_o, v_n - 1, v_i], T.cast(1, dtype)),
+                        T.cast(0, dtype),
+                    ),
                 )
 
     return func

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tvm import te
 from tvm.tirx import Expr
 
 Formula = Callable[..., Expr]
@@ -75,6 +76,11 @@ def isnan(a: Expr) -> Expr:
         return tvm.tirx.const(False, "bool")
     wide = a.astype("float32") if str(a.ty.dtype) == "bfloat16" else a  # TVM knows no other
     return tvm.tirx.isnan(wide)
+
+
+def zero_times(a: Expr) -> Expr:
+    """0 * a, NaN where `a` is not finite; TVM makes the product itself 0."""
+    return select(te.abs(a) < float("inf"), zero(a), const(float("nan"), a))
 
 
 def either(*conditions: Expr) -> Expr:

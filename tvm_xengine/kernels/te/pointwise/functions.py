@@ -195,13 +195,14 @@ FUNCTIONS: dict[str, Pointwise] = {
     "abs_power": Pointwise(
         lambda a, p: te.power(te.abs(a), const(p, a)),
         (
-            lambda g, a, p: select(
-                a == zero(a),
-                zero(g),
+            lambda g, a, p: (
                 g
-                * p
-                * te.power(te.abs(a), const(p - 1, a))
-                * select(a < zero(a), const(-1, a), const(1, a)),
+                * select(
+                    a == zero(a),
+                    zero(a),
+                    te.power(te.abs(a), const(p - 1, a))
+                    * select(a < zero(a), const(-p, a), const(p, a)),
+                )
             ),
         ),
     ),
