@@ -1,6 +1,7 @@
 """Kernels in C compute, bit by bit, what LLVM's code computes."""
 
 import ctypes
+import itertools
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -119,14 +120,15 @@ def dropped() -> ForwardModel:
     return build_network("dropped", 0, body)
 
 
-@pytest.mark.parametrize("optimize", Optimize)
+QUICK = (("attention", Optimize.SPEED), ("dropped", Optimize.SPEED), ("strided", Optimize.SIZE))
+NETWORKS = ("attention", "dropped", "strided", "ds_cnn", "lenet", "resnet8")
+
+
 @pytest.mark.parametrize(
-    "network",
+    ("network", "optimize"),
     [
-        "attention",
-        "dropped",
-        "strided",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("ds_cnn", "lenet", "resnet8")),
+        pytest.param(*each, marks=() if each in QUICK else pytest.mark.slow)
+        for each in itertools.product(NETWORKS, Optimize)
     ],
 )
 def test_every_kernel_of_a_training_step_computes_the_same_bits(

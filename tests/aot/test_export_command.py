@@ -37,7 +37,7 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
     assert subprocess.run([str(out / "mlp_selftest")]).returncode == 0
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_short_storage_comes_with_its_error(dtype: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", f"--{dtype}", "all")

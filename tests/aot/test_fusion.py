@@ -54,7 +54,9 @@ def test_exports_lose_no_more_time_than_they_save_memory(name, optimize, monkeyp
     assert after[0] * after[1] <= 1.001 * before[0] * before[1]
 
 
-@pytest.mark.parametrize("optimize", Optimize)
+@pytest.mark.parametrize(
+    "optimize", [Optimize.SPEED, pytest.param(Optimize.SIZE, marks=pytest.mark.slow)]
+)
 def test_fused_kernels_that_need_much_memory_are_taken_apart(optimize, monkeypatch):
     as_it_is = kernels.prepare_for_target
 

@@ -22,8 +22,8 @@ def lower(cache: Path) -> Lower:
     return partial(xe.lower, cache=cache)
 
 
-def deep(width: int = 24) -> xe.Training:
-    layers = [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(6)]
+def deep(width: int = 24, depth: int = 6) -> xe.Training:
+    layers = [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth)]
     module = nn.Sequential(*layers, nn.Linear(width, 5))
     return xe.training_step(module, torch.rand(512, width), loss="cross_entropy")
 
@@ -69,16 +69,16 @@ def test_each_device_of_a_plan_becomes_a_region(lower: Lower, tmp_path: Path) ->
 
 
 def test_a_plan_of_another_step_is_refused(lower: Lower, tmp_path: Path) -> None:
-    plan = planned(lower(deep()))
+    plan = planned(lower(deep(depth=1)))
     with pytest.raises(InvalidScheduleError, match="another step"):
-        xe.export_c(lower(deep(25)), plan, tmp_path / "out")
+        xe.export_c(lower(deep(25, depth=1)), plan, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_directory_is_replaced_only_by_force_and_a_target_is_known(
     lower: Lower, tmp_path: Path
 ) -> None:
-    lowered = lower(deep())
+    lowered = lower(deep(depth=0))
     plan = planned(lowered)
     xe.export_c(lowered, plan, tmp_path / "out")
     with pytest.raises(ExportError, match="exists"):
@@ -90,6 +90,6 @@ def test_a_directory_is_replaced_only_by_force_and_a_target_is_known(
 
 def test_a_device_whose_name_is_no_c_name_is_refused(lower: Lower, tmp_path: Path) -> None:
     platform = xe.Platform((xe.Device("CPU:0", "llvm -mcpu=native"),))
-    lowered = lower(deep(), platform)
+    lowered = lower(deep(depth=0), platform)
     with pytest.raises(InvalidPlatformError, match="C identifier"):
         xe.export_c(lowered, planned(lowered), tmp_path / "out")

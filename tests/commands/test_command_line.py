@@ -49,10 +49,19 @@ def refused(*arguments: str, cache: Path) -> str:
     return run(*arguments, cache=cache).refusal()
 
 
-def test_a_refusal_ends_the_process_with_a_sentence_and_a_code(cache: Path) -> None:
-    done = run_process("train", "letnet", cache=cache)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "lenet", "--batch", "many"), "many"),
+        pytest.param(("train", "letnet"), "letnet", marks=pytest.mark.slow),
+    ],
+)
+def test_a_refusal_ends_the_process_with_a_sentence_and_a_code(
+    arguments: tuple[str, ...], said: str, cache: Path
+) -> None:
+    done = run_process(*arguments, cache=cache)
     assert done.returncode == 2
-    assert "letnet" in done.stderr
+    assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 

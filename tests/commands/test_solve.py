@@ -36,7 +36,7 @@ def problem(tmp_path: Path) -> Path:
 )
 def test_a_saved_problem_is_solved(options: tuple[str, ...], problem: Path, tmp_path: Path) -> None:
     schedule = tmp_path / "schedule.json"
-    saved = ("--save-schedule", str(schedule), "--time-limit", "3")
+    saved = ("--save-schedule", str(schedule), "--time-limit", "30")
     done = run_command("solve", str(problem), *options, *saved, "--json", "-")
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)

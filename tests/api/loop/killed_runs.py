@@ -31,7 +31,7 @@ _LONGEST_S = 0.25
 """Runs are killed up to so long after their begin: about as long as all steps take."""
 
 
-def compiled(folder: Path) -> xe.Step:
+def compiled(cache: Path) -> xe.Step:
     """A step in one thread, because threads do not survive a fork."""
     platform = xe.Platform((xe.Device("cpu", "llvm -mcpu=native"),))
     return xe.compile(
@@ -41,7 +41,7 @@ def compiled(folder: Path) -> xe.Step:
         platform=platform,
         costs="roofline",
         time_limit_s=1.0,
-        cache=folder / "measurements.jsonl",
+        cache=cache,
     )
 
 
@@ -119,9 +119,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cache", type=Path, help="default: in FOLDER")
     options = parser.parse_args()
     folder, drawn = options.folder, random.Random(options.seed)
-    step = compiled(folder)
+    step = compiled(options.cache or folder / "measurements.jsonl")
     whole, log, checkpoint = folder / "whole.log", folder / "killed.log", folder / "run.ckpt"
     forked(lambda: run(step, None, whole), None)
     expected = dict(losses(whole))

@@ -13,9 +13,12 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("moments", [4, pytest.param(200, marks=pytest.mark.slow)])
-def test_every_resumed_run_has_the_losses_of_one_in_one_go(tmp_path: Path, moments: int) -> None:
-    command = [sys.executable, "-m", "tests.api.loop.killed_runs", str(tmp_path), "--moments"]
-    done = subprocess.run([*command, str(moments)], capture_output=True, text=True, cwd=ROOT)
+def test_every_resumed_run_has_the_losses_of_one_in_one_go(
+    cache: Path, tmp_path: Path, moments: int
+) -> None:
+    command = [sys.executable, "-m", "tests.api.loop.killed_runs", str(tmp_path)]
+    command += ["--cache", str(cache), "--moments", str(moments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found = re.fullmatch(
         r"killed (\d+) \(while writing (\d+)\) finished \d+ losses (\d+) equal", done.stdout.strip()

@@ -53,7 +53,9 @@ def test_an_output_on_a_full_disk_is_named_and_left_out(
     assert not (full / name).exists()
 
 
-@pytest.mark.parametrize(("kind", "inside"), [("c", "mlp.h"), ("tvm", "mlp.so")])
+@pytest.mark.parametrize(
+    ("kind", "inside"), [("c", "mlp.h"), pytest.param("tvm", "mlp.so", marks=pytest.mark.slow)]
+)
 def test_an_export_to_a_full_disk_names_its_file(
     kind: str, inside: str, full: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_cache_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
         assert f"what is measured is not kept: {disk}" in errors
 
 
+@pytest.mark.slow
 def test_without_a_home_nothing_is_made_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,7 +150,11 @@ def test_a_report_stands_alone_on_standard_output_and_quiet_shows_nothing(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "doctor" else n for n in COMMANDS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("doctor", "export") else name
+        for name in COMMANDS
+    ],
 )
 def test_what_a_command_shows_fits_a_terminal(
     name: str, folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch

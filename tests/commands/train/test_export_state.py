@@ -102,8 +102,20 @@ def tied(path: Path) -> Array:
     return RANDOM.integers(0, CLASSES, 24)
 
 
-@pytest.mark.parametrize("frozen", [(), ("--freeze", "conv", "w", "bias")], ids=["all", "frozen"])
-@pytest.mark.parametrize("network", [convolutional, external, shared, tied])
+FROZEN = ("--freeze", "conv", "w", "bias")
+
+
+@pytest.mark.parametrize(
+    ("network", "frozen"),
+    [
+        (convolutional, FROZEN),
+        (external, ()),
+        (shared, ()),
+        (tied, ()),
+        pytest.param(convolutional, (), marks=pytest.mark.slow),
+        *(pytest.param(each, FROZEN, marks=pytest.mark.slow) for each in (external, shared, tied)),
+    ],
+)
 def test_an_exported_file_predicts_as_the_trained_step_does(
     network: Callable[[Path], Array], frozen: tuple[str, ...], cache: Path, tmp_path: Path
 ) -> None:

@@ -76,10 +76,18 @@ def test_a_saved_schedule_is_run(cache: Path, tmp_path: Path) -> None:
     assert given["losses"] == planned["losses"]
 
 
-def test_a_hand_edited_schedule_may_leave_the_frees_out(cache: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def saved_schedule(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "schedule.json"
+    report(cache, "--steps", "1", "--no-compare", "--save-schedule", str(path))
+    return path
+
+
+def test_a_hand_edited_schedule_may_leave_the_frees_out(
+    cache: Path, saved_schedule: Path, tmp_path: Path
+) -> None:
     schedule = tmp_path / "schedule.json"
-    report(cache, "--steps", "1", "--save-schedule", str(schedule))
-    document = json.loads(schedule.read_text())
+    document = json.loads(saved_schedule.read_text())
     document["steps"] = [step for step in document["steps"] if step[0] != "free"]
     schedule.write_text(json.dumps(document))
     assert report(cache, "--steps", "1", "--schedule", str(schedule))["solver"] == "given"
@@ -95,20 +103,17 @@ def test_a_hand_edited_schedule_may_leave_the_frees_out(cache: Path, tmp_path: P
     ],
 )
 def test_a_schedule_that_breaks_a_rule_is_refused(
-    edit: Any, said: str, cache: Path, tmp_path: Path
+    edit: Any, said: str, cache: Path, saved_schedule: Path, tmp_path: Path
 ) -> None:
     schedule = tmp_path / "schedule.json"
-    report(cache, "--steps", "1", "--save-schedule", str(schedule))
-    document = json.loads(schedule.read_text())
+    document = json.loads(saved_schedule.read_text())
     document["steps"] = edit([step for step in document["steps"] if step[0] != "free"])
     schedule.write_text(json.dumps(document))
     assert said in train(cache, "--steps", "1", "--schedule", str(schedule)).refusal()
 
 
-def test_a_schedule_beyond_the_budget_is_refused(cache: Path, tmp_path: Path) -> None:
-    schedule = tmp_path / "schedule.json"
-    report(cache, "--steps", "1", "--save-schedule", str(schedule))
-    small = ("--budget", "cpu=220KiB", "--schedule", str(schedule), "--steps", "1")
+def test_a_schedule_beyond_the_budget_is_refused(cache: Path, saved_schedule: Path) -> None:
+    small = ("--budget", "cpu=220KiB", "--schedule", str(saved_schedule), "--steps", "1")
     assert "needs too much memory" in train(cache, *small).refusal()
 
 
