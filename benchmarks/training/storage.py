@@ -26,6 +26,8 @@ from benchmarks.training.step_networks import Case, module_of
 from benchmarks.training.torch_memory import RATE, TorchStep
 from tests.frontends.torch.networks import ResNet18
 from tests.networks.models.unet import UNet
+from tvm_xengine.scheduling.schedule import Transfer
+from tvm_xengine.session.plans.replan import MOST_STEPS
 
 THREADS = 2
 STEPS = 5
@@ -96,6 +98,7 @@ def _row(network: str) -> Mapping[str, str | int | float | None]:
         "copies_mib": _mib(ours["copied_bytes"]),
         "copies_hidden": round(ours["hidden"], 2),
         "predicted_by_measured": round(ours["predicted_us"] / ours["step_us"], 2),
+        "first_ms": round(ours["first_us"] / 1e3, 1),
         "step_ms": round(ours["step_us"] / 1e3, 1),
         "by_torch": round(ours["step_us"] / theirs["step_us"], 2),
         "loss_error": float(f"{abs(ours['loss'] / theirs['loss'] - 1):.1e}"),
@@ -148,12 +151,14 @@ def _ours(network: str, budget_bytes: int) -> Mapping[str, float]:
         before_bytes = _resident_bytes()
         step = xe.build(problem.lowered, plan)
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
-        with step.timed() as marks:
-            losses, times_us = _run(lambda: float(step.step(theirs.inputs, theirs.labels)))
-            intervals_us = dict(marks.intervals_us)
+        losses, times_us = _run(lambda: float(step.step(theirs.inputs, theirs.labels)))
         resident_bytes = _peak_resident_bytes() - before_bytes
-    schedule, graph = plan.plan.schedule, plan.plan.problem.graph
-    copied = {k: s for k, s in enumerate(schedule.steps) if isinstance(s, xe.Transfer)}
+        xe.fit(step, [(theirs.inputs, theirs.labels)], epochs=MOST_STEPS, replan=True)
+        with step.timed() as marks:
+            _, again_us = _run(lambda: float(step.step(theirs.inputs, theirs.labels)))
+            intervals_us = dict(marks.intervals_us)
+    schedule, graph = step.plan.plan.schedule, plan.plan.problem.graph
+    copied = {k: s for k, s in enumerate(schedule.steps) if isinstance(s, Transfer)}
     length = {k: end - begin for k, (begin, end) in intervals_us.items()}
     copies_us = sum(length[k] for k in copied)
     kernels_us = sum(length.values()) - copies_us
@@ -164,8 +169,9 @@ def _ours(network: str, budget_bytes: int) -> Mapping[str, float]:
         "state_bytes": sum(state),
         "copied_bytes": sum(graph.tensor[s.tensor].size_bytes for s in copied.values()),
         "hidden": (copies_us + kernels_us - last_us) / copies_us,
-        "predicted_us": plan.plan.step_us(),
-        "step_us": statistics.median(times_us[1:]),
+        "predicted_us": step.plan.plan.step_us(),
+        "first_us": statistics.median(times_us[1:]),
+        "step_us": statistics.median(again_us[1:]),
         "loss": losses[-1],
     }
 

@@ -9,6 +9,7 @@ from tvm_xengine.planning.answers import with_bound_of
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.result import Objective
 
 _LEAST_GAIN_RATIO = 0.01
 """A schedule that gains less is not worth a change: repeated measurements differ by more."""
@@ -40,18 +41,12 @@ class Replanned:
     changed: bool
 
 
-def plan_alone(plan: Plan, options: PlanOptions) -> Plan | None:
-    """A plan of the same problem that runs all ops on the home device; None where none was found."""
-    problem = plan.problem
-    home, pinned = problem.platform.home, problem.constraints.pinned
-    if not all(home in there for there in problem.costs.values()) or {*pinned.values()} - {home}:
-        return None
-    costs = {op: {home: there[home]} for op, there in problem.costs.items()}
+def plan_in_turn(plan: Plan, options: PlanOptions) -> Plan | None:
+    """The cheapest plan of the same problem, whose calls run one after the other; None without one."""
     try:
-        found = plan_schedule(replace(problem, costs=costs), options)
+        return plan_schedule(plan.problem, replace(options, objective=Objective.COST))
     except NoScheduleError:
         return None
-    return replace(found, result=with_bound_of(plan.result, found.result), problem=problem)
 
 
 def plan_again(plan: Plan, problem: Problem, options: PlanOptions) -> tuple[Plan, Plan | None]:

@@ -14,8 +14,8 @@ import numpy as np
 import tvm
 from tvm import ir, tirx
 
-WAIT, SIGNAL = "xengine_wait", "xengine_signal"
-"""Functions of `event_functions`; both take the tensor of the events and the number of one."""
+WAIT, SLEEP, SIGNAL = "xengine_wait", "xengine_sleep", "xengine_signal"
+"""Functions of `event_functions`; all take the tensor of the events and the number of one."""
 _WORDS = 8
 """Words of an event: 64 bytes, a line of the cache. A semaphore of POSIX takes 32 of them here."""
 _COUNTER = 7
@@ -62,9 +62,13 @@ class Events:
 
 
 def event_functions(count: int) -> dict[ir.GlobalVar, tirx.PrimFunc]:
-    """The functions that wait for an event, which is then as it was before, and that signal one."""
+    """The functions that wait for an event, which is then as it was before, and that signal one.
+
+    One waits on a core of its own and looks before it sleeps, the other sleeps at once.
+    """
     return {
         ir.GlobalVar(WAIT): _function(WAIT, count, _wait),
+        ir.GlobalVar(SLEEP): _function(SLEEP, count, _sleep),
         ir.GlobalVar(SIGNAL): _function(SIGNAL, count, _signal),
     }
 
@@ -98,17 +102,20 @@ def _wait(words: ir.Var, event: ir.Var) -> tirx.Stmt:
             ),
         ),
     ]
-    # A signal of the operating system ends a sleep early, with another status than 0.
-    sleep = tirx.While(
-        _called("sem_wait", words, event) != tirx.const(0, "int32"),
-        tirx.Evaluate(tirx.const(0, "int32")),
-    )
     return tirx.SeqStmt(
         [
             count(tirx.const(0, "int64")),
             tirx.While(tried() < tries, tirx.SeqStmt(attempt)),
-            tirx.IfThenElse(tried() == tries, sleep, None),
+            tirx.IfThenElse(tried() == tries, _sleep(words, event), None),
         ]
+    )
+
+
+def _sleep(words: ir.Var, event: ir.Var) -> tirx.Stmt:
+    """Sleep until the event; a signal of the system ends a sleep early, with another status than 0."""
+    return tirx.While(
+        _called("sem_wait", words, event) != tirx.const(0, "int32"),
+        tirx.Evaluate(tirx.const(0, "int32")),
     )
 
 

@@ -105,9 +105,18 @@ class StepExecutable(StepMemory):
 
     def _side_by_side(self, marks: Marks | None = None) -> Callable[[], object]:
         streams, platform = split_into_streams(self.program, self._platform), self._platform
+        check_cores(platform)
+        # A link has a thread, which copies and waits where it keeps no device waiting.
+        free = free_cores(platform)
+        cores = [
+            platform.device(stream[0]).cores if len(stream) == 1 else free
+            for stream in streams.calls
+        ]
         functions = {
-            f"{_STEP}_{k}": emit_stream(calls, f"{_STEP}_{k}", self._files, marks)
-            for k, calls in enumerate(streams.calls.values())
+            f"{_STEP}_{k}": emit_stream(
+                calls, f"{_STEP}_{k}", self._files, marks, sleeps=len(stream) > 1 and not free
+            )
+            for k, (stream, calls) in enumerate(streams.calls.items())
         }
         events = Events(streams.events)
         linked = link(
@@ -118,12 +127,6 @@ class StepExecutable(StepMemory):
         run = [
             self._callable(function, linked, name, events.tensor, *_times(marks))
             for name, function in functions.items()
-        ]
-        check_cores(platform)
-        # A link has a thread, which copies where it keeps no device waiting.
-        cores = [
-            platform.device(stream[0]).cores if len(stream) == 1 else free_cores(platform)
-            for stream in streams.calls
         ]
         return StreamThreads(run, events, cores).run
 

@@ -20,7 +20,7 @@ from tvm_xengine.program.step_program import (
     StepProgram,
 )
 from tvm_xengine.program.streams import StreamCall
-from tvm_xengine.runtime.events import SIGNAL, WAIT
+from tvm_xengine.runtime.events import SIGNAL, SLEEP, WAIT
 from tvm_xengine.runtime.file_memory import MOST_BYTES, READ, WRITE
 from tvm_xengine.runtime.marks import MARK, Marks
 from tvm_xengine.scheduling.sizes import round_up
@@ -105,16 +105,23 @@ def emit_stream(
     name: str,
     files: Mapping[str, Arena | ArenaPart] | None = None,
     marks: Marks | None = None,
+    *,
+    sleeps: bool = False,
 ) -> VmFunction:
     """The function `name` that makes the calls of one stream.
 
     Its last parameter is the tensor of the events that it waits for and signals; with marks, that of
     the times follows.
+
+    Parameters
+    ----------
+    sleeps
+        Whether it leaves its core to others at once while it waits.
     """
     emitter = _Emitter({}, files or {}, marks)
     for one in calls:
         for event in one.awaits:
-            emitter.at_event(WAIT, event)
+            emitter.at_event(SLEEP if sleeps else WAIT, event)
         emitter.make(one.call)
         for event in one.signals:
             emitter.at_event(SIGNAL, event)

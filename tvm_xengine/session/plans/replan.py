@@ -10,7 +10,7 @@ from statistics import median
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.planning.measured_in_place import as_measured
 from tvm_xengine.planning.plan import Plan
-from tvm_xengine.planning.plan_again import Replanned, plan_again, plan_alone
+from tvm_xengine.planning.plan_again import Replanned, plan_again, plan_in_turn
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.problem import Problem
@@ -42,9 +42,9 @@ class Replanning:
     """Times the calls of some steps, plans again with these times, and adopts what is better.
 
     A schedule that is better by a percent is adopted, and measured in turn. Where it then takes
-    longer than another one has taken, that one is adopted again. A step whose devices run side by
-    side, which slow each other down, is also tried on its home device alone, where that promises less
-    than was measured. In any case the plan of the step has the costs that were measured. Meanwhile the
+    longer than another one has taken, that one is adopted again. Where devices and links run side by
+    side, which slow each other down, the cheapest plan that runs in turn is also tried, if that promises
+    less than was measured. In any case the plan of the step has the costs that were measured. Meanwhile the
     step holds its program twice.
 
     Parameters
@@ -71,7 +71,7 @@ class Replanning:
         self._runs: list[_Run] = []
         self._lengths_us: list[float] = []
         self._fastest = step.plan
-        self._alone: StepPlan | None = None
+        self._in_turn: StepPlan | None = None  # not tried yet
         self._watch()
 
     @property
@@ -127,27 +127,23 @@ class Replanning:
 
     def _planned_again(self, runs: list[_Run]) -> StepPlan | None:
         """A plan that promises less than the fastest one has taken; None where there is no such plan."""
-        options = self._options
+        plan = self._step.plan.plan
+        limits = Limits(max(_LEAST_SOLVE_S, self._first.plan.result.solve_s))
+        options = PlanOptions(objective=plan.result.objective, limits=limits)
         if len(self._lengths_us) == 1 and self._step.executable.is_overlapped:
-            alone = plan_alone(self._first.plan, options)
-            self._alone = None if alone is None else _with_plan(self._first, _finished(alone))
-        candidates = [] if self._alone is None else [self._alone]
+            in_turn = plan_in_turn(plan, options)
+            self._in_turn = None if in_turn is None else _with_plan(self._first, _finished(in_turn))
+        candidates = [] if self._in_turn is None else [self._in_turn]
         if self._is_fastest:
-            kept, better = plan_again(self._step.plan.plan, self._as_measured(runs), options)
+            kept, better = plan_again(plan, self._as_measured(runs), options)
             self._fastest = _with_plan(self._step.plan, _finished(kept))
             candidates += [] if better is None else [_with_plan(self._step.plan, better)]
         found = min(candidates, key=_promised_us, default=None)
-        if found is self._alone:
-            self._alone = None
+        if found is self._in_turn:
+            self._in_turn = None
         if found is None or _promised_us(found) >= min(self._lengths_us):
             return None
         return found
-
-    @property
-    def _options(self) -> PlanOptions:
-        result = self._first.plan.result
-        limits = Limits(max(_LEAST_SOLVE_S, result.solve_s))
-        return PlanOptions(objective=result.objective, limits=limits)
 
     def _as_measured(self, runs: list[_Run]) -> Problem:
         plan, lowered = self._step.plan.plan, self._step.plan.planned.lowered
