@@ -45,6 +45,29 @@ def test_state_is_named_after_the_parameter_it_belongs_to() -> None:
     assert _NAMES.label("a") == "a"
 
 
+def test_a_gradient_of_a_slice_belongs_to_its_parameter_and_not_to_what_it_reads() -> None:
+    graph = OpGraph(
+        tensors=(
+            Tensor("conv1_weight", 64, Role.PARAMETER),
+            Tensor("conv2_weight", 64, Role.PARAMETER),
+            Tensor("a", 64),
+            Tensor("loss", 64),
+            Tensor("conv2_weight_grad_1of2", 64),
+            Tensor("conv2_weight_grad_joined", 64),
+        ),
+        ops=(
+            Op("conv1", "k0", ("conv1_weight",), ("a",)),
+            Op("conv2", "k1", ("a", "conv2_weight"), ("loss",)),
+            Op("slice", "k2", ("a",), ("conv2_weight_grad_1of2",)),
+            Op("join", "k3", ("conv2_weight_grad_1of2",), ("conv2_weight_grad_joined",)),
+        ),
+        outputs=("loss",),
+    )
+    layer = Names(graph).layer
+    assert layer["slice"] == layer["join"] == layer["conv2"] == "conv2"
+    assert layer["conv1"] == "conv1"
+
+
 def test_ops_without_parameters_belong_to_the_layer_that_they_serve() -> None:
     layers = {name: _NAMES.layer[name] for name in ("conv", "ce", "grad", "update", "a", "g")}
     assert set(layers.values()) == {"features.0"}

@@ -10,6 +10,9 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.residency import Instance
 from tvm_xengine.scheduling.schedule import Compute, Transfer, describe
 
+COPIED_FROM = "copied from "
+"""How the arrival of a stay by a copy begins; the device follows."""
+
 
 class Fate(Enum):
     """The short answer to what happens to a tensor; the first that holds, from the top."""
@@ -84,7 +87,7 @@ def _stay(plan: Plan, instance: Instance, uses: Sequence[int], *, is_first: bool
         case None:
             came_by = "given"
         case Transfer(_, src, _):
-            came_by = f"copied from {src}"
+            came_by = f"{COPIED_FROM}{src}"
         case _:
             came_by = "made" if is_first else "made again"
     last_use = describe(steps[uses[-1]]) if uses else ""
@@ -95,7 +98,7 @@ def _stay(plan: Plan, instance: Instance, uses: Sequence[int], *, is_first: bool
 def _fate(plan: Plan, name: str, stays: Sequence[Stay]) -> TensorFate:
     graph = plan.problem.graph
     recomputed = sum(stay.came_by == "made again" for stay in stays)
-    moves = sum(stay.came_by.startswith("copied") for stay in stays)
+    moves = sum(stay.came_by.startswith(COPIED_FROM) for stay in stays)
     is_needed = name in map(graph.base.__getitem__, graph.outputs)
     if recomputed:
         fate = Fate.RECOMPUTED

@@ -15,8 +15,8 @@ from tvm_xengine.scheduling.graph import Op, OpGraph, Role
 
 _LAST_PART = re.compile(r"[./][^./]*$|_(?:running_mean|running_var|num_batches_tracked|[^_./]*)$")
 """``.weight`` of ``features.0.weight``, ``_weight`` of ``conv1_weight``, a statistic of batch norm."""
-_GRADIENT = re.compile(r"_grad(?:_sum)?(?:_\d+)?$")
-"""How the backward pass names what belongs to a parameter."""
+_GRADIENT = re.compile(r"_grad(?:_sum)?(?:_\d+)?(?:_\d+of\d+|_joined)?$")
+"""How the backward pass names what belongs to a parameter, of a slice of the batch, too."""
 _LINE = re.compile(r"([^/\\]+:\d+)")
 """``net.py:12``."""
 _MODULE = re.compile(r"in (\S+)")
@@ -185,6 +185,9 @@ class Names:
                 updated = [s for _, s in self.graph.op[reader].updates if self._is_layered(s)]
                 if updated and output not in self._forward:
                     return self._module(self._parameter_of.get(updated[0], updated[0]))
+        for output in op.outputs:
+            if (of := self._parameter_of_gradient(output)) is not None:
+                return self._module(of)
         made = [name for name in self.graph.reads[op.name] if name in self.graph.producer]
         forward = [name for name in made if name in self._forward]
         return next((of_tensor[name] for name in (*forward, *made) if of_tensor.get(name)), "")

@@ -43,11 +43,21 @@ addEventListener("load", () => {
   memory.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
   memory.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
   const moved = said() !== before;
+  const ends = ["Home", "End"].map((key) => {
+    memory.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    return Number(memory.getAttribute("aria-valuenow"));
+  });
+  const clipped = [...document.querySelectorAll(".tables, li, p")].filter((one) => one.checkVisibility()
+    && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 60));
   const search = document.getElementById("search");
+  search.value = document.querySelector("#tensors tbody tr").dataset.name;
+  search.dispatchEvent(new Event("input"));
+  const framed = document.querySelectorAll(".block.chosen").length;
   search.value = "no such tensor";
   search.dispatchEvent(new Event("input"));
   parent.postMessage({
-    errors, moved, focused: document.activeElement === memory,
+    errors, moved, ends, clipped, framed, last: Number(memory.getAttribute("aria-valuemax")),
+    focused: document.activeElement === memory,
     contrast: Math.min(...texts.map(contrast)), texts: texts.length,
     overflow: document.documentElement.scrollWidth - innerWidth,
     unnamed: document.querySelectorAll("svg:not([aria-label])").length,

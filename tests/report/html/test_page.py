@@ -16,7 +16,9 @@ from tests.report.html.browser import WIDTHS, look
 from tvm_xengine.explain.explanation import ExplainOptions, explain_plan
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
+from tvm_xengine.explain.prices.front import FrontPoint
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.report.html.front_picture import front_picture
 from tvm_xengine.report.html.layers import Layers, ops_by_layer
 from tvm_xengine.report.html.page import Page
 from tvm_xengine.report.html.pictures import phases, timeline
@@ -132,6 +134,24 @@ def test_what_was_measured_stands_below_what_was_planned() -> None:
     assert f"measured: {format_us(len(story.steps) / 2)} busy" in shown
 
 
+def test_what_is_found_holds_for_more_memory_and_what_is_proven_for_less() -> None:
+    points = [FrontPoint(1024, 40.0, 20.0), FrontPoint(2048, 30.0, 10.0)]
+    shown = front_picture(points, "cpu", 2048, "us")
+    bound, best = (re.search(rf'"{name}" d="(.*?)"', shown) for name in ("bound", "best"))
+    assert bound is not None and re.fullmatch(r"M\S+ \S+V\S+H\S+", bound[1])  # falls, then on
+    assert best is not None and re.fullmatch(r"M\S+ \S+H\S+V\S+", best[1])  # on, then falls
+    assert all(label in shown for label in ("1 KiB", "2 KiB", "40 us", "9 us"))
+
+
+def test_a_layer_counts_its_tensors_apart_from_its_ops() -> None:
+    plan = chain_plan()
+    layers = Layers(Memory(plan, Names(plan.problem.graph)))
+    heads = re.findall(r": (\d+) ops?, (\d+) tensors?: (.*?)<", "".join(ops_by_layer(layers)))
+    assert sum(int(ops) for ops, _, _ in heads) == len(plan.problem.graph.ops)
+    for _, tensors, told in heads:
+        assert sum(map(int, re.findall(r"\d+", told))) == int(tensors)
+
+
 def test_stairs_enclose_the_area_between_two_step_functions() -> None:
     path = stairs([0.0, 10.0, 20.0], [5.0, 5.0], [1.0, 3.0])
     assert path == "M0 1H10V3H20V5H0Z"
@@ -141,12 +161,18 @@ def test_stairs_enclose_the_area_between_two_step_functions() -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 def test_a_browser_finds_no_fault_at_any_width(tmp_path: Path, *, is_dark: bool) -> None:
-    seen = look(_page(chain_plan(), seconds=1.0), tmp_path, is_dark=is_dark)
+    plan = chain_plan()
+    long = "max_pool_backward1_relu_backward3_conv2d_add_relu_12of16"  # as fused ops of slices are named
+    names = {tensor.name: (f"{long}_{tensor.name}",) for tensor in plan.problem.graph.tensors}
+    seen = look(_page(plan, names, seconds=1.0), tmp_path, is_dark=is_dark)
     assert not seen.console
     assert len(seen.found) == len(WIDTHS)
     for found in seen.found:
         assert not found["errors"]
         assert found["moved"] and found["focused"]  # by arrow keys
+        assert found["ends"] == [0, found["last"]]  # by Home and End
+        assert found["framed"] > 0  # what a search finds, without a pointer
+        assert not found["clipped"]
         assert found["texts"] > 50
         assert found["contrast"] >= 4.5  # WCAG 2.2, success criterion 1.4.3
         assert found["overflow"] <= 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tvm_xengine.explain.prices.bound_price import BoundPrice
-from tvm_xengine.explain.prices.memory_price import MemoryPrice
+from tvm_xengine.explain.prices.memory_price import MemoryPrice, with_more_room
 from tvm_xengine.explain.prices.smallest_budget import SmallestBudget
+from tvm_xengine.planning.clock import Clock
 from tvm_xengine.planning.keep_all import keep_all_on
 from tvm_xengine.planning.pareto import pareto
 from tvm_xengine.planning.plan import Plan
@@ -29,7 +31,8 @@ class FrontPoint:
     Attributes
     ----------
     value
-        Of the best schedule found whose live bytes fit; None where none was.
+        Of the best schedule found whose live bytes fit; None where none was. At the planned budget
+        that of the plan.
     bound
         No schedule within the budget is better; 0 where nothing is proven.
     """
@@ -54,7 +57,7 @@ def front(
     smallest, measured, price
         What is known of other budgets already.
     time_limit_s
-        For all solves together.
+        For all solves together, and as much for what a larger budget has room to keep.
     """
     budget = plan.problem.platform.device(device).budget_bytes
     if budget >= UNLIMITED_BYTES:
@@ -66,23 +69,37 @@ def front(
         objective=plan.result.objective,
         limits=Limits(time_limit_s / len(asked)),
     )
-    points = []
     own = plan.result.objective.of(plan.simulation)
+    kept = _kept_with_room(plan, device, asked, time_limit_s)
+    points = []
     bound = 0.0  # a bound for more memory holds for less
-    best: float | None = None
     for one in found:
         size, result = one.budgets[device], one.result
         proven = result.bound if result.scope is Scope.EVERY_SCHEDULE else 0.0
         if size == budget and plan.result.scope is Scope.EVERY_SCHEDULE:
             proven = max(proven, plan.result.bound)
         bound = max(bound, proven, price.at(size) if price else 0.0)
-        known = [result.value, own if size >= budget else None]
+        known = [result.value, kept.get(size)]
         known.append(smallest.value if size >= smallest.known_bytes else None)
         if measured is not None and size >= budget + measured.more_bytes:
             known.append(own - measured.saved)
         best = min((v for v in known if v is not None), default=None)
+        if size <= budget and best is not None:
+            best = max(best, own)  # what beats the plan by its live bytes has no layout yet
         points.append(FrontPoint(size, best, bound if best is None else min(bound, best)))
     return tuple(reversed(points))
+
+
+def _kept_with_room(
+    plan: Plan, device: str, sizes: Sequence[int], time_limit_s: float
+) -> Mapping[int, float]:
+    """For the planned and every larger budget, the objective with what there is room to keep."""
+    budget, objective = plan.problem.platform.device(device).budget_bytes, plan.result.objective
+    clock, found = Clock(time_limit_s), {budget: objective.of(plan.simulation)}
+    for size in sorted(size for size in sizes if size > budget):
+        plan = with_more_room(plan, device, size, clock.left_s)
+        found[size] = objective.of(plan.simulation)
+    return found
 
 
 def _budgets(plan: Plan, device: str, low: int) -> list[int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.explain.prices.bound_price import BoundPrice
+from tvm_xengine.planning.alternatives.savings import with_savings
+from tvm_xengine.planning.clock import Clock
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.graph import MAX_BYTES
@@ -15,6 +17,9 @@ from tvm_xengine.solvers.result import Limits
 MORE_RATIO = 0.1
 """By how much a budget is raised: the question people ask, and enough for whole tensors to fit."""
 _MIB = 2**20
+_LEAST_SAVINGS_S = 5.0
+"""Time for what there is room to keep, at least: a fraction of a second for a hundred ops on a free
+processor, and a reader would find by hand what was not tried."""
 _SAME_RATIO = 1e-9
 """Values closer than this are equal but for rounding in sums."""
 
@@ -54,7 +59,8 @@ def memory_price(
 ) -> MemoryPrice | None:
     """The price of memory of a device; None where its memory is not limited or nothing was found.
 
-    The solve begins from the plan's schedule, so that it finds nothing worse.
+    The solve begins from the plan's schedule without what there is now room to keep, so that it
+    finds nothing worse than what the alternatives of single tensors say.
 
     Parameters
     ----------
@@ -69,8 +75,9 @@ def memory_price(
     more = round_up(max(1, int(MORE_RATIO * budget)), alignment)
     larger = problem.with_budgets({device: min(budget + more, MAX_BYTES)})
     options = PlanOptions(objective=objective, limits=Limits(time_limit_s))
+    roomier = with_more_room(plan, device, budget + more, time_limit_s)
     try:
-        found = plan_schedule(larger, options, start=plan.schedule)
+        found = plan_schedule(larger, options, start=roomier.schedule)
     except NoScheduleError:
         return None
     value = objective.of(plan.simulation)
@@ -87,3 +94,13 @@ def memory_price(
     return MemoryPrice(
         device, more, saved, at_most, saved / (more / _MIB), needs_more, found.result.solve_s
     )
+
+
+def with_more_room(plan: Plan, device: str, budget_bytes: int, time_limit_s: float) -> Plan:
+    """The plan under a larger budget of a device, without what there is now room to keep.
+
+    Its bound is that of the smaller budget, which says nothing about the larger one.
+    """
+    clock = Clock(max(time_limit_s, _LEAST_SAVINGS_S))
+    larger = plan.problem.with_budgets({device: min(budget_bytes, MAX_BYTES)})
+    return with_savings(replace(plan, problem=larger), lambda: clock.left_s <= 0)

@@ -84,4 +84,6 @@ def _reason(sets: WorkingSets, device: str) -> str:
             )
     if least:
         return "the state whose home it is must be there when the step begins"
+    if not any(device in need for need in sets.op_bytes.values()):
+        return "nothing has to be stored there"
     return "every op may run on another device"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm_xengine.explain.fates import Fate, Stay, TensorFate
+from tvm_xengine.explain.fates import COPIED_FROM, Fate, Stay, TensorFate
 from tvm_xengine.explain.prices.bound_price import BoundPrice
 from tvm_xengine.explain.prices.memory_price import MORE_RATIO, MemoryPrice
 from tvm_xengine.explain.prices.smallest_budget import SmallestBudget
@@ -20,13 +20,26 @@ _WORD = {
 
 
 def fate_in_words(fate: TensorFate) -> str:
-    """What happens to a tensor: ``recomputed once, copied 2 times``."""
+    """What happens to a tensor: ``recomputed once, copied to disk and back``."""
     parts = []
     if fate.recomputed:
         parts.append(f"recomputed {_times(fate.recomputed)}")
     if fate.moves:
-        parts.append(f"copied {_times(fate.moves)}")
+        parts.append(f"copied {_ways(fate)}")
     return ", ".join(parts) or _WORD[fate.fate]
+
+
+def _ways(fate: TensorFate) -> str:
+    """Where a tensor is copied: ``to disk and back``; only how often where that is a longer story."""
+    copied = [stay for stay in fate.stays if stay.came_by.startswith(COPIED_FROM)]
+    source = copied[0].came_by.removeprefix(COPIED_FROM)
+    match [stay.device for stay in copied]:
+        case [device]:
+            return f"to {device}"
+        case [device, back] if back == source and copied[1].came_by == COPIED_FROM + device:
+            return f"to {device} and back"
+        case devices:
+            return _times(len(devices))
 
 
 def stay_in_words(stay: Stay) -> str:
@@ -70,21 +83,28 @@ def difference_in_words(difference: float, unit: str) -> str:
 def reason_in_words(alternatives: Sequence[Alternative], unit: str) -> str:
     """Why a tensor is treated as it is, from its best alternative."""
     if not alternatives:
-        return "no other way is valid"
+        return "with all else as planned no other way is valid"
     best = alternatives[0]
     kept = next((one for one in alternatives if one.way is Way.KEEP), None)
     if best.fits and best.difference < 0:
         saving = difference_in_words(best.difference, unit)
         return f"the search has missed something better: {best.what} fits and {saving}"
     next_best = f"next best: {best.what}: {price_in_words(best, unit)}"
-    if kept is None or kept is best:
+    if kept is None or kept.fits:
         return next_best
-    return f"{kept.what}: {price_in_words(kept, unit)}; {next_best}"
+    why = f"because it does not fit to {kept.what}: that {price_in_words(kept, unit)}"
+    return f"{why}; nothing else is valid" if kept is best else f"{why}; {next_best}"
 
 
 def amount_in_words(value: float, unit: str) -> str:
     """A value of the objective with its unit."""
     return format_us(value) if unit == "us" else f"{value:.4g} {unit}"
+
+
+def share_in_words(amount: float, value: float, unit: str) -> str:
+    """An amount and its share of the objective: ``55 us (0.18 %)``."""
+    share = f" ({100 * amount / value:.2f} %)" if value > 0 else ""
+    return f"{amount_in_words(amount, unit)}{share}"
 
 
 def smallest_in_words(found: SmallestBudget) -> str:
@@ -93,7 +113,7 @@ def smallest_in_words(found: SmallestBudget) -> str:
     if not found.known_bytes:
         return "A schedule that needs none of its memory is known."
     if not found.least_bytes:
-        return f"Smallest budget known: {known}. No lower limit is proven: {found.because}."
+        return f"Smallest budget known: {known}. It may be possible with less: {found.because}."
     if found.known_bytes <= found.least_bytes:
         return f"Smallest budget: {known}. Less does not work: {found.because}."
     return (
@@ -110,7 +130,7 @@ def price_of_memory(price: MemoryPrice, unit: str) -> str:
         return f"{asked}: {amount_in_words(price.saved, unit)} less, within the planned budget as well."
     if not price.saved_at_most:
         return f"{asked}: nothing can be saved, which is proven."
-    at_most = f"at most {amount_in_words(price.saved_at_most, unit)} could be saved"
+    at_most = f"at most {amount_in_words(price.saved_at_most, unit)} could be saved, by the bound"
     if not price.saved:
         return f"{asked}: nothing found that is better; {at_most}."
     return (
@@ -123,15 +143,15 @@ def price_from_bound(price: BoundPrice, value: float, unit: str) -> str:
     """What more and less memory of a device can change, by a proven bound."""
     if not price.per_mib:
         return (
-            "By the bound more memory buys nothing"
-            f" beyond {amount_in_words(value - price.bound, unit)}, however much it is."
+            "However much memory there is, no schedule saves more than"
+            f" {share_in_words(value - price.bound, value, unit)}, by the bound."
         )
     more = int(MORE_RATIO * price.budget_bytes)
     at_most = value - price.at(price.budget_bytes + more)
     return (
-        f"By the bound one MiB is worth at most {amount_in_words(price.per_mib, unit)} (a dual of its"
-        f" linear relaxation): with {format_bytes(more)} more no schedule saves more than"
-        f" {amount_in_words(at_most, unit)}, with as much less none takes less than"
+        f"One MiB more lowers the proven bound by {amount_in_words(price.per_mib, unit)}: with"
+        f" {format_bytes(more)} more no schedule saves more than"
+        f" {share_in_words(at_most, value, unit)}; with as much less none takes less than"
         f" {amount_in_words(price.at(price.budget_bytes - more), unit)}."
     )
 

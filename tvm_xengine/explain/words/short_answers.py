@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tvm_xengine.explain.explanation import TensorFinding
-from tvm_xengine.explain.fates import Fate
+from tvm_xengine.explain.fates import COPIED_FROM, Fate
 from tvm_xengine.explain.memory import TimePoint
 from tvm_xengine.explain.names import joined
 from tvm_xengine.explain.words.sentences import fate_in_words, reason_in_words
@@ -15,14 +15,28 @@ _MOST = 4
 """Categories and layers that stand in a sentence, the largest first."""
 
 
-def peak_in_words(point: TimePoint) -> str:
-    """What lies in memory at a time point, by category and by layer."""
+def peak_in_words(points: Sequence[TimePoint]) -> str:
+    """What lies in memory at the highest of some time points, by category and by layer.
+
+    And whether the budget binds there, or at which of the others it does.
+    """
+    point = points[0]
     layers = {name: size for name, size in point.layer_bytes.items() if name}
-    binds = (
-        " The budget binds there: what is dropped or elsewhere then would not fit."
-        if point.binds
-        else " The budget does not bind there: what is elsewhere then would fit."
-    )
+    other = next((one for one in points if one.binds), None)
+    if point.binds:
+        binds = (
+            " The budget binds there: not everything that is dropped or elsewhere then would fit."
+        )
+    elif other is not None:
+        binds = (
+            " The budget does not bind there, but"
+            f" during step {other.step} ({during_in_words(other)}): not everything that is dropped or"
+            " elsewhere then would fit."
+        )
+    else:
+        binds = (
+            " The budget binds at none of the peaks: nothing that is elsewhere then is too large."
+        )
     most = f" Most belongs to {_listed(layers)}." if layers else ""
     return (
         f"{format_bytes(point.live_bytes)} during step {point.step} ({during_in_words(point)}):"
@@ -50,9 +64,22 @@ def tensor_in_words(tensor: TensorFinding, unit: str) -> str:
     """What happens to a tensor and what keeping it would cost."""
     layer = f" of {tensor.layer}" if tensor.layer else ""
     layer += f" ({tensor.line})" if tensor.line else ""
-    why = reason_in_words(tensor.alternatives or (), unit)
     size = format_bytes(tensor.size_bytes)
-    return f"{tensor.label}{layer} ({size}) is {fate_in_words(tensor.fate)}. {why[:1].upper()}{why[1:]}."
+    return f"{tensor.label}{layer} ({size}) is {fate_in_words(tensor.fate)}: {why_in_words(tensor, unit)}."
+
+
+def why_in_words(tensor: TensorFinding, unit: str) -> str:
+    """Why a tensor is treated as it is: what reads it elsewhere, and what else would cost."""
+    reason = "" if tensor.alternatives is None else reason_in_words(tensor.alternatives, unit)
+    stays = tensor.fate.stays
+    read = (
+        f"it is read there by {stay.last_use}"
+        for stay in stays
+        if stay.came_by.startswith(COPIED_FROM)
+        and stay.device != stays[0].device
+        and stay.last_use.endswith(f" on {stay.device}")
+    )
+    return "; ".join(filter(None, (next(read, ""), reason)))
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

@@ -28,11 +28,10 @@ from tvm_xengine.explain.words.sentences import (
     price_from_bound,
     price_in_words,
     price_of_memory,
-    reason_in_words,
     smallest_in_words,
     stay_in_words,
 )
-from tvm_xengine.explain.words.short_answers import during_in_words
+from tvm_xengine.explain.words.short_answers import during_in_words, why_in_words
 from tvm_xengine.planning.alternatives.changed_schedule import Alternative
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
@@ -89,7 +88,11 @@ def _device(device: DeviceFinding, value: float, unit: str) -> Iterator[Renderab
 
 def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableType]:
     room = f", {format_bytes(point.room_bytes)} left" if is_limited else ""
-    binds = "; it binds: what is dropped or elsewhere then would not fit" if point.binds else ""
+    binds = (
+        "; it binds: not everything that is dropped or elsewhere then would fit"
+        if point.binds
+        else ""
+    )
     yield Text(
         f"Step {point.step}, {during_in_words(point)}: {format_bytes(point.live_bytes)} live{room}"
         f"{binds}"
@@ -195,7 +198,7 @@ def _tensors(tensors: Sequence[TensorFinding], unit: str) -> Iterator[Renderable
             layer = f" of {one.layer}" if one.layer else ""
             layer += f" ({one.line})" if one.line else ""
             what = f"{one.label}\n{format_bytes(one.size_bytes)}{layer}, {fate_in_words(one.fate)}"
-            why = "" if one.alternatives is None else reason_in_words(one.alternatives, unit)
+            why = why_in_words(one, unit)
             table.add_row(what, why)
         yield table
     told_names = {one.name for one in telling[:_MOST_TOLD]}

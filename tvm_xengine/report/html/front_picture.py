@@ -10,8 +10,8 @@ from tvm_xengine.explain.words.sentences import amount_in_words
 from tvm_xengine.report.html.svg import attributes, picture
 from tvm_xengine.scheduling.sizes import format_bytes
 
-_WIDTH, _HEIGHT, _EDGE = 360.0, 170.0, 12.0
-"""Units of the picture: as wide as a phone; room for the markers at its edges."""
+_WIDTH, _HEIGHT, _EDGE = 360.0, 180.0, 16.0
+"""Units of the picture: as wide as a phone; room for the markers and the labels at its edges."""
 _LOWEST_SHARE = 0.9
 """The vertical axis begins at this share of the lowest bound; it says so, since it is not at zero."""
 
@@ -26,17 +26,16 @@ def front_picture(points: Sequence[FrontPoint], device: str, budget_bytes: int, 
 
     def at(size: float, value: float) -> tuple[float, float]:
         x = _EDGE + (_WIDTH - 2 * _EDGE) * (size - min(sizes)) / span
-        return x, _EDGE + (_HEIGHT - 2 * _EDGE) * (1 - (max(value, low) - low) / room)
+        return x, 2 * _EDGE + (_HEIGHT - 4 * _EDGE) * (1 - (max(value, low) - low) / room)
 
     x, _ = at(budget_bytes, low)
-    parts = [f"<line{attributes(x1=x, y1=0, x2=x, y2=_HEIGHT, class_='budget')}/>"]
-    for class_, pairs in (
-        ("bound", [(one.budget_bytes, one.bound) for one in points]),
-        ("best", [(one.budget_bytes, v) for one in points if (v := one.value) is not None]),
-    ):
-        places = [at(*pair) for pair in pairs]
-        path = "L".join(f"{px:.1f} {py:.1f}" for px, py in places)
-        parts.append(f'<path class="{class_}" d="M{path}"/>')
+    parts = [f"<line{attributes(x1=x, y1=_EDGE, x2=x, y2=_HEIGHT - 2 * _EDGE, class_='budget')}/>"]
+    proven = [at(one.budget_bytes, one.bound) for one in points]
+    best = [at(one.budget_bytes, v) for one in points if (v := one.value) is not None]
+    # A bound for more memory holds for less, and what fits in less memory fits in more.
+    parts.append(f'<path class="bound" d="{_stairs(proven, holds_for_less=True)}"/>')
+    parts.append(f'<path class="best" d="{_stairs(best, holds_for_less=False)}"/>')
+    parts += _axes(min(sizes), max(sizes), amount_in_words(low, unit), amount_in_words(high, unit))
     for one in points:
         if one.value is None:
             continue
@@ -46,6 +45,26 @@ def front_picture(points: Sequence[FrontPoint], device: str, budget_bytes: int, 
         parts.append(f"<circle{place}><title>{escape(title)}</title></circle>")
     label = f"Best value found and proven bound over the budget of {device}"
     return picture(label, _HEIGHT, parts, _WIDTH, class_="front")
+
+
+def _stairs(places: Sequence[tuple[float, float]], *, holds_for_less: bool) -> str:
+    """The path of a step function, whose values hold to the left or to the right of their places."""
+    (x, y), *others = places
+    path = [f"M{x:.1f} {y:.1f}"]
+    for x, y in others:
+        path.append(f"V{y:.1f}H{x:.1f}" if holds_for_less else f"H{x:.1f}V{y:.1f}")
+    return "".join(path)
+
+
+def _axes(least_bytes: int, most_bytes: int, low: str, high: str) -> Iterator[str]:
+    """What the edges of the picture mean: the objective upwards, the budget to the right."""
+    for text, x, y, anchor in (
+        (high, 4.0, _EDGE - 4, "start"),
+        (low, 4.0, _HEIGHT - _EDGE - 4, "start"),
+        (f"budget {format_bytes(least_bytes)}", 4.0, _HEIGHT - 4, "start"),
+        (format_bytes(most_bytes), _WIDTH - 4, _HEIGHT - 4, "end"),
+    ):
+        yield f"<text{attributes(x=x, y=y, text_anchor=anchor, class_='head')}>{text}</text>"
 
 
 def front_table(points: Sequence[FrontPoint], budget_bytes: int, unit: str) -> Iterator[str]:

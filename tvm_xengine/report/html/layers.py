@@ -29,6 +29,13 @@ _LETTERS = 14
 _DEVICE_COLOURS = 6
 """Colours in the style sheet; further devices repeat them, with their names under the pointer."""
 NO_LAYER = "no layer"
+_WORD = {
+    Fate.RECOMPUTED: "recomputed",
+    Fate.MOVED: "copied",
+    Fate.STATE: "new state in place",
+    Fate.KEPT: "kept",
+    Fate.UNUSED: "never read",
+}
 
 
 @dataclass(frozen=True)
@@ -108,15 +115,14 @@ def ops_by_layer(layers: Layers) -> Iterator[str]:
         where.setdefault(name, []).append(device if count == 1 else f"{device}, {count} times")
     for layer in layers.rows:
         ops = [op for op in plan.problem.graph.ops if layers.node[op.name][0] == layer]
-        treated = Counter(
-            found[name].fate.value for op in ops for name in op.outputs if name in found
-        )
-        told = ", ".join(f"{count} {fate}" for fate, count in treated.items())
-        yield f"<details><summary>{escape(layer)}: {len(ops)} ops; {told}</summary>"
-        yield "<div class='tables'><table><thead><tr><th>op</th><th>runs on</th><th>result</th>"
+        treated = Counter(found[name].fate for op in ops for name in op.outputs if name in found)
+        told = ", ".join(f"{count} {_WORD[fate]}" for fate, count in treated.items())
+        counts = f"{_counted(len(ops), 'op')}, {_counted(treated.total(), 'tensor')}"
+        yield f"<details><summary>{escape(layer)}: {counts}: {told}</summary>"
+        yield "<div class='tables'><table><thead><tr><th>op</th><th>runs on</th><th>its first result is</th>"
         yield "</tr></thead><tbody>"
         for op in ops:
-            fate = next((found[name].fate.value for name in op.outputs if name in found), "")
+            fate = next((_WORD[found[name].fate] for name in op.outputs if name in found), "")
             runs_on = escape("; ".join(where.get(op.name, ["not run"])))
             yield f"<tr><td>{escape(op.name)}</td><td>{runs_on}</td><td>{fate}</td></tr>"
         yield "</tbody></table></div></details>"
@@ -130,8 +136,12 @@ def legend_of_layers(layers: Layers) -> str:
         for k, name in enumerate(devices)
     ]
     shown = dict.fromkeys(fate for flow in layers.flows.values() for fate in flow)
-    keys += [f'<li><i class="key-{fate.value}"></i>{fate.value}</li>' for fate in shown]
+    keys += [f'<li><i class="key-{fate.value}"></i>{_WORD[fate]}</li>' for fate in shown]
     return f'<ul class="legend">{"".join(keys)}</ul>'
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _box(
@@ -155,7 +165,7 @@ def _lines(layers: Layers, place: Mapping[str, int]) -> Iterator[str]:
     for ((src, src_back), (dst, dst_back)), flow in layers.flows.items():
         fate = max(flow, key=lambda one: (one in (Fate.RECOMPUTED, Fate.MOVED), flow[one]))
         title = f"{src} to {dst}: " + ", ".join(
-            f"{format_bytes(size)} {one.value}" for one, size in flow.items()
+            f"{format_bytes(size)} {_WORD[one]}" for one, size in flow.items()
         )
         y1, y2 = (_ROW * (place[one] + 1) + _BOX / 2 for one in (src, dst))
         width = 0.75 + 2.5 * (sum(flow.values()) / most) ** 0.5

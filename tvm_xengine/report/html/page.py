@@ -19,7 +19,7 @@ from tvm_xengine.explain.words.sentences import (
     fate_in_words,
     price_from_bound,
     price_of_memory,
-    reason_in_words,
+    share_in_words,
     smallest_in_words,
 )
 from tvm_xengine.explain.words.short_answers import (
@@ -27,6 +27,7 @@ from tvm_xengine.explain.words.short_answers import (
     peak_in_words,
     tensor_in_words,
     treated_in_words,
+    why_in_words,
 )
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.planning.plan import Plan
@@ -41,6 +42,7 @@ from tvm_xengine.report.html.pictures import (
     arena_map,
     class_of,
     legend,
+    legend_of_bars,
     memory_over_time,
     phases,
     timeline,
@@ -114,17 +116,23 @@ def _summary(page: Page) -> str:
     found, plan = page.explanation, page.plan
     steps = plan.schedule
     cards = [
-        (found.objective, amount_in_words(found.value, found.unit)),
+        (f"{found.objective}, predicted", amount_in_words(found.value, found.unit)),
         ("gap", "unknown" if found.gap is None else f"{100 * found.gap:.2f} %"),
         ("recomputed ops", str(plan.recomputed_ops)),
         ("copies", str(steps.transfers)),
     ]
+    if page.measured_us:
+        took_us = max(stop for _, stop in page.measured_us.values())
+        cards.insert(1, ("last step, measured", format_us(took_us)))
     if (keep := keep_all_of(plan)) is not None:
         took = f"{format_us(keep.step_us_predicted)}, {format_bytes(keep.arena_bytes)}"
-        cards.append((f"keeping everything on {keep.device}", took))
+        cards.append((f"keeping everything on {keep.device}, predicted", took))
     shown = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in cards)
     proof = escape(" ".join(found.proof))
-    return f"<p>{_INTRODUCTION}</p><dl>{shown}</dl><p>{proof}</p>{''.join(_in_short(found))}"
+    message = plan.result.message
+    notes = f"<p>{escape(f'{message[:1].upper()}{message[1:]}.')}</p>" if message else ""
+    answers = "".join(_in_short(found))
+    return f"<p>{_INTRODUCTION}</p><dl>{shown}</dl><p>{proof}</p>{notes}{answers}"
 
 
 def _in_short(found: Explanation) -> Iterator[str]:
@@ -134,13 +142,14 @@ def _in_short(found: Explanation) -> Iterator[str]:
         name = escape(device.device)
         if device.time_points:
             yield f"<h3>What is in the memory of {name} at the peak?</h3>"
-            yield f"<p>{escape(peak_in_words(device.time_points[0]))}</p>"
+            yield f"<p>{escape(peak_in_words(device.time_points))}</p>"
         answers = [price_of_memory(device.price, found.unit)] if device.price else []
         if device.bound_price is not None:
             answers.append(price_from_bound(device.bound_price, found.value, found.unit))
         if answers:
             yield f"<h3>What would 10 % more memory of {name} buy?</h3>"
             yield f"<p>{escape(' '.join(answers))}</p>"
+    yield from _faster(found)
     treated = [one for one in found.tensors if one.fate.fate in (Fate.RECOMPUTED, Fate.MOVED)]
     if treated:
         yield "<h3>Why is a tensor recomputed or copied?</h3>"
@@ -149,6 +158,22 @@ def _in_short(found: Explanation) -> Iterator[str]:
         for one in sorted(weighed, key=lambda tensor: -tensor.size_bytes)[:_MOST_IN_SHORT]:
             yield f"<li>{escape(tensor_in_words(one, found.unit))}</li>"
         yield "</ul>"
+
+
+def _faster(found: Explanation) -> Iterator[str]:
+    """What makes the step faster: another schedule, more memory, or a faster kernel."""
+    if not found.speedups:
+        return
+    best, left = found.speedups[0], max(0.0, found.value - found.bound)
+    gap = (
+        "How much another schedule could save is not known."
+        if found.gap is None
+        else f"Another schedule saves at most {share_in_words(left, found.value, found.unit)}."
+    )
+    yield "<h3>What makes it faster?</h3>"
+    yield f"<p>{escape(gap)} Of kernels and links, {escape(best.what)} comes first:"
+    yield f" {100 * FASTER_RATIO:.0f} % faster, it saves"
+    yield f" {escape(share_in_words(best.gain, found.value, found.unit))}.</p>"
 
 
 def _memory(page: Page, story: Story) -> Iterator[str]:
@@ -165,9 +190,11 @@ def _memory(page: Page, story: Story) -> Iterator[str]:
         for one in _BY:
             yield f'<figure class="by-{one}">{phases(story, one)}'
             yield memory_over_time(story, device.device, one)
-            yield '<output class="under">Point at the picture, or use the arrow keys.</output>'
+            yield '<output class="under">Point at the picture, or use the arrow keys, Home and End.'
+            yield "</output>"
             yield f"{arena_map(story, device.device, one)}<figcaption>Above: live bytes. Below: the"
-            yield " arena, address against steps; a rectangle is a tensor.</figcaption></figure>"
+            yield " arena, address against steps; a rectangle is a tensor. What the search of the table"
+            yield " below finds is framed.</figcaption></figure>"
         yield from _peaks(device)
         if device.smallest is not None:
             yield f"<p>{escape(smallest_in_words(device.smallest))}</p>"
@@ -179,9 +206,11 @@ def _front(found: Explanation) -> Iterator[str]:
     if not shown:
         return
     yield f"<section><h2>{escape(found.objective.capitalize())} against budget</h2>"
-    yield "<p>The other budgets are as planned. Circles are the best schedules found in a short"
-    yield " search, counted in live bytes; no schedule whatsoever lies below the dashed line. The"
-    yield " vertical axis does not begin at zero.</p>"
+    yield "<p>The other budgets are as planned. A circle is the best schedule found for its budget in a"
+    yield " short search, counted in live bytes; a longer one may find better. No schedule whatsoever lies"
+    yield " below the dashed line. Both lines are stairs: between two budgets that were tried, what was"
+    yield " found for the smaller one fits, and what is proven of the larger one holds. The vertical axis"
+    yield " does not begin at zero.</p>"
     yield '<ul class="legend"><li><i class="key-best"></i>best found</li><li><i class="key-bound"></i>'
     yield 'bound</li><li><i class="key-budget"></i>planned budget</li></ul>'
     for device in shown:
@@ -195,7 +224,8 @@ def _front(found: Explanation) -> Iterator[str]:
 
 def _graph(story: Story) -> Iterator[str]:
     layers = Layers(story.memory)
-    yield "<section><h2>Graph</h2><p>Boxes are layers, coloured by the device that runs them; a line is"
+    yield "<section><h2>Graph</h2><p>Boxes are layers, coloured by the device that runs them; what"
+    yield " belongs to none, such as the batch, is in the box “no layer”. A line is"
     yield " as thick as the tensors that it stands for are large, and coloured by what happens to them."
     yield f"</p>{legend_of_layers(layers)}<figure>{graph_of_layers(layers)}</figure>"
     yield from ops_by_layer(layers)
@@ -215,7 +245,9 @@ def _budget(device: DeviceFinding) -> str:
 def _peaks(device: DeviceFinding) -> Iterator[str]:
     for point in device.time_points:
         binds = (
-            " This binds: what is dropped or elsewhere then would not fit." if point.binds else ""
+            " This binds: not everything that is dropped or elsewhere then would fit."
+            if point.binds
+            else ""
         )
         yield (
             f"<details><summary>{format_bytes(point.live_bytes)} at"
@@ -241,17 +273,17 @@ def _timeline(page: Page, story: Story) -> Iterator[str]:
     measured = (
         " Below it, what was measured in the last step of the run." if page.measured_us else ""
     )
-    yield f"<p>As planned, {how}.{measured} Bars in the colour of the text repeat an op that ran before."
-    yield " Copies are violet.</p>"
+    yield f"<p>As planned, {how}.{measured} A bar has the colour of what the op makes.</p>"
+    yield legend_of_bars(story)
     yield f"<figure>{''.join(timeline(story, page.measured_us))}</figure>"
     yield from _speedups(page.explanation)
     yield "</section>"
 
 
 def _speedups(found: Explanation) -> Iterator[str]:
-    yield "<h3>What to speed up first</h3><div class='tables'><table><thead><tr>"
-    yield f"<th>with this {100 * FASTER_RATIO:.0f} % faster</th><th>runs</th>"
-    yield "<th>takes</th><th>gains</th></tr></thead><tbody>"
+    yield f"<h3>What to speed up first</h3><p>What the {found.objective} gains where one of these"
+    yield f" takes {100 * FASTER_RATIO:.0f} % less time.</p><div class='tables'><table><thead><tr>"
+    yield "<th>op or link</th><th>runs</th><th>takes</th><th>gain</th></tr></thead><tbody>"
     for one in found.speedups:
         yield f"<tr><td>{escape(one.what)} <small>{escape(one.place)}</small></td><td>{one.runs}</td>"
         yield f"<td>{format_us(one.busy_us)}</td><td>{amount_in_words(one.gain, found.unit)}</td></tr>"
@@ -264,7 +296,7 @@ def _tensors(found: Explanation) -> Iterator[str]:
     yield '<div class="tables"><table id="tensors"><thead><tr><th>tensor</th><th>bytes</th><th>fate</th>'
     yield "<th>why</th></tr></thead><tbody>"
     for one in sorted(found.tensors, key=lambda tensor: -tensor.size_bytes):
-        why = "" if one.alternatives is None else reason_in_words(one.alternatives, found.unit)
+        why = why_in_words(one, found.unit)
         places = " ".join(filter(None, (one.layer, one.line)))
         layer = f"<small>{escape(places)}</small>" if places else ""
         yield (
@@ -279,7 +311,10 @@ def _tensors(found: Explanation) -> Iterator[str]:
 def _data(story: Story) -> str:
     """What the script looks up under the pointer."""
     document = {
-        "steps": [story.described(k) for k in range(len(story.steps))],
+        "steps": [
+            f"{story.described(k)}, {format_us(stop - begin)} from {format_us(begin)}"
+            for k, (begin, stop) in enumerate(story.intervals_us)
+        ],
         "edges": {by: [round(at, 1) for at in story.edges(by)] for by in _BY},
         "blocks": [
             [one.device, one.label, one.category, one.size_bytes, one.first, one.last]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
+from tvm_xengine.explain.categories import CATEGORIES
 from tvm_xengine.report.html.story import AGAIN, COPY, Intervals, Story
 from tvm_xengine.report.html.svg import (
     WIDTH,
@@ -48,6 +49,18 @@ def legend(story: Story, device: str) -> str:
     return f'<ul class="legend">{keys}{lines}</ul>'
 
 
+def legend_of_bars(story: Story) -> str:
+    """What the colours of the timeline mean."""
+    words = {AGAIN: "an op that ran before", COPY: "copies"}
+    shown = [*CATEGORIES, AGAIN, COPY]
+    keys = "".join(
+        f'<li><i class="{class_of(kind) if kind in CATEGORIES else kind}"></i>{words.get(kind, kind)}</li>'
+        for kind in shown
+        if kind in story.kinds
+    )
+    return f'<ul class="legend">{keys}</ul>'
+
+
 def phases(story: Story, by: str) -> str:
     """The names of the passes above a picture of memory, each as wide as its part of the picture."""
     if story.first_backward is None:
@@ -70,9 +83,10 @@ def memory_over_time(story: Story, device: str, by: str) -> str:
         parts.append(line(x, 0, x, _HEIGHT, class_="phase"))
     parts.append(f'<line class="cursor"{attributes(x1=-9, y1=0, x2=-9, y2=_HEIGHT)}/>')
     label = f"Live bytes on {device} over the {by}s, stacked by category"
-    return picture(
-        label, _HEIGHT, parts, class_="memory", **_FREE, data_device=device, tabindex="0"
-    )
+    more = {"class_": "memory", "data_device": device, "tabindex": "0", **_FREE}
+    last = str(len(story.steps) - 1)
+    limits = {"aria_valuemin": "0", "aria_valuemax": last, "aria_valuenow": "0"}
+    return picture(label, _HEIGHT, parts, role="slider", **limits, **more)
 
 
 def arena_map(story: Story, device: str, by: str) -> str:

@@ -19,6 +19,7 @@
     cursor.setAttribute("x1", at);
     cursor.setAttribute("x2", at);
     svg.dataset.step = step;
+    svg.setAttribute("aria-valuenow", step);
     const live = story.blocks
       .filter((b) => b[0] === svg.dataset.device && b[4] <= step && step <= b[5])
       .sort((a, b) => b[3] - a[3]);
@@ -26,6 +27,7 @@
     const lines = live.slice(0, MOST_NAMED).map((b) => `${bytes(b[3])} ${b[1]} (${b[2]})`);
     const out = svg.nextElementSibling;
     out.textContent = `${bytes(total)} live at ${story.steps[step]}: ${lines.join("; ")}`;
+    svg.setAttribute("aria-valuetext", out.textContent);
   };
 
   const stepAt = (by, x) => {
@@ -63,11 +65,14 @@
     svg.addEventListener("pointermove", point);
     svg.addEventListener("pointerdown", point);
     svg.addEventListener("keydown", (event) => {
-      const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!move) return;
+      const last = story.steps.length - 1, now = Number(svg.dataset.step), page = Math.ceil(last / 10);
+      const next = {
+        ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1,
+        PageDown: now - page, PageUp: now + page, Home: 0, End: last,
+      }[event.key];
+      if (next === undefined) return;
       event.preventDefault();
-      const next = Number(svg.dataset.step ?? -1) + move;
-      show(svg, by, Math.max(0, Math.min(story.steps.length - 1, next)));
+      show(svg, by, Math.max(0, Math.min(last, next)));
     });
   }
 
@@ -75,10 +80,15 @@
   const rows = [...document.querySelectorAll("#tensors tbody tr")];
   const filter = () => {
     const wanted = search.value.toLowerCase().trim();
+    const shown = new Set();
     let count = 0;
     for (const row of rows) {
       row.hidden = !row.textContent.toLowerCase().includes(wanted);
       count += !row.hidden;
+      if (!row.hidden) shown.add(row.dataset.name);
+    }
+    for (const one of document.querySelectorAll(".block")) {
+      one.classList.toggle("chosen", wanted !== "" && shown.has(story.blocks[one.dataset.b][1]));
     }
     document.getElementById("count").textContent = `${count} of ${rows.length} tensors`;
   };
@@ -87,11 +97,7 @@
 
   for (const block of document.querySelectorAll(".block")) {
     block.addEventListener("click", () => {
-      const name = story.blocks[block.dataset.b][1];
-      for (const one of document.querySelectorAll(".block")) {
-        one.classList.toggle("chosen", story.blocks[one.dataset.b][1] === name);
-      }
-      search.value = name;
+      search.value = story.blocks[block.dataset.b][1];
       filter();
     });
   }

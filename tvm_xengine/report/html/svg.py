@@ -59,7 +59,7 @@ def line(x1: float, y1: float, x2: float, y2: float, **more: str) -> str:
 def picture(
     label: str, height: float, parts: Iterable[str], width: float = WIDTH, /, **more: str
 ) -> str:
-    """An SVG element that screen readers know by its label."""
+    """An SVG element that screen readers know by its label; an image where it has no other role."""
     box = f"0 0 {number(width)} {number(height)}"
-    head = attributes(viewBox=box, role="img", aria_label=label, **more)
+    head = attributes(**{"viewBox": box, "role": "img", "aria_label": label, **more})
     return f"<svg{head}>{''.join(parts)}</svg>"
