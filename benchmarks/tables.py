@@ -58,6 +58,18 @@ TABLES = (
         ("network",),
     ),
     Table(
+        "storage",
+        "Half of PyTorch's memory",
+        "Training steps in half of the memory that PyTorch's allocator hands out for them (or less), with the"
+        " state in a file: parameters and momentum alone take `state_mib`, and without the file a plan is"
+        " known from `without_file_mib` on. `resident_mib` is by how much the kernel's count of the"
+        " process's memory grew, at most; `torch_resident_mib` is PyTorch's. `first_ms` is a step as planned,"
+        " `step_ms` one after `--replan`; `by_torch` divides it by PyTorch's step on the same cores."
+        " `copies_hidden` is the share of the time of copies in which kernels ran.",
+        "python -m benchmarks.training.storage",
+        ("network",),
+    ),
+    Table(
         "miqp",
         "The quadratic program on the default platform",
         "Training steps of the model zoo on a CPU with and without libraries, with predicted costs and a"

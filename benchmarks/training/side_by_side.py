@@ -26,6 +26,7 @@ NETWORKS: Mapping[str, Mapping[str, object]] = {
     "gpt_nano": {},
     "unet": {"loss": "mse", "batch_size": 4},
     "resnet18": {},
+    "mobilenetv2": {},
 }
 ROUNDS = 25
 LIMIT_S = 20.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import statistics
 import sys
 import tempfile
 import time
@@ -30,7 +29,8 @@ from tvm_xengine.scheduling.schedule import Transfer
 from tvm_xengine.session.plans.replan import MOST_STEPS
 
 THREADS = 2
-STEPS = 5
+STEPS = 8
+"""Of which the fastest counts: other machines share the processor with this one."""
 LIMIT_S = 60.0
 STORE_BYTES = 64 << 30
 BLOCK_BYTES = 4096
@@ -122,7 +122,7 @@ def _theirs(network: str) -> Mapping[str, float]:
     return {
         "peak_bytes": step.peak_bytes(),
         "resident_bytes": resident_bytes,
-        "step_us": statistics.median(times_us[1:]),
+        "step_us": min(times_us),
         "loss": losses[-1],
     }
 
@@ -170,8 +170,8 @@ def _ours(network: str, budget_bytes: int) -> Mapping[str, float]:
         "copied_bytes": sum(graph.tensor[s.tensor].size_bytes for s in copied.values()),
         "hidden": (copies_us + kernels_us - last_us) / copies_us,
         "predicted_us": step.plan.plan.step_us(),
-        "first_us": statistics.median(times_us[1:]),
-        "step_us": statistics.median(again_us[1:]),
+        "first_us": min(times_us),
+        "step_us": min(again_us),
         "loss": losses[-1],
     }
 
