@@ -171,6 +171,11 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
         }
         decomposed = program.run_decompositions(table)
     if unknown := importer.unknown_ops(decomposed):
+        if any("sym_size" in _op_name(node) for node in unknown):
+            raise UnsupportedModelError(
+                "a shape depends on the values of tensors, as those of x[x > 0] and x.nonzero() do;"
+                " shapes are static, so keep them by torch.where or torch.nonzero_static"
+            )
         places = located((_op_name(node), _layer(node)) for node in unknown)
         raise UnsupportedModelError(
             f"{len(unknown)} ops of the program have no converter: {places}; {TORCH_ADVICE}"

@@ -16,6 +16,7 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.torch.importer import import_exported_program
+from tvm_xengine.frontends.torch.lost_gradients import lost_gradients
 from tvm_xengine.frontends.torch.quiet import quiet_export
 
 _PREFIX = "module."
@@ -244,7 +245,7 @@ def _traced(
     varying: Collection[str] = (),
 ) -> TracedModule:
     title = name or type(module).__name__
-    with _in_mode(module, training), _lost_backwards() as lost:
+    with _in_mode(module, training), lost_gradients(wrapped, _PREFIX) as lost:
         try:
             with quiet_export():
                 program = torch.export.export(wrapped, (), examples)
@@ -258,12 +259,7 @@ def _traced(
         _unwrap(program)
         model = import_exported_program(title, program, prefix=_PREFIX, varying=varying)
     spec = program.call_spec.out_spec
-    notes = [
-        f"the backward of {one} (a torch.autograd.Function) is lost by torch.export; the derivative"
-        " of its forward is used"
-        for one in sorted(lost)
-    ]
-    model = replace(model, notes=(*model.notes, *notes))
+    model = replace(model, notes=(*model.notes, *lost))
     count = spec.num_leaves
     return TracedModule(model, count, lambda values: pytree.tree_unflatten(list(values), spec))
 
@@ -294,23 +290,6 @@ def _in_mode(module: nn.Module, training: bool) -> Iterator[None]:
             one.training = mode
 
 
-@contextmanager
-def _lost_backwards() -> Iterator[set[str]]:
-    """Names of the `torch.autograd.Function` classes that are applied meanwhile."""
-    names: set[str] = set()
-    original = torch.autograd.Function.__dict__["apply"]
-
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        names.add(cls.__name__)
-        return original.__get__(None, cls)(*args, **kwargs)
-
-    torch.autograd.Function.apply = classmethod(apply)
-    try:
-        yield names
-    finally:
-        torch.autograd.Function.apply = original
-
-
 def _holds_tensors(value: object) -> bool:
     leaves = pytree.tree_leaves(value)
     return bool(leaves) and all(hasattr(leaf, "__dlpack__") for leaf in leaves)
@@ -338,5 +317,10 @@ def _with_advice(refusal: str) -> str:
             f"{found}; forward reads the value of a tensor as a number, as float(t), t.item() and"
             " `if t > 0` do, and so do a batch norm with momentum=None and a transformer that is not told"
             " whether its mask is causal; compute with the tensor (give tgt_is_causal or is_causal)"
+        )
+    if "fake tensor in the exported program constant's list" in refusal:
+        return (
+            "forward reads a tensor past autograd, as weight.data does, or makes one that torch.export"
+            " cannot follow; use weight.detach(), and keep constants in buffers"
         )
     return refusal

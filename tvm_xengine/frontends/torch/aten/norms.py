@@ -51,6 +51,8 @@ def dropout(builder: Builder, x: Expr, rate: float, training: bool) -> Expr:
     """Zero with probability `rate`."""
     if not training or not rate:
         return x
+    if rate == 1:
+        return builder.emit(relax.op.multiply(x, scalar(0, x)))
     return builder.emit(relax.TupleGetItem(builder.emit(relax.op.nn.dropout(x, rate)), 0))
 
 

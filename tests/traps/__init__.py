@@ -1,0 +1,1 @@
+"""Models that look harmless and mean something that a naive compiler gets wrong."""

@@ -1,0 +1,122 @@
+"""Steps of each trap are those of PyTorch, or it is refused with advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import tvm_xengine as xe
+from tests.traps.numbers import LOSSES, NUMBERS, ROWS, OfWeight
+from tests.traps.state import STATE
+from tests.traps.training import differences
+
+TRAPS = {**STATE, **NUMBERS, **LOSSES}
+
+FAST = (
+    "an unused parameter",
+    "transposed tying",
+    "divisions of negative numbers",
+    "NaN in the branch not taken",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in TRAPS]
+)
+def test_steps_of_a_trap_are_those_of_pytorch(name: str) -> None:
+    assert not differences(TRAPS[name])
+
+
+def _of_values(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return w * x if x.sum() > 0 else w - x
+
+
+def _as_number(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return w * x * float(x.abs().max())
+
+
+def _of_lengths(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return w * x + x[x > 0].mean()
+
+
+def _in_complex_numbers(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.fft.fft(w * x).abs()
+
+
+def _through_data(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return w * x + w.data
+
+
+def _written_weight(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        w.clamp_(-1, 1)
+    return w * x
+
+
+class CumulativeNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, momentum=None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x)
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a branch that depends on values": (lambda: OfWeight(_of_values), "value of a tensor"),
+    "a value as a number": (lambda: OfWeight(_as_number), "value of a tensor"),
+    "a shape that depends on values": (lambda: OfWeight(_of_lengths), "torch.where"),
+    "complex numbers": (lambda: OfWeight(_in_complex_numbers), "complex"),
+    "a weight read through .data": (lambda: OfWeight(_through_data), "detach"),
+    "a weight that forward writes": (lambda: OfWeight(_written_weight), "writes the parameters"),
+    "statistics over all batches": (CumulativeNorm, "momentum=None"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_step_cannot_mean_is_refused_with_advice(name: str) -> None:
+    make, message = REFUSED[name]
+    with pytest.raises(xe.XEngineError, match=message):
+        xe.training_step(make(), ROWS, loss="mse")
+
+
+def test_a_loss_that_ignores_its_labels_is_refused() -> None:
+    with pytest.raises(xe.XEngineError, match=r"does not depend on .*targets"):
+        xe.training_step(OfWeight(torch.mul), ROWS, loss=lambda y, _labels: (y**2).sum())
+
+
+class Hooked(nn.Module):
+    """A layer whose gradients something else changes, as `where` says."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.layer, self.where = nn.Linear(4, 4), where
+        if where == "parameter":
+            self.layer.weight.register_hook(lambda gradient: gradient * 2)
+        elif where == "accumulated":
+            self.layer.weight.register_post_accumulate_grad_hook(lambda p: p.grad.zero_())
+        elif where == "module":
+            self.layer.register_full_backward_hook(lambda _module, given, _made: given)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        if self.where == "tensor":
+            y.register_hook(lambda gradient: gradient * 3)
+        return y
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        ("parameter", "gradient of layer.weight are lost"),
+        ("accumulated", "gradient of layer.weight are lost"),
+        ("module", "gradient of layer are lost"),
+        ("tensor", "forward registers on tensors are lost"),
+    ],
+)
+def test_hooks_on_gradients_that_the_export_loses_are_told(where: str, named: str) -> None:
+    notes = xe.training_step(Hooked(where), ROWS, loss="mse").notes
+    assert len([note for note in notes if named in note]) == len(notes) == 1
