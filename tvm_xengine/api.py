@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +51,12 @@ from tvm_xengine.session.stages import (
     StepProblem,
     Training,
     budgets_of,
+    check_budget,
     check_plan_is_of,
 )
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
+from tvm_xengine.solvers.solve import backend_for
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.optimizers import Optimizer
@@ -129,6 +133,11 @@ def compile(
         When any stage refuses its input.
     """
     schedule = as_schedule(lr_schedule)
+    # What planning would refuse is refused before minutes of lowering.
+    _plan_options(objective, solver, backend, Limits(time_limit_s=time_limit_s), 0)
+    check_budget(budget)
+    if isinstance(costs, str):
+        one_of("costs", CostChoice, costs)
     training = training_step(model, example_inputs, loss=loss, optimizer=optimizer, **options)
     lowered = lower(
         training,
@@ -224,7 +233,8 @@ def training_step(
     TypeError
         If the kind of model does not take `example_inputs` or one of `options`.
     """
-    check_options(model, example_inputs, options)
+    known = (inspect.signature(function).parameters for function in (compile, training_step))
+    check_options(model, example_inputs, options, dict.fromkeys(chain.from_iterable(known)))
     seed = whole_number("seed", seed, 0)
     if isinstance(model, tvm.IRModule) and is_own_step(model):
         own = (loss, optimizer, example_targets, train, *freeze, groups, clip_norm, clip_value)
@@ -400,8 +410,7 @@ def plan(
         If none fits the budgets; the message says which ones work.
     """
     limits = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio)
-    chosen = one_of("objective", Objective, objective)
-    options = PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
+    options = _plan_options(objective, solver, backend, limits, seed)
     lowered = problem.lowered
 
     def make() -> StepPlan:
@@ -409,6 +418,14 @@ def plan(
         return StepPlan(lowered, planned)
 
     return plan_of_ranks(lowered, make)
+
+
+def _plan_options(
+    objective: str, solver: str, backend: str | None, limits: Limits, seed: int
+) -> PlanOptions:
+    chosen = one_of("objective", Objective, objective)
+    backend_for(solver, backend)  # refuses what is unknown
+    return PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
 
 
 @checked

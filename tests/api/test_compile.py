@@ -125,6 +125,9 @@ def test_a_plan_is_saved_and_built_again_for_its_own_model_only(
     [
         (perceptron, {"inputs": torch.randn(4, 6)}, "Sequential does not take inputs"),
         (perceptron, {"batch_size": 4}, "Sequential does not take batch_size"),
+        (perceptron, {"optimiser": "adam"}, "did you mean optimizer?"),
+        (perceptron, {"budgets": "1MiB"}, "did you mean budget?"),
+        (dict, {"example_inputs": torch.randn(4, 6)}, "type dict is not"),
         (lambda: "lenet", {"batch": 4}, "batch"),
         (lambda: "lenet", {"example_inputs": torch.randn(4, 6)}, "for a PyTorch module"),
         (lambda: xe.load_model("mlp"), {"size": 8}, "Source does not take size"),
@@ -135,6 +138,42 @@ def test_an_argument_that_a_model_does_not_take_is_refused(
 ) -> None:
     with pytest.raises(TypeError, match=told):
         xe.training_step(model(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"budget": "lots"}, "budget: expected a size"),
+        ({"budget": {"cpu": "much"}}, "budget: expected a size"),
+        ({"budget": -0.5}, "budget ratio of at least 0"),
+        ({"objective": "speed"}, "unknown objective 'speed'"),
+        ({"solver": "astr"}, "expected a solver among"),
+        ({"costs": "guessed"}, "unknown costs 'guessed'"),
+        ({"time_limit_s": -1.0}, "time_limit_s must be > 0"),
+    ],
+)
+def test_what_planning_would_refuse_is_refused_before_the_model_is_read(
+    arguments: dict[str, object], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        xe.compile("no_such_network.onnx", **arguments)
+
+
+def test_the_class_of_an_optimizer_is_not_taken_for_one() -> None:
+    with pytest.raises(TypeError, match=r"got the class Adam; give an instance: Adam\(\.\.\.\)"):
+        xe.training_step("mlp", optimizer=xe.Adam)
+
+
+def test_a_report_is_a_page(compile_step: Compile, tmp_path) -> None:
+    step = compile_step("mlp", loss="cross_entropy", batch_size=4)
+    with pytest.raises(ValueError, match=r"ends in \.html"):
+        step.plan.write_report(tmp_path / "page.txt")
+
+
+def test_a_missing_argument_is_one_error_and_not_two() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument") as refused:
+        xe.lower()
+    assert refused.value.__context__ is None
 
 
 def test_a_model_with_labels_among_its_inputs_is_given_them_by_that_name(

@@ -22,6 +22,12 @@ def test_a_plan_does_not_differ_from_itself(plan: Plan) -> None:
     assert not (found.problem or found.fates or found.placements)
 
 
+def test_every_time_of_a_comparison_has_a_unit() -> None:
+    tight, ample = chain_plan(ratio=0.5), chain_plan(ratio=1.0)
+    (bound,) = [line for line in str(compare_plans(tight, ample)).splitlines() if "bound" in line]
+    assert bound.count(" us ") + bound.count(" ms ") == 2
+
+
 def test_every_difference_of_plans_under_two_budgets_is_told() -> None:
     tight, ample = chain_plan(ratio=0.5), chain_plan(ratio=1.0)
     found = compare_plans(tight, ample)

@@ -77,3 +77,10 @@ def test_a_damaged_image_is_named(tmp_path: Path) -> None:
     path.write_bytes(whole.replace(b"IDAT", b"I\0AT"))  # Pillow raises a SyntaxError
     with pytest.raises(InvalidDataError, match=r"image\.png is no readable image"):
         read_images(tmp_path, (3, 4, 4))
+
+
+def test_what_is_no_archive_is_not_called_a_pickle(tmp_path: Path) -> None:
+    path = tmp_path / "junk.npz"
+    path.write_text("junk")
+    with pytest.raises(ValueError, match=r"^it is no zip file$"):
+        read_arrays(path)

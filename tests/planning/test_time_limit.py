@@ -90,3 +90,5 @@ def test_a_plan_that_the_limit_ended_says_how_far_it_may_be_from_the_optimum() -
     assert proven.value is not None
     stopped = replace(proven, bound=proven.value * 0.75, stopped_by=StopReason.LIMIT)
     assert "at most 25.0 % from the optimum; a longer one" in time_limit_message(stopped)
+    near = replace(stopped, value=1.0, bound=1 - 1e-4)
+    assert "at most 0.01 % from the optimum" in time_limit_message(near)

@@ -13,6 +13,7 @@ import os
 import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
@@ -44,9 +45,10 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @functools.wraps(function)
     def checking(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         signature = _signature(function)
-        try:
+        given: Mapping[str, object] | None = None
+        with suppress(TypeError):
             given = signature.bind(*args, **kwargs).arguments
-        except TypeError:
+        if given is None:
             return function(*args, **kwargs)  # Python names what is missing or superfluous
         for name, value in given.items():
             _check(signature.parameters[name], value)

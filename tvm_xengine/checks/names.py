@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 
 MOST_NAMED = 12
 """So many names stand in a message; large networks have hundreds."""
@@ -15,6 +15,12 @@ def some(names: Iterable[str], most: int = MOST_NAMED) -> str:
     every = list(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return f"{', '.join(every[:most])}{more}"
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """The end of a message on an unknown name: ``; did you mean lenet?``, or nothing."""
+    close = get_close_matches(name, list(names), 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def closest_first(names: Iterable[str], pattern: str) -> list[str]:

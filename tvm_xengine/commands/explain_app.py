@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from tvm_xengine.commands.arguments.options import OUTPUT, PLAN, OutputOptions
 from tvm_xengine.commands.arguments.parameter import shown_as
-from tvm_xengine.commands.arguments.values import File, Folder, NotNegative
+from tvm_xengine.commands.arguments.values import File, Folder, NotNegative, PageFile
 
 PlanFile = Annotated[
     File, Parameter(help="Plan that --save-plan wrote, or a schedule with --problem.")
@@ -44,7 +44,7 @@ class ExplainOptions:
 
     problem: Annotated[File | None, Parameter(group=PLAN)] = None
     solve_again: Annotated[NotNegative, shown_as("S", group=PLAN)] = 3.0
-    report: Annotated[File | None, Parameter(group=OUTPUT)] = None
+    report: Annotated[PageFile | None, Parameter(group=OUTPUT)] = None
     figures: Annotated[Folder | None, Parameter(group=OUTPUT)] = None
     trace: Annotated[File | None, Parameter(group=OUTPUT)] = None
     memory_snapshot: Annotated[File | None, Parameter(group=OUTPUT)] = None

@@ -37,6 +37,10 @@ DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
 """What `read_arrays` raises in addition: NumPy evaluates headers as Python literals."""
 
 
+_NUMPY = b"\x93NUMPY"
+"""How a file with a single array begins, which is told apart below."""
+
+
 def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     """The arrays of a ``.npz`` archive; pickled objects are refused, as loading them runs code.
 
@@ -45,6 +49,10 @@ def read_arrays(file: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
     DAMAGED_ARRAYS
         If it is no archive, or a member is no plain array.
     """
+    if isinstance(file, Path):
+        with file.open("rb") as begun:
+            if begun.read(len(_NUMPY))[: len(_NUMPY)] != _NUMPY and not zipfile.is_zipfile(file):
+                raise ValueError("it is no zip file")  # which NumPy takes for a pickle
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         raise ValueError("it holds one array; expected a .npz archive of named arrays")

@@ -55,6 +55,11 @@ def _one_optimizer(optimizer: Any) -> Optimizer:
     """An optimizer of ours, also by its name."""
     if isinstance(optimizer, str):
         return optimizer_called(optimizer)
+    if isinstance(optimizer, type):
+        name = optimizer.__name__
+        raise TypeError(
+            f"expected an optimizer, got the class {name}; give an instance: {name}(...)"
+        )
     if not hasattr(optimizer, "initial_slot"):
         raise TypeError(
             f"expected the name of an optimizer, or one such as SGD(0.01), got {optimizer!r}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tvm_xengine.checks.arguments import checked
+from tvm_xengine.checks.names import meant
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.forward_ops import outputs_of
@@ -98,7 +99,9 @@ def named_loss(name: str, **options: Any) -> Loss | LossFunction:
     """
     key = name.replace("-", "_").removesuffix("_loss")
     if key not in LOSS_NAMES:
-        raise ValueError(f"unknown loss {name!r}, expected one of {', '.join(LOSS_NAMES)}")
+        raise ValueError(
+            f"unknown loss {name!r}, expected one of {', '.join(LOSS_NAMES)}{meant(key, LOSS_NAMES)}"
+        )
     if key in _KERNELS:
         try:
             return _KERNELS[key](**options)

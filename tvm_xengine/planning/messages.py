@@ -41,9 +41,14 @@ def time_limit_message(result: SolveResult) -> str:
         return ""
     return (
         "stopped by the time limit: the plan is at most"
-        f" {100 * result.gap:.1f} % from the optimum; a longer one (time_limit_s, --time-limit) may find"
+        f" {_percent(result.gap)} from the optimum; a longer one (time_limit_s, --time-limit) may find"
         " a better plan or bound"
     )
+
+
+def _percent(gap: float) -> str:
+    """A share with one digit behind the point, or more where it would be 0."""
+    return f"{100 * gap:.1f} %" if gap >= 5e-4 else f"{100 * gap:.1g} %"
 
 
 def _working_budgets(problem: Problem, diagnosis: BudgetDiagnosis) -> dict[str, int] | None:

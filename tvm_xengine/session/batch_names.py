@@ -31,10 +31,15 @@ def by_name(
     if len(given) == 1 and isinstance(given[0], Mapping) and not named:
         return by_name(names, (), given[0])
     named = {step_name(name, names): value for name, value in named.items()}
+    for name, value in [*zip(names, given, strict=False), *named.items()]:
+        if value is None:
+            raise InvalidDataError(f"expected a tensor for {name}, got None")
     flat = [leaf for value in given for leaf in leaves(value)]
     if len(flat) > len(names):
+        listed = any(isinstance(leaf, list | tuple | int | float) for leaf in flat)
+        hint = "; give each as a tensor or an array, not as a list of numbers" if listed else ""
         raise InvalidDataError(
-            f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}"
+            f"expected {len(names)} tensors ({', '.join(names)}), got {len(flat)}{hint}"
         )
     values = dict(zip(names, flat, strict=False))
     if unknown := [name for name in named if name not in names]:

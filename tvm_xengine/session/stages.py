@@ -43,7 +43,7 @@ from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
 from tvm_xengine.report.figures.trace import trace
 from tvm_xengine.report.figures.write import write_figures
 from tvm_xengine.report.html.notebook import framed
-from tvm_xengine.report.html.page import FRONT_SHARE, Page
+from tvm_xengine.report.html.page import FRONT_SHARE, Page, check_page_path
 from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
 from tvm_xengine.scheduling.graph import OpGraph
@@ -337,7 +337,13 @@ class StepPlan:
         measured_us
             When each step of the schedule began and ended in a run, in microseconds, shown beside
             the plan; see `Step.timed`.
+
+        Raises
+        ------
+        ValueError
+            If the path ends in something else than ``.html``.
         """
+        check_page_path(Path(path))
         model = self.lowered.training.source.training
         title = f"{model.name}, batch {model.batch_size}"
         names = Names(self.plan.problem.graph, self.names)
@@ -436,6 +442,26 @@ def check_plan_is_of(plan: StepPlan, lowered: Lowered) -> None:
         raise InvalidScheduleError("the plan was made for another step; plan this one")
 
 
+def check_budget(budget: BudgetLike) -> None:
+    """Refuse what is no budget on any platform.
+
+    Raises
+    ------
+    ValueError
+        If a size cannot be read, or a ratio is negative or not finite.
+    """
+    if isinstance(budget, float | np.floating):
+        if not 0 <= budget < float("inf"):
+            raise ValueError(f"expected a budget ratio of at least 0, got {budget}")
+        return
+    sizes = budget.values() if isinstance(budget, Mapping) else () if budget is None else (budget,)
+    for size in sizes:
+        try:
+            parse_bytes(size)
+        except ValueError as error:
+            raise ValueError(f"budget: {error}") from None
+
+
 def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
     """The budgets that an argument describes.
 
@@ -444,6 +470,7 @@ def budgets_of(budget: BudgetLike, platform: Platform) -> Budgets:
     InvalidPlatformError
         If a single size is given for several devices, or a device is unknown.
     """
+    check_budget(budget)
     if budget is None:
         return Budgets()
     if isinstance(budget, float | np.floating):

@@ -14,6 +14,7 @@ from typing import Protocol
 from tvm import relax
 
 from tvm_xengine.checks.arguments import checked_fields
+from tvm_xengine.checks.names import meant
 from tvm_xengine.kernels.te import adaptive
 from tvm_xengine.kernels.te.optimizer import Rule, dampening_share, momentum, sgd, update_kernel
 from tvm_xengine.training.emitter import Emitter, Option
@@ -447,5 +448,8 @@ OPTIMIZERS: dict[str, Optimizer] = {
 def optimizer_called(name: str) -> Optimizer:
     """The optimizer of that name with its usual settings."""
     if name not in OPTIMIZERS:
-        raise ValueError(f"unknown optimizer {name!r}, expected one of {', '.join(OPTIMIZERS)}")
+        raise ValueError(
+            f"unknown optimizer {name!r}, expected one of {', '.join(OPTIMIZERS)}"
+            f"{meant(name, OPTIMIZERS)}"
+        )
     return OPTIMIZERS[name]

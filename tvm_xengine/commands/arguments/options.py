@@ -22,12 +22,15 @@ from tvm_xengine.commands.arguments.values import (
     Flag,
     Folder,
     Natural,
+    PageFile,
     Patterns,
     Pins,
     Positive,
     Ratio,
     Share,
     choice,
+    converted,
+    model,
 )
 from tvm_xengine.commands.completion import offered
 
@@ -38,7 +41,12 @@ MODEL, TRAINING, MACHINE, PLAN, OUTPUT = (
 
 Model = Annotated[
     str,
-    shown_as("MODEL", help="Zoo name, .onnx file or .pt2 file.", completer=offered(*NETWORK_NAMES)),
+    shown_as(
+        "MODEL",
+        help="Zoo name, .onnx file or .pt2 file.",
+        completer=offered(*NETWORK_NAMES),
+        converter=converted(model),
+    ),
 ]
 Models = Annotated[
     str,
@@ -47,6 +55,7 @@ Models = Annotated[
         help="Zoo name, .onnx file or .pt2 file; several, or a .toml file of workloads, are trained"
         " together.",
         completer=offered(*NETWORK_NAMES),
+        converter=converted(model),
     ),
 ]
 
@@ -257,4 +266,4 @@ class SaveOptions:
     save_schedule: File | None = None
     save_problem: File | None = None
     save_plan: File | None = None
-    report: File | None = None
+    report: PageFile | None = None

@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter, Token
 
+from tvm_xengine.checks.names import meant
+from tvm_xengine.commands.arguments.names import NETWORK_NAMES
 from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.completion import offered
 from tvm_xengine.scheduling.sizes import parse_bytes
@@ -43,7 +45,9 @@ def listed(values: Sequence[object]) -> str:
     return " ".join(map(str, values))
 
 
-def _one(convert: Callable[[str], _Value]) -> Callable[[Any, Sequence[Token]], _Value]:
+def converted(convert: Callable[[str], _Value]) -> Callable[[Any, Sequence[Token]], _Value]:
+    """A converter of a single token."""
+
     def converter(_type: Any, tokens: Sequence[Token]) -> _Value:
         return convert(tokens[0].value)
 
@@ -79,6 +83,23 @@ def _float(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def _page(text: str) -> Path:
+    if Path(text).suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"expected a file that ends in .html, got {_shown(text)}")
+    return Path(text)
+
+
+def model(text: str) -> str:
+    """A model file or a network of the zoo, told apart before a compiler is loaded."""
+    is_file = Path(text).suffix.lower() in (".onnx", ".pt2", ".toml")
+    if is_file or text.replace("-", "_") in NETWORK_NAMES:
+        return text
+    raise ValueError(
+        f"{_shown(text)} is neither a .onnx nor a .pt2 file nor in the zoo"
+        f" ({', '.join(NETWORK_NAMES)}){meant(text, NETWORK_NAMES)}"
+    )
 
 
 def _positive(text: str) -> float:
@@ -189,20 +210,20 @@ _MANY: dict[str, Any] = {
     "show_default": False,
 }
 
-Count = Annotated[int, shown_as("N", converter=_one(_whole(1)), n_tokens=1)]
-Natural = Annotated[int, shown_as("N", converter=_one(_whole(0)), n_tokens=1)]
-AtLeastTwo = Annotated[int, shown_as("N", converter=_one(_whole(2)), n_tokens=1)]
+Count = Annotated[int, shown_as("N", converter=converted(_whole(1)), n_tokens=1)]
+Natural = Annotated[int, shown_as("N", converter=converted(_whole(0)), n_tokens=1)]
+AtLeastTwo = Annotated[int, shown_as("N", converter=converted(_whole(2)), n_tokens=1)]
 Counts = Annotated[tuple[int, ...], shown_as("N...", converter=_each(_whole(1)), **_MANY)]
-Positive = Annotated[float, shown_as("X", converter=_one(_positive), n_tokens=1)]
-NotNegative = Annotated[float, shown_as("X", converter=_one(_not_negative), n_tokens=1)]
-Ratio = Annotated[float, shown_as("R", converter=_one(_ratio), n_tokens=1)]
+Positive = Annotated[float, shown_as("X", converter=converted(_positive), n_tokens=1)]
+NotNegative = Annotated[float, shown_as("X", converter=converted(_not_negative), n_tokens=1)]
+Ratio = Annotated[float, shown_as("R", converter=converted(_ratio), n_tokens=1)]
 Ratios = Annotated[
     tuple[float, ...],
     shown_as("R...", converter=_each(_ratio), validator=_check_any, **_MANY),
 ]
-Share = Annotated[float, shown_as("X", converter=_one(_share), n_tokens=1)]
+Share = Annotated[float, shown_as("X", converter=converted(_share), n_tokens=1)]
 Betas = Annotated[tuple[float, ...], shown_as("X X", converter=_betas, n_tokens=2, negative="")]
-ByteSize = Annotated[int, shown_as("BYTES", converter=_one(_size), n_tokens=1)]
+ByteSize = Annotated[int, shown_as("BYTES", converter=converted(_size), n_tokens=1)]
 DeviceBytes = Annotated[
     tuple[tuple[str, int], ...],
     shown_as("DEVICE=BYTES...", converter=_device_sizes, **_MANY),
@@ -225,6 +246,7 @@ Texts = Annotated[
 ]
 Text = Annotated[str, shown_as("NAME")]
 File = Annotated[Path, shown_as("FILE")]
+PageFile = Annotated[Path, shown_as("FILE", converter=converted(_page))]
 Folder = Annotated[Path, shown_as("DIR")]
 Source = Annotated[str, shown_as("SOURCE", completer=offered("digits"))]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]

@@ -43,7 +43,8 @@ def _table(title: str, changes: Sequence[Change]) -> Table:
     for column in (title, "first", "second", *(("change",) if has_numbers else ())):
         table.add_column(column, overflow="fold")
     for one in changes:
-        name = one.what.removesuffix("_bytes").removesuffix("_us").replace("_", " ")
+        name = one.what.removesuffix("_bytes").removesuffix("_us").removesuffix("_uj")
+        name = name.replace("_", " ")
         table.add_row(
             name if _is_number(one) else one.what,
             _shown(one.what, one.before),
@@ -64,7 +65,9 @@ def _shown(name: str, value: float | str | None) -> str:
         return value
     if name.endswith("_bytes"):
         return "no limit" if value >= UNLIMITED_BYTES else format_bytes(int(value))
-    return format_us(value) if name.endswith("_us") else f"{value:.6g}"
+    if name.endswith("_us"):
+        return format_us(value)
+    return f"{value:.4g} uJ" if name.endswith("_uj") else f"{value:.6g}"
 
 
 def _difference(change: Change) -> str:

@@ -66,6 +66,12 @@ FRONT_SHARE = 2.0
 """Time for a front, by that for the price of memory: it has more points, which need less effort."""
 
 
+def check_page_path(path: Path) -> None:
+    """Refuse a path that no browser opens as a page."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"expected a report that ends in .html, got {str(path)!r}")
+
+
 @dataclass(frozen=True)
 class Page:
     """What a report shows.
