@@ -12,7 +12,8 @@ test: .stamp-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: .stamp-dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --hypothesis-profile many
+	$(BIN)/python -m pytest -m 'hypothesis and not slow and not gpu' --hypothesis-profile many
 
 # Packages in C on emulated processors; a missing compiler or emulator is a visible skip.
 test-embedded: .stamp-dev

@@ -21,9 +21,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background so, and tests of interrupts would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("repeatable", derandomize=True, max_examples=25)
+settings.register_profile("many", derandomize=True, max_examples=100)
 settings.load_profile("repeatable")
-"""Draws are the same in every run: what fails on one machine fails on the others."""
+"""Draws are the same in every run: what fails on one machine fails on the others. `make test-slow` draws
+more, by ``--hypothesis-profile many`` (`tests.strategies.cases`)."""
 
 
 @pytest.fixture(scope="session")

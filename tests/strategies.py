@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
@@ -18,6 +19,12 @@ from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
 
 UNIT_BYTES = 64
 """Every size and budget that is drawn is a multiple of this."""
+
+
+def cases(most: int) -> int:
+    """Of `most` drawn cases those of the profile: a fourth, or with ``--hypothesis-profile many`` all."""
+    return max(1, most * settings.default.max_examples // 100)
+
 
 _PERSISTENT = (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.STATISTIC, Role.CONSTANT)
 _TRANSIENT = (Role.BATCH, Role.HYPER)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.strategies import cases
 from tvm_xengine.planning.subsets.choose import Refusal, choose_subset
 from tvm_xengine.planning.subsets.conflict import smallest_conflict
 from tvm_xengine.planning.subsets.relaxation import Row, best_relaxed
@@ -85,7 +86,7 @@ def test_what_was_only_not_found_does_not_lower_the_bound(
     assert found.bound >= best - 1e-6
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(st.data())
 def test_a_group_counts_once_where_one_or_more_of_it_are_chosen(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))

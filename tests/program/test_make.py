@@ -11,6 +11,7 @@ from tvm import relax
 
 from tests.passes.small_step import SmallStep
 from tests.program.laid_out import PROBLEM, LaidOut, everything_on, laid_out, programs, small_step
+from tests.strategies import cases
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.kernels.device_kernel import DeviceKernel, prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
@@ -104,7 +105,7 @@ def _address(view: object) -> tuple[str, int]:
     return view.device, view.offset_bytes
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(steps=programs())
 def test_what_runs_is_what_the_rewritten_function_computes(steps: list[Step]) -> None:
     plan = laid_out(PROBLEM, steps)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.program.test_streams import step_programs
+from tests.strategies import cases
 from tvm_xengine.program.rank_actions import (
     Action,
     Finish,
@@ -94,7 +95,7 @@ def _can(action: Action, delivered: set[int]) -> bool:
     return not isinstance(action, Finish) or action.step in delivered
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(step_programs(), st.integers(0, 10**6))
 def test_every_interleaving_leaves_the_bytes_of_the_program(
     program: StepProgram, seed: int
@@ -107,7 +108,7 @@ def test_every_interleaving_leaves_the_bytes_of_the_program(
         assert found.arenas[device].tolist() == content.tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(step_programs())
 def test_every_call_is_made_by_the_ranks_that_hold_its_bytes(program: StepProgram) -> None:
     made: Mapping[int, list[int]] = {0: [], 1: []}

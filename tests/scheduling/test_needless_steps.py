@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.test_simulate import run_somehow
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.needless_steps import without_dead_steps, without_idle_steps
@@ -24,7 +24,7 @@ from tvm_xengine.scheduling.schedule import (
 from tvm_xengine.scheduling.simulate import simulate
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(problems(max_devices=3), st.data())
 def test_without_dead_steps_a_schedule_delivers_the_same_in_no_more_time_and_memory(
     problem: Problem, data: st.DataObject
@@ -68,7 +68,7 @@ def test_without_dead_steps_a_schedule_delivers_the_same_in_no_more_time_and_mem
         assert {*written} & (used | needed_at_end(problem, made))
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(problems(max_devices=3), st.data())
 def test_without_idle_steps_a_schedule_is_valid_and_takes_no_longer(
     problem: Problem, data: st.DataObject

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -317,7 +317,7 @@ def run_somehow(problem: Problem, data: st.DataObject) -> list[Step]:
     return steps
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(problems(max_devices=3), st.data())
 def test_derived_frees_make_any_complete_program_valid_and_are_earliest(
     problem: Problem, data: st.DataObject

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
@@ -50,7 +50,7 @@ def _same_as_exhaustive(
     assert objective.of(simulate(problem, found.schedule)) == pytest.approx(expected.value)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     problem=problems(), objective=st.sampled_from((Objective.COST, Objective.ENERGY)), share=SHARES
 )
@@ -60,7 +60,7 @@ def test_the_optimum_is_that_of_exhaustive_search(
     _same_as_exhaustive(problem, objective, share)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=problems(max_devices=3), share=SHARES, data=st.data())
 def test_devices_with_room_for_everything(
     problem: Problem, share: float, data: st.DataObject

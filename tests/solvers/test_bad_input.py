@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import training_chain
 from tests.solvers.samples.networks import chain, single
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.errors import InvalidProblemError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -78,7 +78,7 @@ def test_a_link_the_wrong_way_does_not_help() -> None:
     assert cut_off(apart((Link("a", "b", 1.0, 1.0),))) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_what_is_cut_off_has_no_schedule(problem: Problem) -> None:
     if cut_off(problem) is not None:

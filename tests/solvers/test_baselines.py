@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start, training_chain
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.published.baselines.answer import baselines
 from tvm_xengine.solvers.request import Request
@@ -17,7 +17,7 @@ from tvm_xengine.solvers.solve import solve
 NAMES = ("keep-all", "recompute-all", "revolve", "rotor", "sqrt-n")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(problem=problems())
 def test_no_baseline_is_better_than_the_optimum(problem: Problem) -> None:
     best = solve_exhaustively(problem).value

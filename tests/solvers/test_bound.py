@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import training_chain
 from tests.solvers.samples.networks import chain, single
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
@@ -43,7 +43,7 @@ def test_a_budget_that_no_order_fits_is_proven_infeasible() -> None:
     assert list(bounds(alone(problem)))[-1].is_infeasible
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(problem=problems(max_ops=4))
 def test_every_bound_is_below_the_optimum(problem: Problem) -> None:
     for scope in (Scope.EVERY_SCHEDULE, Scope.GIVEN_ORDER):
@@ -55,7 +55,7 @@ def test_every_bound_is_below_the_optimum(problem: Problem) -> None:
                 assert proof.bound <= best.value + 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(problem=problems(max_ops=4))
 def test_the_makespan_bound_is_below_the_makespan_of_the_cheapest_schedule(
     problem: Problem,

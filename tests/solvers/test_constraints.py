@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start
 from tests.solvers.samples.copies import copies_in_turn
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.errors import SolverUnavailableError, UnsupportedProblemError
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.constraints import Constraints
@@ -86,7 +86,7 @@ def test_a_kept_op_runs_once(solver: str) -> None:
         assert found.schedule.computed.count("a") == 1
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=constrained_problems())
 def test_the_optimum_under_constraints_is_that_of_all_schedules_in_the_order(
     problem: Problem,

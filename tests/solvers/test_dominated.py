@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.exhaustive import solve_exhaustively
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.platform import Device, Link
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.solvers.presolve import without_dominated_devices
@@ -54,7 +54,7 @@ def with_a_dominated_device(draw: st.DrawFn) -> Problem:
     return replace(problem, platform=platform, costs=costs)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     problem=with_a_dominated_device(), objective=st.sampled_from((Objective.COST, Objective.ENERGY))
 )

@@ -14,7 +14,7 @@ from tests.solvers.samples.networks import (
     transformer,
     with_storage,
 )
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
@@ -78,7 +78,7 @@ def test_does_not_recompute_from_a_state_that_was_updated():
     assert greedy_schedule(ample) is not None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(problem=problems(max_ops=6, max_devices=3))
 def test_whatever_it_returns_the_validator_accepts(problem):
     for objective in Objective:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -62,7 +62,7 @@ def test_an_update_must_not_land_where_its_state_is_gone() -> None:
         state.transfer(1, 1, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(problem=problems(max_ops=6, max_devices=3), data=st.data())
 def test_what_is_there_is_what_the_validator_counts(problem: Problem, data: st.DataObject) -> None:
     indexed = index_problem(problem, Objective.COST)

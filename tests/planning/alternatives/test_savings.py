@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from tests.explain.plans import chain_plan, plans
 from tests.solvers.samples.networks import chain, single
+from tests.strategies import cases
 from tvm_xengine.planning.alternatives.changed_schedule import Alternative, PlannedSteps, Way
 from tvm_xengine.planning.alternatives.savings import with_savings
 from tvm_xengine.planning.alternatives.tensors import tensor_alternatives
@@ -29,7 +30,7 @@ def _recompute_all() -> Plan:
     return plan_schedule(problem, PlanOptions("recompute-all", limits=Limits(5.0)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(plans())
 def test_the_pass_never_makes_a_plan_worse_and_what_it_makes_fits(plan: Plan) -> None:
     better = with_savings(plan, _always_on)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 from tests.explain.plans import chain_plan, plans
 from tests.report.html.browser import WIDTHS, look
+from tests.strategies import cases
 from tvm_xengine.explain.explanation import ExplainOptions, explain_plan
 from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
@@ -62,7 +63,7 @@ def _read(page: str) -> _Reader:
     return reader
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(plans())
 def test_the_pictures_add_up_to_the_live_bytes_of_the_validator(plan: Plan) -> None:
     memory = Memory(plan, Names(plan.problem.graph))

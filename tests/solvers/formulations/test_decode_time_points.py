@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.solvers.samples.chains import repeated_start, training_chain
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import with_frees
 from tvm_xengine.scheduling.simulate import simulate
@@ -27,7 +27,7 @@ def solved(model: TimePointModel) -> Answer:
     return answer
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(problem=problems(max_devices=3, max_ops=6), data=st.data())
 def test_steps_cost_what_the_solution_does(problem: Problem, data: st.DataObject) -> None:
     indexed = index_problem(problem, Objective.COST)

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 
 from tests.solvers.formulations.test_time_points import chain_of_ops
 from tests.solvers.samples.networks import chain, pair
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
@@ -36,7 +36,7 @@ def check(problem: Problem, schedule: Schedule) -> None:
         assert model.program.objective(x) <= cost_us + 1e-6
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(problem=problems(max_devices=3, max_ops=6))
 def test_schedules_of_the_greedy_solver(problem: Problem) -> None:
     schedule = greedy_schedule(problem)

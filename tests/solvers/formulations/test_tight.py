@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.chains import repeated_start, training_chain
 from tests.solvers.samples.copies import copies_in_turn
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.backends.answer import Answer, BackendOptions, Outcome
@@ -32,7 +32,7 @@ def test_the_start_is_repeated_only_when_it_must_be(budget: int, cost: float | N
 
 
 @pytest.mark.parametrize("objective", [Objective.COST, Objective.ENERGY])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=cases(80), deadline=None)
 @given(problem=problems())
 def test_it_agrees_with_exhaustive_search_over_the_given_order(
     objective: Objective, problem: Problem

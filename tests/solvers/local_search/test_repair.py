@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.solvers.samples.networks import pair, residual, unet
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
@@ -69,7 +69,7 @@ def test_greedy_schedules_come_closer_to_the_budgets(make):
         _check_not_worse(problem)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(problem=problems(max_devices=3))
 def test_mended_decisions_are_never_further_from_the_schedule(problem: Problem) -> None:
     _check_not_worse(problem)

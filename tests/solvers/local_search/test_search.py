@@ -17,7 +17,7 @@ from tests.solvers.samples.networks import (
     transformer,
     unet,
 )
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.scheduling.schedule import Compute, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.lean_order import in_lean_order
@@ -41,7 +41,7 @@ from tvm_xengine.solvers.result import Objective
 
 
 @pytest.mark.parametrize("objective", Objective)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=cases(80), deadline=None)
 @given(problem=problems(max_ops=6, max_devices=3), seed=st.integers(0, 1000))
 def test_the_decoder_counts_as_the_validator_does(objective, problem, seed):
     # State that does not fit where it is when the step begins is refused before any decoding.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from tests.oracles.exhaustive import solve_exhaustively
 from tests.solvers.samples.copies import copies_in_turn
-from tests.strategies import problems
+from tests.strategies import cases, problems
 from tvm_xengine.errors import SolverUnavailableError
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.simulate import simulate
@@ -56,7 +56,7 @@ def _agree(problem: Problem, backend: str) -> None:
         assert model.program.objective(x) == pytest.approx(answer.value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(problem=problems(max_devices=3, max_ops=4))
 def test_products_in_scip_equal_links_in_highs_and_the_judge(problem: Problem) -> None:
     pytest.importorskip("pyscipopt")

@@ -97,8 +97,26 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kernels", [("onednn", "tir"), ("tir",)], ids="-".join)
-@pytest.mark.parametrize("name", CASES)
+QUICK = {"plain", "clipped by both", "amsgrad", "running statistics"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kernels"),
+    [
+        *((name, ("tir",)) for name in CASES if name in QUICK),
+        ("running statistics", ("onednn", "tir")),
+        *(
+            pytest.param(name, ("tir",), marks=pytest.mark.slow)
+            for name in CASES
+            if name not in QUICK
+        ),
+        *(
+            pytest.param(name, ("onednn", "tir"), marks=pytest.mark.slow)
+            for name in CASES
+            if name != "running statistics"
+        ),
+    ],
+)
 def test_compiled_steps_let_them_through(name: str, kernels: tuple[str, ...]) -> None:
     (device,) = xe.processor().devices
     platform = xe.Platform(devices=(replace(device, kernels=kernels),))
@@ -111,7 +129,15 @@ def test_compiled_steps_let_them_through(name: str, kernels: tuple[str, ...]) ->
         np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("clipped by both", "running statistics")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in CASES
+    ],
+)
 def test_a_package_in_c_lets_them_through(name: str, tmp_path: Path) -> None:
     """Without its guard, which would refuse the batch."""
     need_tools("host")
