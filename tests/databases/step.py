@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import tvm
 from tvm import ir, relax
 
-from tests.databases.vjp import FUNCTION, Evaluation, differentiated
+from tests.databases.vjp import FUNCTION, Differentiated, Evaluation, differentiated
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
@@ -21,28 +23,55 @@ from tvm_xengine.scheduling.problem import OpCost
 PLATFORM = Platform(devices=(Device("cpu", "llvm -mcpu=native", kernels=("tir",)),), links=())
 
 
-def evaluate_in_step(
+@dataclass(frozen=True)
+class OwnStep:
+    """A model and its gradient as a step called `FUNCTION`.
+
+    Attributes
+    ----------
+    known
+        Results that are constants, by position.
+    computed
+        Positions of the others, in the order of the step's results.
+    """
+
+    mod: tvm.IRModule
+    function: Differentiated
+    known: Mapping[int, Array]
+    computed: tuple[int, ...]
+
+
+def as_step(
     model: ForwardModel, inputs: Sequence[Array], output_gradients: Mapping[int, Array]
-) -> Evaluation:
-    """Run the forward pass and the backward pass once as a step, from an arena full of garbage."""
+) -> OwnStep:
+    """The forward pass and the backward pass of a model as a step that updates nothing."""
     function = differentiated(model, inputs, output_gradients, with_op=True)
     mod = function.mod
     fields = returned_fields(mod[FUNCTION])
     known = {k: f.value.numpy() for k, f in enumerate(fields) if isinstance(f, ir.GenericConst)}
-    computed = [k for k in range(len(fields)) if k not in known]
-    results = tuple(f"result_{k}" for k in computed)
+    computed = tuple(k for k in range(len(fields)) if k not in known)
     roles = tuple(Role.PARAMETER if n in model.state else Role.BATCH for n in function.values)
     step = with_results(
         mod[FUNCTION], single_block(mod[FUNCTION]).bindings, [fields[k] for k in computed]
     )
-    mod[FUNCTION] = StepSignature(roles, len(results), results).write(step)
-    lowered = lower_step(relax.transform.Normalize()(mod), PLATFORM, func_name=FUNCTION)
+    names = tuple(f"result_{k}" for k in computed)
+    mod[FUNCTION] = StepSignature(roles, len(names), names).write(step)
+    return OwnStep(relax.transform.Normalize()(mod), function, known, computed)
+
+
+def evaluate_in_step(
+    model: ForwardModel, inputs: Sequence[Array], output_gradients: Mapping[int, Array]
+) -> Evaluation:
+    """Run the forward pass and the backward pass once as a step, from an arena full of garbage."""
+    step = as_step(model, inputs, output_gradients)
+    lowered = lower_step(step.mod, PLATFORM, func_name=FUNCTION)
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
     plan = plan_keep_all(make_problem(lowered, lambda _: costs), "cpu")
     executable = build_step(lowered, plan)
-    executable.write({name: v for name, v in function.values.items() if name in model.state})
+    values = step.function.values
+    executable.write({name: value for name, value in values.items() if name in model.state})
     executable.poison()
-    batch = {name: v for name, v in function.values.items() if name not in model.state}
-    made = executable.step(batch)
-    every = [known[k] if k in known else made[f"result_{k}"] for k in range(len(fields))]
-    return Evaluation.of(every[1:], function.trained)
+    made = executable.step({n: value for n, value in values.items() if n not in model.state})
+    found = {**step.known, **{k: made[f"result_{k}"] for k in step.computed}}
+    results = [found[k] for k in sorted(found)]
+    return Evaluation.of(results[1:], step.function.trained)
