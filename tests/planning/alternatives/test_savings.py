@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
 import pytest
 from hypothesis import given, settings
 
 from tests.explain.plans import chain_plan, plans
 from tests.solvers.samples.networks import chain, single
 from tests.strategies import cases
+from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.planning.alternatives.changed_schedule import Alternative, PlannedSteps, Way
 from tvm_xengine.planning.alternatives.savings import with_savings
 from tvm_xengine.planning.alternatives.tensors import tensor_alternatives
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.schedule import Compute, Transfer, with_frees
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.solvers.solve import solve
@@ -41,6 +48,38 @@ def test_the_pass_never_makes_a_plan_worse_and_what_it_makes_fits(plan: Plan) ->
     assert objective.of(simulation) <= objective.of(plan.simulation)
     assert not better.arenas.excess_bytes(plan.problem.platform)
     assert better.result.bound <= objective.of(simulation)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans())
+def test_a_copy_that_nothing_reads_is_left_out(plan: Plan) -> None:
+    objective = plan.result.objective
+    for padded in islice(_with_a_useless_copy(plan), 3):
+        better = with_savings(padded, _always_on)
+        assert objective.of(better.simulation) <= objective.of(plan.simulation) * (1 + 1e-6)
+
+
+def _with_a_useless_copy(plan: Plan) -> Iterator[Plan]:
+    """The plan with a result copied to another device, where it is freed unread."""
+    problem, planned = plan.problem, PlannedSteps(plan)
+    for place, step in enumerate(planned.steps):
+        if not isinstance(step, Compute):
+            continue
+        for src, dst in problem.platform.link_between:
+            if src != step.device:
+                continue
+            copy = Transfer(problem.graph.op[step.op].outputs[0], src, dst)
+            steps = [*planned.steps[: place + 1], copy, *planned.steps[place + 1 :]]
+            try:
+                schedule = with_frees(problem, steps, survivors=planned.survivors)
+                simulation = simulate(problem, schedule)
+            except InvalidScheduleError:
+                continue
+            arenas = plan_arenas(problem, schedule)
+            if not arenas.excess_bytes(problem.platform):
+                value = plan.result.objective.of(simulation)
+                result = replace(plan.result, schedule=schedule, value=value)
+                yield Plan(problem, result, schedule, simulation, arenas)
 
 
 def test_with_room_for_everything_nothing_is_recomputed() -> None:

@@ -145,6 +145,13 @@ class PlannedSteps:
             return None  # the same work in another order
         return self._evaluated(way, what, steps)
 
+    def without_idle(self) -> Alternative | None:
+        """The plan without the steps that serve nothing; None where each serves something."""
+        if not self._idle:
+            return None
+        steps = [step for place, step in enumerate(self.steps) if place not in self._idle]
+        return self._evaluated(Way.KEEP, "leave out what serves nothing", steps)
+
     @cached_property
     def _idle(self) -> frozenset[int]:
         """Steps that serve nothing in the plan itself; they stay in every alternative."""

@@ -42,6 +42,8 @@ class _Return:
 def with_savings(plan: Plan, is_over: Callable[[], bool]) -> Plan:
     """The plan without the recomputations and copies that it has room to do without, longest first.
 
+    First without the steps that serve nothing, such as a copy that is freed unread.
+
     Searches leave some where budgets were tightened for a layout, or where time ran out. Every change
     is simulated and laid out; the bound of the plan still holds.
 
@@ -51,6 +53,9 @@ def with_savings(plan: Plan, is_over: Callable[[], bool]) -> Plan:
         Whether the time is up.
     """
     first: Plan | None = None
+    if not is_over():
+        idle = PlannedSteps(plan).without_idle()
+        plan = plan if idle is None else _accepted(plan, idle) or plan
     while plan is not first:  # what did not fit may do so once something else is gone
         first, tried = plan, set[tuple[str, str, int]]()
         better: Plan | None = plan
