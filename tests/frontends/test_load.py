@@ -166,7 +166,15 @@ def test_several_outputs_are_refused_until_one_is_chosen() -> None:
     assert build_training_step(with_output(model, 0)).result_names == ("loss", "correct")
 
 
-@pytest.mark.parametrize("name", zoo.NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow)
+        if name in ("vgg16", "unet", "resnet50")
+        else name
+        for name in zoo.NETWORKS
+    ],
+)
 def test_equal_seeds_build_equal_networks(name: str) -> None:
     first, second = (zoo.build(name, batch_size=2, size=32, seed=3) for _ in range(2))
     for key, value in first.state.items():

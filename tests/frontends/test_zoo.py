@@ -30,7 +30,9 @@ def test_zoo_networks_have_the_published_number_of_parameters(name, options, exp
     assert sum(value.size for value in model.parameters.values()) == expected
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet8", "ds_cnn", "gpt_nano"])
+@pytest.mark.parametrize(
+    "name", ["lenet", "ds_cnn", "gpt_nano", pytest.param("resnet8", marks=pytest.mark.slow)]
+)
 def test_zoo_networks_have_the_gradients_of_the_torch_networks(name):
     network = networks()[f"zoo {name}"]
     subject = network.subject(network.checked, torch.float64)

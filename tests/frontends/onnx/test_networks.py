@@ -151,7 +151,10 @@ def _written(module: nn.Module, x: torch.Tensor, path: pathlib.Path, version: in
     return path
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "lstm" else name for name in NETWORKS],
+)
 def test_gradients_are_those_of_autograd(name: str, tmp_path: pathlib.Path) -> None:
     make, shape, version = NETWORKS[name]
     torch.manual_seed(0)
