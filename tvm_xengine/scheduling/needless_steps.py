@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
@@ -20,6 +20,28 @@ from tvm_xengine.scheduling.simulate import simulate
 
 _MOST_TRIALS = 500
 """Each replays the schedule, which takes some 10 ms for 1,000 steps."""
+
+
+def dead_steps(
+    problem: Problem, steps: Sequence[Step], survivors: Mapping[str, str]
+) -> Iterator[int]:
+    """Places of the computations and copies whose results nothing reads or delivers.
+
+    Parameters
+    ----------
+    steps
+        Without frees.
+    survivors
+        Where each output is when the step ends.
+    """
+    needed = needed_at_end(problem, steps, survivors)
+    for place in reversed(range(len(steps))):
+        reads, writes, taken_over = accesses(problem, steps[place])
+        if not taken_over and needed.isdisjoint(writes):
+            yield place
+            continue
+        needed.difference_update(writes)
+        needed.update(reads, taken_over)
 
 
 def without_dead_steps(problem: Problem, schedule: Schedule) -> Schedule:
@@ -77,16 +99,9 @@ def _survivors(problem: Problem, schedule: Schedule) -> Mapping[str, str]:
 
 def _alive(problem: Problem, ordered: Sequence[Step], survivors: Mapping[str, str]) -> Schedule:
     """The schedule of those computations and copies that something needs."""
-    needed = needed_at_end(problem, ordered, survivors)
-    alive: list[Step] = []
-    for step in reversed(ordered):
-        reads, writes, taken_over = accesses(problem, step)
-        if needed.isdisjoint(writes):
-            continue
-        alive.append(step)
-        needed.difference_update(writes)
-        needed.update(reads, taken_over)
-    return with_frees(problem, reversed(alive), survivors=survivors)
+    dead = {*dead_steps(problem, ordered, survivors)}
+    alive = [step for place, step in enumerate(ordered) if place not in dead]
+    return with_frees(problem, alive, survivors=survivors)
 
 
 def _repeats(problem: Problem, ordered: Sequence[Step], position: int) -> bool:

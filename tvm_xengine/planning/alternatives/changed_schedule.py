@@ -11,16 +11,14 @@ from functools import cached_property
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.needless_steps import dead_steps
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import (
-    Compute,
     Free,
     Schedule,
     Step,
-    accesses,
     describe,
-    needed_at_end,
     with_frees,
 )
 from tvm_xengine.scheduling.simulate import live_bytes, simulate
@@ -138,7 +136,7 @@ class PlannedSteps:
             for step in replaced.get(place, (own,))
         ]
         idle = [k for k, (_, place) in enumerate(rows) if place not in self._idle]
-        unneeded = set(_idle_steps(self.plan.problem, [s for s, _ in rows], self.survivors))
+        unneeded = set(dead_steps(self.plan.problem, [s for s, _ in rows], self.survivors))
         unneeded &= set(idle)
         steps = [s for k, (s, _) in enumerate(rows) if k not in unneeded]
         if Counter(steps) == Counter(self.steps):
@@ -155,7 +153,7 @@ class PlannedSteps:
     @cached_property
     def _idle(self) -> frozenset[int]:
         """Steps that serve nothing in the plan itself; they stay in every alternative."""
-        return frozenset(_idle_steps(self.plan.problem, self.steps, self.survivors))
+        return frozenset(dead_steps(self.plan.problem, self.steps, self.survivors))
 
     def _evaluated(self, way: Way, what: str, steps: Sequence[Step]) -> Alternative | None:
         problem, objective = self.plan.problem, self.plan.result.objective
@@ -197,20 +195,3 @@ def _excesses_of_layout(problem: Problem, arenas: ArenaPlan) -> tuple[Excess, ..
         Excess(name, excess_bytes, LAYOUT)
         for name, excess_bytes in arenas.excess_bytes(problem.platform).items()
     )
-
-
-def _idle_steps(
-    problem: Problem, steps: Sequence[Step], survivors: Mapping[str, str]
-) -> Iterable[int]:
-    """Places of the steps whose results nothing needs, and that update no state."""
-    needed = needed_at_end(problem, steps, survivors)
-    for place in reversed(range(len(steps))):
-        step = steps[place]
-        reads, writes, taken_over = accesses(problem, step)
-        updates = isinstance(step, Compute) and problem.graph.op[step.op].updates
-        if not updates and not taken_over and not needed.intersection(writes):
-            yield place
-            continue
-        needed.difference_update(writes)
-        needed.update(reads)
-        needed.update(taken_over)
