@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import tvm_xengine as xe
 from tests.aot.examples import export, need_tools, tiny_mlp
-from tests.aot.test_checkpoint import CheckpointSession
+from tests.aot.state.test_checkpoint import CheckpointSession
 from tests.aot.test_package import SANITIZED, Session
 from tests.training.test_optimizers import ReferenceLion
 from tvm_xengine.aot.check.emulation import build_program, run_program, selftest_build

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
+from tests.aot.calls.test_emulated import passes
 from tests.aot.examples import need_tools
-from tests.aot.test_emulated import passes
 from tests.aot.test_package import SANITIZED, Session
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import Entry

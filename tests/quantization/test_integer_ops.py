@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
 from tests.aot.examples import need_tools
-from tests.aot.test_c_kernel import C, differences
+from tests.aot.kernels.test_c_kernel import C, differences
 from tests.vm import computed
 from tvm_xengine.aot.plan.kernels import Optimize, prepare_for_target
 from tvm_xengine.kernels.device_kernel import DeviceKernel

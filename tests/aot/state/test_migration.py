@@ -8,7 +8,7 @@ import torch
 
 import tvm_xengine as xe
 from tests.aot.examples import need_tools
-from tests.aot.test_checkpoint import EABSENT, EFROZEN, INITIALISE, CheckpointSession
+from tests.aot.state.test_checkpoint import EABSENT, EFROZEN, INITIALISE, CheckpointSession
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step

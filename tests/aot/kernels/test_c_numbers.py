@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.aot.examples import need_tools
-from tests.aot.test_c_kernel import C, differences
+from tests.aot.kernels.test_c_kernel import C, differences
 from tests.databases.step import as_step
 from tests.databases.test_torch_ties import KINDS, ROWS
 from tests.databases.torch_judge import judge

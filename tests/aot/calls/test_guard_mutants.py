@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.aot.test_c_calls import CALLS, report, run_calls
+from tests.aot.calls.test_c_calls import CALLS, report, run_calls
 from tvm_xengine.aot.export import ExportReport
 
 __all__ = ["report"]  # the fixture

@@ -1,0 +1,1 @@
+"""State of packages in C: checkpoints, slots, migration."""
