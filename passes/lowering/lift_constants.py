@@ -26,8 +26,8 @@ class LiftConstants:
             R.func_attr({"tvm_xengine.constants": [[1, 2, 3]]})
             y = R.call_tir(add, (x, constant), ...)
 
-    One constant that several calls read becomes one parameter. Only the arguments of
-    ``R.call_tir`` and of views are searched.
+    One constant that several calls read becomes one parameter. The arguments of ``R.call_tir`` and of
+    views are searched, and what the function returns.
     """
 
     def __init__(self, func_name: str) -> None:
@@ -65,7 +65,7 @@ class _Lifted:
 
     def without_constants(self, value: relax.Expr) -> relax.Expr:
         if not isinstance(value, ir.Call):
-            return value
+            return self._replace(value)
         args = [self._replace(arg) for arg in value.args]
         return ir.Call(value.op, args, value.attrs, value.ty_args, value.span)
 

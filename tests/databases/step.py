@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import ir, relax
 
 from tests.databases.vjp import FUNCTION, Differentiated, Evaluation, differentiated
 from tvm_xengine.compiler.build import build_step
@@ -14,7 +13,6 @@ from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.plan import plan_keep_all
 from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.frontends.model import Array, ForwardModel
-from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_results
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Device, Platform
@@ -29,16 +27,13 @@ class OwnStep:
 
     Attributes
     ----------
-    known
-        Results that are constants, by position.
-    computed
-        Positions of the others, in the order of the step's results.
+    results
+        Names of its results, of which the first one is no tensor of the model.
     """
 
     mod: tvm.IRModule
     function: Differentiated
-    known: Mapping[int, Array]
-    computed: tuple[int, ...]
+    results: tuple[str, ...]
 
 
 def as_step(
@@ -47,16 +42,10 @@ def as_step(
     """The forward pass and the backward pass of a model as a step that updates nothing."""
     function = differentiated(model, inputs, output_gradients, with_op=True)
     mod = function.mod
-    fields = returned_fields(mod[FUNCTION])
-    known = {k: f.value.numpy() for k, f in enumerate(fields) if isinstance(f, ir.GenericConst)}
-    computed = tuple(k for k in range(len(fields)) if k not in known)
+    names = tuple(f"result_{k}" for k in range(len(mod[FUNCTION].ret_ty.fields)))
     roles = tuple(Role.PARAMETER if n in model.state else Role.BATCH for n in function.values)
-    step = with_results(
-        mod[FUNCTION], single_block(mod[FUNCTION]).bindings, [fields[k] for k in computed]
-    )
-    names = tuple(f"result_{k}" for k in computed)
-    mod[FUNCTION] = StepSignature(roles, len(names), names).write(step)
-    return OwnStep(relax.transform.Normalize()(mod), function, known, computed)
+    mod[FUNCTION] = StepSignature(roles, len(names), names).write(mod[FUNCTION])
+    return OwnStep(mod, function, names)
 
 
 def evaluate_in_step(
@@ -72,6 +61,4 @@ def evaluate_in_step(
     executable.write({name: value for name, value in values.items() if name in model.state})
     executable.poison()
     made = executable.step({n: value for n, value in values.items() if n not in model.state})
-    found = {**step.known, **{k: made[f"result_{k}"] for k in step.computed}}
-    results = [found[k] for k in sorted(found)]
-    return Evaluation.of(results[1:], step.function.trained)
+    return Evaluation.of([made[name] for name in step.results[1:]], step.function.trained)

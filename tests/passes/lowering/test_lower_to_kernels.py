@@ -10,6 +10,7 @@ from tvm.script import tirx as T
 from tests.vm import computed
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.dataflow import returned_fields
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.signature import CONSTANTS_ATTR
 
@@ -176,3 +177,20 @@ def test_a_kernel_of_many_ops_has_a_name_that_a_line_holds() -> None:
     names = [b.var.name for b in lowered["train_step"].body.blocks[0].bindings]
     assert names and all(len(name) <= 52 for name in names)
     assert any(name.endswith("_etc") for name in names)
+
+
+def test_a_constant_that_is_returned_becomes_a_parameter() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2,), "float32"))
+    with builder.function("train_step", params=[x]):
+        with builder.dataflow():
+            doubled = builder.emit(relax.op.add(x, x), "doubled")
+            fixed = builder.emit(relax.op.zeros((), "float32"), "fixed")
+            one = builder.emit(relax.const(np.arange(3, dtype="float32")), "one")
+            result = builder.emit_output(relax.Tuple([doubled, fixed, one]))
+        builder.emit_func_output(result)
+    func = LowerToKernels()(builder.get())["train_step"]
+    (constant,) = (func.attrs or {}).get(CONSTANTS_ATTR, ())
+    assert constant.numpy().tolist() == [0.0, 1.0, 2.0]
+    made = returned_fields(func)
+    assert made[2].same_as(func.params[1])
