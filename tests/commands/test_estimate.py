@@ -60,9 +60,20 @@ def test_a_no_that_is_not_proven_says_so(folder: Path) -> None:
     assert between.returncode == (1 if "does not fit" in between.stdout else 0)
 
 
+def largest_batch(folder: Path, size: str) -> int:
+    found = json.loads(estimate(folder, "--largest-batch", size, "--json", "-").stdout)
+    return int(found["largest_batch"])
+
+
 def test_the_largest_batch_is_found(folder: Path) -> None:
-    found = json.loads(estimate(folder, "--largest-batch", "1MiB", "--json", "-").stdout)
-    assert found["largest_batch"] > 16
+    known = json.loads(estimate(folder, "--json", "-").stdout)
+    assert 16 <= largest_batch(folder, str(known["smallest_bytes"])) < 32
+    assert largest_batch(folder, "100KiB") == 0
+
+
+@pytest.mark.slow
+def test_the_largest_batch_is_found_far_from_the_given_one(folder: Path) -> None:
+    assert largest_batch(folder, "1MiB") > 16
 
 
 @pytest.mark.parametrize("option", ["--fits", "--largest-batch"])

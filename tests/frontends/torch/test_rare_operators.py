@@ -289,7 +289,14 @@ class Operator(nn.Module):
         return self.function(x * self.weight).flatten().reshape(1, -1)
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+REPEATS = {f"cubic means, {around} around" for around in ("zeros", "border")}
+"""Of what linear means show of these surroundings, and cubic ones of reflected images."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in REPEATS else name for name in OPERATORS],
+)
 def test_gradients_are_those_of_autograd(name: str) -> None:
     function, shape = OPERATORS[name]
     module, x = Operator(function, shape), torch.randn(shape)
