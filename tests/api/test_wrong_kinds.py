@@ -26,7 +26,9 @@ WRONG: dict[str, object] = {
     **dict.fromkeys(("centered", "decoupled"), 1),
     **dict.fromkeys(("budget", "pin", "groups", "regions", "updates", "metrics"), 3j),
     **dict.fromkeys(("target", "folder", "costs", "solver", "backend", "objective", "name"), 4),
-    **dict.fromkeys(("text", "source", "func_name", "dtype", "home", "src", "dst"), b"text"),
+    **dict.fromkeys(
+        ("text", "source", "func_name", "dtype", "home", "src", "dst", "engine"), b"text"
+    ),
     **dict.fromkeys(("step", "training", "lowered", "plan", "problem", "mod"), "a step"),
     **dict.fromkeys(("betas", "devices", "links", "kernels", "class_weights"), "0.9"),
     "loss": 3,

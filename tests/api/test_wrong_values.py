@@ -115,6 +115,20 @@ def test_a_batch_may_lie_in_memory_in_any_way(layout: str, step: xe.Step) -> Non
     assert found == step.step(ROWS, LABELS)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((None, np.zeros(1)), r"^expected a tensor for \w+, got None$"),
+        (([[1.0, 2.0], [3.0, 4.0]], [[0], [1]]), "not as a list of numbers"),
+    ],
+)
+def test_what_is_no_tensor_is_called_so_and_not_missing(
+    given: tuple[Any, ...], said: str, step: xe.Step
+) -> None:
+    with pytest.raises(xe.XEngineError, match=said):
+        step(*given)
+
+
 def test_a_state_is_refused_by_its_own_names_before_anything_is_overwritten(step: xe.Step) -> None:
     state = step.state_dict()
     for value, said in (

@@ -31,9 +31,6 @@ def by_name(
     if len(given) == 1 and isinstance(given[0], Mapping) and not named:
         return by_name(names, (), given[0])
     named = {step_name(name, names): value for name, value in named.items()}
-    for name, value in [*zip(names, given, strict=False), *named.items()]:
-        if value is None:
-            raise InvalidDataError(f"expected a tensor for {name}, got None")
     flat = [leaf for value in given for leaf in leaves(value)]
     if len(flat) > len(names):
         listed = any(isinstance(leaf, list | tuple | int | float) for leaf in flat)
@@ -48,6 +45,10 @@ def by_name(
         raise InvalidDataError(f"{double} are given by position and by name")
     values = {**values, **named}
     if missing := [name for name in names if name not in values]:
+        # An input that a model may do without is given as None, too, and is none of `names`.
+        for name, value in zip(names, given, strict=False):
+            if value is None:
+                raise InvalidDataError(f"expected a tensor for {name}, got None")
         raise InvalidDataError(f"expected the inputs {', '.join(names)}; {missing} are missing")
     return {name: array_called(name, value) for name, value in values.items()}
 
