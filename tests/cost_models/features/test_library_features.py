@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.onednn.onednn_twins import needs_onednn
+from tests.kernels.onednn.onednn_twins import needs_onednn, needs_products
 from tvm_xengine.cost_models.features.hardware import Hardware
 from tvm_xengine.cost_models.features.library_features import (
     library_cycles,
@@ -63,7 +63,7 @@ def test_every_call_has_the_same_names_and_finite_numbers():
         assert np.isfinite(list(found.values())).all()
 
 
-@needs_onednn
+@needs_products
 def test_a_window_needs_blocks_of_channels_and_one_pixel_does_not():
     wide, narrow = features(convolution(32, 8, 3)), features(convolution(32, 8, 1))
     assert wide["library_stage_copies"] >= 2 and narrow["library_stage_copies"] == 0
@@ -79,7 +79,7 @@ def test_the_copies_of_padded_channels_count_in_full():
     assert odd["log_library_stage_bytes"] - even["log_library_stage_bytes"] > 0.8
 
 
-@needs_onednn
+@needs_products
 def test_a_product_of_one_column_takes_the_cycles_of_a_whole_vector():
     hardware = Hardware(
         vector_bytes=64, cores=1, has_fma=True, caches_bytes=(1 << 15, 1 << 20, 1 << 25)

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from tests.kernels.kernels import BASELINE, NATIVE, matmul
-from tests.kernels.onednn.onednn_twins import kernel_of, needs_onednn
+from tests.kernels.onednn.onednn_twins import kernel_of, needs_products
 from tvm_xengine.cost_models.dataset import sources as dataset_sources
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.dataset.sources import KernelSources, add_kernel, refresh_features
@@ -103,7 +103,7 @@ def test_refreshing_elsewhere_gives_the_same_features(tmp_path, kernel, monkeypa
     assert DatasetFolder(tmp_path).find(kernel.key, device) == record
 
 
-@needs_onednn
+@needs_products
 def test_what_a_library_runs_is_kept_with_the_kernel(tmp_path):
     func = kernel_of(lambda e, p: e.call(linear, p, "made"), [(64, 64), (64, 64)])
     kernel = prepare_onednn_kernel(func, resolve_target(NATIVE), "linear")

@@ -10,7 +10,10 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_xengine.kernels.device_kernel import DeviceKernel, TensorSpec, prepare_kernel
+from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext
+from tvm_xengine.kernels.onednn.library import load_onednn
+from tvm_xengine.kernels.onednn.operations import describe
 from tvm_xengine.kernels.onednn.prepare import prepare_onednn_kernel
 from tvm_xengine.kernels.sources import why_not
 from tvm_xengine.kernels.store.compile import compile_kernels
@@ -24,6 +27,18 @@ NATIVE = resolve_target("llvm -mcpu=native")
 
 needs_onednn = pytest.mark.skipif(
     why_not("onednn", NATIVE) is not None, reason=str(why_not("onednn", NATIVE))
+)
+
+PRODUCT = LibraryCall("linear", (), ((16, 16), (16, 16), (16, 16)), threads=1, source="onednn")
+
+
+def _multiplies() -> bool:
+    return why_not("onednn", NATIVE) is None and describe(PRODUCT, load_onednn()) is not None
+
+
+needs_products = pytest.mark.skipif(
+    not _multiplies(),
+    reason="oneDNN has no product of matrices for this processor that allocates nothing, as with AVX-512",
 )
 
 Body = Callable[[Emitter, list[relax.Var]], relax.Expr]

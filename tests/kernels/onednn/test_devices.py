@@ -11,7 +11,13 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
-from tests.kernels.onednn.onednn_twins import NATIVE, assert_twins_agree, kernel_of, needs_onednn
+from tests.kernels.onednn.onednn_twins import (
+    NATIVE,
+    assert_twins_agree,
+    kernel_of,
+    needs_onednn,
+    needs_products,
+)
 from tvm_xengine.compiler.build import build_step
 from tvm_xengine.compiler.lower import LoweredStep, lower_step
 from tvm_xengine.compiler.plan import plan_keep_all as keep_all
@@ -127,7 +133,7 @@ def test_scratch_memory_lies_in_the_arena(lenet: TrainingStep) -> None:
         assert costs[op]["cpu0"].workspace_bytes >= step.kernels[kernel, "cpu0"].workspace_bytes
 
 
-@needs_onednn
+@needs_products
 def test_an_op_has_another_source_on_another_device(lenet: TrainingStep) -> None:
     step = lowered(lenet, BOTH, ("tir",))
     sources = {
@@ -157,7 +163,7 @@ def test_kernels_of_libraries_are_predicted_measured_and_kept(
     }
 
 
-@needs_onednn
+@needs_products
 def test_large_kernels_get_the_threads_of_their_device() -> None:
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
         return emitter.call(linear, params, "made")

@@ -17,6 +17,7 @@ from tests.kernels.onednn.onednn_twins import (
     assert_twins_agree,
     kernel_of,
     needs_onednn,
+    needs_products,
     run,
 )
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -171,6 +172,7 @@ def test_weight_gradient_of_a_convolution(conv: Convolution) -> None:
 sizes = st.integers(1, 40)
 
 
+@needs_products
 @given(outer=st.lists(st.integers(1, 5), min_size=1, max_size=2), depth=sizes, width=sizes)
 @SLOW
 def test_linear_and_its_gradients(outer: list[int], depth: int, width: int) -> None:
@@ -184,6 +186,7 @@ def test_linear_and_its_gradients(outer: list[int], depth: int, width: int) -> N
         assume(assert_twins_agree(func) is not None)
 
 
+@needs_products
 @given(
     batch=st.lists(st.integers(1, 3), max_size=2),
     extents=st.tuples(sizes, sizes, sizes),
@@ -228,6 +231,7 @@ def test_softmax(shape: list[int], data: st.DataObject) -> None:
     assume(assert_twins_agree(kernel_of(body, [tuple(shape)])) is not None)
 
 
+@needs_products
 def test_a_product_summed_over_its_batch() -> None:
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
         return emitter.call(
@@ -249,6 +253,7 @@ def agreeing(func: tirx.PrimFunc) -> DeviceKernel:
     return kernel
 
 
+@needs_products
 @pytest.mark.parametrize(
     ("kernel", "shapes"),
     [
@@ -270,6 +275,7 @@ def test_what_is_added_is_added_by_the_library(kernel, shapes) -> None:
     assert library.library.bias == (kernel is linear)
 
 
+@needs_products
 def test_a_bias_of_a_pointwise_convolution_is_added_by_the_product() -> None:
     """Its blocked convolution would copy all tensors."""
 
@@ -284,6 +290,7 @@ def test_a_bias_of_a_pointwise_convolution_is_added_by_the_product() -> None:
     assert program is not None and len(program.executions) == 1
 
 
+@needs_products
 def test_what_is_fused_behind_the_library_is_generated() -> None:
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
         product = emitter.call(linear, params[:2], "product")
@@ -294,6 +301,7 @@ def test_what_is_fused_behind_the_library_is_generated() -> None:
     assert library.library.operation == "linear"
 
 
+@needs_products
 def test_another_reader_keeps_the_bias_out_of_the_library() -> None:
     """y + b and y are both read, so the library must make y."""
 
@@ -306,6 +314,7 @@ def test_another_reader_keeps_the_bias_out_of_the_library() -> None:
     assert not library.library.bias
 
 
+@needs_products
 def test_a_result_of_another_size_gets_memory_in_the_workspace() -> None:
     def body(emitter: Emitter, params: list[relax.Var]) -> relax.Expr:
         product = emitter.call(linear, params[:2], "product")

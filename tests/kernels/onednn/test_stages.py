@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.kernels.onednn.onednn_twins import needs_onednn
+from tests.kernels.onednn.onednn_twins import needs_products
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.product import product_of
 from tvm_xengine.kernels.onednn.library import load_onednn
@@ -98,7 +98,7 @@ for call in CALLS:
 """
 
 
-@needs_onednn
+@needs_products
 def test_stages_are_the_primitives_that_onednn_makes():
     """oneDNN says itself what it creates for a kernel that is set up."""
     done = subprocess.run(
