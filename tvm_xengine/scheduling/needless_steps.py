@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import (
-    Compute,
     Free,
     Schedule,
     Step,
-    Transfer,
     accesses,
     needed_at_end,
     with_frees,
 )
 from tvm_xengine.scheduling.simulate import simulate
 
-_MOST_TRIALS = 500
-"""Each replays the schedule, which takes some 10 ms for 1,000 steps."""
+_MOST_STEPS_REPLAYED = 100_000
+"""By all trials, each of which replays the schedule: about a second, at some 10 us for a step."""
 
 
 def dead_steps(
@@ -64,12 +63,14 @@ def without_idle_steps(problem: Problem, schedule: Schedule) -> Schedule:
     schedule = without_dead_steps(problem, schedule)
     makespan_us = simulate(problem, schedule).makespan_us
     ordered = [step for step in schedule.steps if not isinstance(step, Free)]
-    trials, position = 0, len(ordered)
-    while position and trials < _MOST_TRIALS:
+    first = _first_there(problem, ordered)
+    replayed, position = 0, len(ordered)
+    while position and replayed < _MOST_STEPS_REPLAYED:
         position -= 1
-        if not _repeats(problem, ordered, position):
-            continue
-        trials += 1
+        _, writes, taken_over = accesses(problem, ordered[position])
+        if taken_over or any(first[place] == position for place in writes):
+            continue  # it makes something that was not there before
+        replayed += len(ordered)
         shorter = _alive(problem, ordered[:position] + ordered[position + 1 :], survivors)
         try:
             found = simulate(problem, shorter)
@@ -80,21 +81,15 @@ def without_idle_steps(problem: Problem, schedule: Schedule) -> Schedule:
         schedule, makespan_us = shorter, found.makespan_us
         behind = len(ordered) - position - 1
         ordered = [step for step in schedule.steps if not isinstance(step, Free)]
-        position = len(ordered) - behind
+        position, first = len(ordered) - behind, _first_there(problem, ordered)
     return schedule
 
 
 def _survivors(problem: Problem, schedule: Schedule) -> Mapping[str, str]:
     """Where each output is when the step ends."""
-    there = dict.fromkeys(problem.home.items())
-    for step in schedule.steps:
-        for place in accesses(problem, step)[1]:
-            there.pop(place, None)
-            there[place] = None
-        if isinstance(step, Free):
-            there.pop((step.tensor, step.device), None)
     outputs = {problem.graph.base[name] for name in problem.graph.outputs}
-    return {name: device for name, device in there if name in outputs}
+    final = trace_residency(problem, schedule).final
+    return {name: device for name, device in final if name in outputs}
 
 
 def _alive(problem: Problem, ordered: Sequence[Step], survivors: Mapping[str, str]) -> Schedule:
@@ -104,13 +99,10 @@ def _alive(problem: Problem, ordered: Sequence[Step], survivors: Mapping[str, st
     return with_frees(problem, alive, survivors=survivors)
 
 
-def _repeats(problem: Problem, ordered: Sequence[Step], position: int) -> bool:
-    """Whether all that a step makes was there before."""
-    step = ordered[position]
-    _, writes, taken_over = accesses(problem, step)
-    if taken_over or not isinstance(step, Compute | Transfer):
-        return False
-    there = {*problem.home.items()}
-    for earlier in ordered[:position]:
-        there.update(accesses(problem, earlier)[1])
-    return there.issuperset(writes)
+def _first_there(problem: Problem, ordered: Sequence[Step]) -> Mapping[tuple[str, str], int]:
+    """The place in `ordered` that first makes a tensor on a device; -1 where it is there before."""
+    first = dict.fromkeys(problem.home.items(), -1)
+    for position, step in enumerate(ordered):
+        for place in accesses(problem, step)[1]:
+            first.setdefault(place, position)
+    return first
