@@ -35,7 +35,7 @@ from tvm_xengine.model.source import (
     load_source,
     with_batch,
 )
-from tvm_xengine.planning.messages import time_limit_message
+from tvm_xengine.planning.messages import time_limit_warning
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
@@ -153,7 +153,7 @@ def compile(
     planned = plan(
         problem, time_limit_s=time_limit_s, objective=objective, solver=solver, backend=backend
     )
-    if said := time_limit_message(planned.plan.result):
+    if said := time_limit_warning(planned.plan.result):
         _logger.warning(said)
     return build(lowered, planned, lr_schedule=schedule)
 

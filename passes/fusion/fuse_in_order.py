@@ -11,6 +11,7 @@ from tvm import ir, relax
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
 from tvm_xengine.relax_ir.kernel_calls import same_bytes
 from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes, variables_read
+from tvm_xengine.relax_ir.origins import write_origins
 
 OPAQUE_PATTERN = 8
 """What ``op_pattern`` is for a kernel that no fusion may touch."""
@@ -48,7 +49,8 @@ class FuseInOrder:
     Of the orders that come into question (every group as early as what it reads is there, where
     its last call was, or where ``FuseOps`` put it) the function gets that in which fewest bytes
     are alive at once. Workspace is left out, because it is another on every device: a group needs
-    hardly more of it than its largest call does alone.
+    hardly more of it than its largest call does alone. An attribute of the function says which calls
+    each group is made of (`read_origins`).
 
     Parameters
     ----------
@@ -127,6 +129,14 @@ class _Groups:
             )
             place[binding.var] = max([ready, *(position[part] for part in parts[:1])])
             made_of[binding.var] = parts
+        fused[func_name] = write_origins(
+            fused[func_name],
+            {
+                var.name: tuple(part.name for part in parts)
+                for var, parts in made_of.items()
+                if len(parts) > 1
+            },
+        )
         return cls(before, fused, func_name, position, made_of, place)
 
     def orders(self) -> list[_Order]:

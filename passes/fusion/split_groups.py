@@ -13,6 +13,7 @@ from tvm_xengine.passes.lowering.name_bindings_by_kernel import NameBindingsByKe
 from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, kernel_call
 from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes
+from tvm_xengine.relax_ir.origins import read_origins, write_origins
 
 
 @dataclass(frozen=True)
@@ -129,20 +130,33 @@ class _State:
             for k, part in enumerate(parts.parts)
         ]
         bindings: list[relax.Binding] = []
+        origins = dict(read_origins(self._func))
         for binding, other in zip(self._bindings, self._calls, strict=True):
             if other is not None and other.kernel.same_as(call.kernel):
-                bindings += _apart(binding, other, parts, symbols)
+                names = origins.pop(binding.var.name, ())
+                bindings += _apart(binding, other, parts, symbols, names)
+                origins |= {binding.var.name: names[-1:]} if names else {}
             else:
                 bindings.append(binding)
         mod = builder.get()
-        mod[self._func_name] = with_bindings(self._func, bindings)
+        mod[self._func_name] = write_origins(with_bindings(self._func, bindings), origins)
         return _State(relax.transform.Normalize()(mod), self._func_name, self._needs)
 
 
 def _apart(
-    binding: relax.Binding, call: KernelCall, made_of: KernelParts, symbols: Sequence[ir.GlobalVar]
+    binding: relax.Binding,
+    call: KernelCall,
+    made_of: KernelParts,
+    symbols: Sequence[ir.GlobalVar],
+    names: Sequence[str],
 ) -> list[relax.Binding]:
-    """A call of each part instead of one of the fused kernel."""
+    """A call of each part instead of one of the fused kernel.
+
+    Parameters
+    ----------
+    names
+        Of the parts before they were fused; empty where unknown.
+    """
     values: list[relax.Expr] = list(call.args)
     bindings: list[relax.Binding] = []
     for k, (part, symbol) in enumerate(zip(made_of.parts, symbols, strict=True)):
@@ -150,7 +164,8 @@ def _apart(
         shape, dtype = part.output_shape, str(part.func.params[-1].ty.dtype.dtype)
         made = relax.TensorType(list(shape), dtype)
         value = relax.call_tir(symbol, relax.Tuple([values[n] for n in part.inputs]), made)
-        var = binding.var if is_last else relax.DataflowVar("lv", made)
+        name = names[k] if len(names) == len(symbols) else "lv"
+        var = binding.var if is_last else relax.DataflowVar(name, made)
         bindings.append(relax.VarBinding(var, value))
         values.append(var)
     return bindings

@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import single_block
+from tvm_xengine.relax_ir.origins import read_origins, write_origins
 
 _ANONYMOUS = re.compile(r"(lv|gv)(_?\d+)*")
 _MOST_LETTERS = 48
@@ -59,13 +60,16 @@ def _rename(func: relax.Function) -> relax.Function:
         renamed[binding.var] = type(binding.var)(name, binding.var.ty)
         bindings.append(relax.VarBinding(renamed[binding.var], value))
     body = tvm_ffi.structural_map(func.body.body, entries)
-    return relax.Function(
+    made = relax.Function(
         func.params,
         relax.SeqExpr([relax.DataflowBlock(bindings)], body),
         func.ret_ty,
         func.is_pure,
         func.attrs,
     )
+    names = {old.name: new.name for old, new in renamed.items()}
+    origins = {names.get(name, name): parts for name, parts in read_origins(func).items()}
+    return write_origins(made, origins) if origins else made
 
 
 def _telling_name(binding: relax.Binding) -> str:

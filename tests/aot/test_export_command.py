@@ -34,7 +34,9 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
         check=True,
         capture_output=True,
     )
-    assert subprocess.run([str(out / "mlp_selftest")]).returncode == 0
+    ended = subprocess.run([str(out / "mlp_selftest")], capture_output=True, text=True, check=True)
+    passed = "mlp: self-test passed: the losses of 20 steps and the outputs are as expected\n"
+    assert ended.stdout == passed
 
 
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])

@@ -93,7 +93,9 @@ def test_self_test_notices_another_loss(report: ExportReport, tmp_path: Path) ->
     )
     build = Build(tmp_path / "main.c", STRICT)
     build_program(report.directory, report.package, build, tmp_path / "selftest")
-    assert run_program(tmp_path / "selftest", report.package.target).returncode == 3
+    done = run_program(tmp_path / "selftest", report.package.target)
+    assert done.returncode == 3
+    assert done.stdout.endswith("self-test failed: a loss (check 3)\n")
 
 
 def test_header_is_c_plus_plus_too(report: ExportReport, tmp_path: Path) -> None:

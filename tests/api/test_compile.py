@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -69,6 +70,12 @@ def test_a_loss_written_in_pytorch_sees_all_inputs_and_outputs(compile_step: Com
     outputs = step.predict(left, right)
     assert set(outputs) == {"main", "aux"}
     torch.testing.assert_close(outputs["aux"], module(left, right)["aux"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("budget", [0, 1, np.int64(2)])
+def test_a_whole_number_that_holds_no_tensor_was_meant_as_a_ratio(budget: int) -> None:
+    with pytest.raises(ValueError, match=rf"a ratio is a float: budget={int(budget)}\.0"):
+        xe.compile("lenet", budget=budget)
 
 
 def test_a_budget_holds_and_one_that_cannot_is_refused(compile_step: Compile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.scheduling.value_range import ValueRange
 
 IMAGES = Wanted({"image": ((4, 1, 6, 5), "float32")}, {"labels": ((4,), "int64")})
 
@@ -206,3 +208,21 @@ def test_labels_of_tokens_are_joined_in_a_batch(tmp_path: Path) -> None:
     held_out = data.with_validation(0.25, seed=0)
     ((batch, counted),) = held_out.validation_batches(2)
     assert (batch["labels"].shape, counted) == ((6,), 1)
+
+
+def test_labels_that_the_step_cannot_read_are_refused_with_the_sample(tmp_path: Path) -> None:
+    wanted = replace(IMAGES, ranges={"labels": ValueRange(0, 2, (-100,))})
+    arrays = digits_like()
+    arrays["y"] = np.array([0, -100, 2, 1, 3, 1, 1, 1, 1, 4])
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(
+        InvalidDataError, match=r"labels must be in 0\.\.2 or -100, got 3 in sample 4$"
+    ):
+        load_data(str(tmp_path / "a.npz"), wanted)
+    arrays["y"] = np.array([1, 2, 3, 1, 2, 3, 1, 2, 3, 1])
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InvalidDataError, match=r"got 3 in sample 2; they seem to count from 1"):
+        load_data(str(tmp_path / "a.npz"), wanted)
+    arrays["y"] = np.array([0, -100] * 5)
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert load_data(str(tmp_path / "a.npz"), wanted).samples == 10

@@ -36,6 +36,16 @@ def test_an_explanation_prints_within_80_columns_and_has_its_numbers_as_json() -
         assert offered[tensor.name] == [one.difference for one in tensor.alternatives or ()]
 
 
+def test_a_tensor_is_told_with_its_type_and_shape() -> None:
+    plan = chain_plan()
+    graph = plan.problem.graph
+    tensors = tuple(replace(one, shape=(16, 4), dtype="float32") for one in graph.tensors)
+    problem = replace(plan.problem, graph=replace(graph, tensors=tensors))
+    name = graph.ops[0].outputs[0]
+    found = explain_plan(replace(plan, problem=problem), ExplainOptions(name))
+    assert "float32[16, 4]" in str(found)
+
+
 def test_only_what_is_asked_about_is_explained() -> None:
     plan = chain_plan()
     (device,) = plan.problem.platform.devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvm_xengine.errors import InvalidProblemError
-from tvm_xengine.explain.names import Names, source_names
+from tvm_xengine.explain.names import Names, names_of_ops, source_names
 from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
 
 _GRAPH = OpGraph(
@@ -168,3 +168,47 @@ def test_a_gradient_is_named_after_its_parameter() -> None:
     labels = [names.label(name) for name in ("p0_grad", "p0_grad_sum_2", "a_grad", "p0_gradual")]
     weight = "features.0.weight"
     assert labels == [f"{weight} grad", f"{weight} grad_sum_2", "a_grad", "p0_gradual"]
+
+
+def test_ops_come_from_where_the_first_of_their_parts_that_is_known_comes_from() -> None:
+    of_source = {
+        "block": source_names("block", "net.py:7", "block"),
+        "block_2": source_names("block_2", "net.py:8", "block", 2),
+    }
+    origins = {"conv_relu": ("block", "relu"), "conv_relu_1": ("lv", "block_2", "relu")}
+    ops = ("conv_relu", "conv_relu_1_2of4", "block_2_weight_grad", "conv_relu_2")
+    found = names_of_ops(ops, origins, of_source)
+    assert {op: names[1:] for op, names in found.items()} == {
+        "conv_relu": ("net.py:7", "in block"),
+        "conv_relu_1_2of4": ("net.py:8", "in block", "call 2"),
+        "block_2_weight_grad": ("net.py:8", "in block", "call 2"),
+    }
+
+
+def test_two_uses_of_a_parameter_are_told_apart_by_module_line_and_call() -> None:
+    graph = OpGraph(
+        tensors=(
+            Tensor("w", 64, Role.PARAMETER),
+            *(Tensor(name, 64) for name in ("a", "b", "c")),
+        ),
+        ops=(
+            Op("a", "k", ("w",), ("a",)),
+            Op("b", "k", ("a", "w"), ("b",)),
+            Op("c", "k", ("b", "w"), ("c",)),
+        ),
+        outputs=("c",),
+    )
+    of_model = {
+        "w": ("embedding.weight",),
+        "a": source_names("a", "net.py:3", "embedding"),
+        "b": source_names("b", "net.py:5", "embedding", 2),
+        "c": source_names("c", "net.py:9", "head"),
+    }
+    names = Names(graph, of_model)
+    assert [names.place(op) for op in "abc"] == [
+        "embedding, net.py:3",
+        "embedding, net.py:5, call 2",
+        "head, net.py:9",
+    ]
+    assert names.matching("net.py:5") == ("b",)
+    assert names.layer["w"] == "embedding"

@@ -107,6 +107,7 @@ def plan_costed(
     try:
         planned = plan_kernels(fitting, replace(options, limits=limits), stores, reporter)
     except NoScheduleError:
+        failed_s = clock.elapsed_s
         limit_s = max(clock.left_s, min(clock.until_over_s, _LEAST_LEAN_S))
         found = best_forms(fitting, options.objective, stores, reporter)
         is_over = limit_s < LEAST_SOLVE_S
@@ -116,6 +117,7 @@ def plan_costed(
         over_at_s = time.perf_counter() + limit_s + max(0.0, clock.until_over_s - limit_s)
         options = replace(options, over_at_s=over_at_s)
         planned = _best_planned(found, limit_s, options, stores, reporter)
+        planned = _with_solve_s(planned, failed_s + planned.plan.result.solve_s)
         return _saying_what_changed(
             planned, costed.lowered, "the budgets have no room for the whole batch"
         )
@@ -128,7 +130,8 @@ def plan_costed(
         # As long as that plan took, so that a user does not wait for what may come to nothing.
         as_long = options.within(max(_NO_TIME_S, min(clock.elapsed_s, clock.left_s)))
         try:
-            planned = better_form(fitting, value, floor, as_long, stores, reporter) or planned
+            other = better_form(fitting, value, floor, as_long, stores, reporter)
+            planned = planned if other is None else _chosen(other, [planned, other])
         except KeyboardInterrupt:
             result = replace(plan.result, stopped_by=StopReason.INTERRUPTED)
             planned = replace(planned, plan=replace(plan, result=result))
@@ -198,7 +201,7 @@ def _best_planned(
     each = limit_s / len(found)
     if each < LEAST_SOLVE_S and found[0].plan is not None:
         return _planned(found[0].lean, found[0].plan)
-    planned = []
+    planned: list[PlannedStep] = []
     for form in found:
         try:
             planned.append(_plan_lean(form, options.within(each), stores, reporter))
@@ -207,8 +210,9 @@ def _best_planned(
                 raise
             planned.append(_planned(form.lean, form.plan))
         if planned[-1].plan.result.stopped_by is StopReason.INTERRUPTED:
-            return planned[-1]
-    return min(planned, key=lambda one: options.objective.of(one.plan.simulation))
+            return _chosen(planned[-1], planned)
+    best = min(planned, key=lambda one: options.objective.of(one.plan.simulation))
+    return _chosen(best, planned)
 
 
 def _plan_lean(form: Form, options: PlanOptions, stores: Stores, reporter: Reporter) -> PlannedStep:
@@ -225,7 +229,18 @@ def _plan_lean(form: Form, options: PlanOptions, stores: Stores, reporter: Repor
         second = plan_kernels(mixed, options.within(left_s), stores, reporter, first.plan.schedule)
     except NoScheduleError:
         return first
-    return min(second, first, key=lambda planned: options.objective.of(planned.plan.simulation))
+    best = min(second, first, key=lambda planned: options.objective.of(planned.plan.simulation))
+    return _chosen(best, [first, second])
+
+
+def _chosen(best: PlannedStep, planned: Sequence[PlannedStep]) -> PlannedStep:
+    """The best of some plans, which took the time of all of them."""
+    return _with_solve_s(best, sum(one.plan.result.solve_s for one in planned))
+
+
+def _with_solve_s(planned: PlannedStep, solve_s: float) -> PlannedStep:
+    result = replace(planned.plan.result, solve_s=solve_s)
+    return replace(planned, plan=replace(planned.plan, result=result))
 
 
 def _saying_what_changed(planned: PlannedStep, wanted: LoweredStep, why: str) -> PlannedStep:
@@ -291,12 +306,12 @@ def _plan_with_active_costs(
     """
     lowered, cache = costed.lowered, stores.measurements
     measure = measured_costs(cache, store=stores.kernels, reporter=reporter)
-    left_s = options.limits.time_limit_s
+    left_s, solved_s = options.limits.time_limit_s, 0.0
 
     def planned(
         problem: Problem, start: Schedule | None, *, share: float, most_s: float, gap_ratio: float
     ) -> Plan:
-        nonlocal left_s
+        nonlocal left_s, solved_s
         limit_s = max(LEAST_SOLVE_S, min(most_s, share * left_s))
         limits = replace(options.limits, time_limit_s=limit_s, gap_ratio=gap_ratio)
         began_s = time.perf_counter()
@@ -305,7 +320,8 @@ def _plan_with_active_costs(
         try:
             return _plan(problem, wanted, reporter, start or given)
         finally:
-            left_s -= time.perf_counter() - began_s
+            took_s = time.perf_counter() - began_s
+            left_s, solved_s = left_s - took_s, solved_s + took_s
 
     gap_ratio = options.limits.gap_ratio
     planning = Planning(
@@ -324,7 +340,9 @@ def _plan_with_active_costs(
     if costed.correction is not None:
         planning = replace(planning, correct=costed.correction.corrected)
     known = known_kernels(lowered.distinct, cache)
-    return plan_actively(planning, {**costed.costs, **(measure(known) if known else {})})
+    found = plan_actively(planning, {**costed.costs, **(measure(known) if known else {})})
+    result = replace(found.plan.result, solve_s=solved_s)
+    return replace(found, plan=replace(found.plan, result=result))
 
 
 def plan_keep_all(problem: Problem, device: str) -> Plan:

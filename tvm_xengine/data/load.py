@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.value_range import ValueRange
 
 DIGITS = "digits"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the step reads: names, shapes with the batch axis, and types of inputs and targets."""
+    """What the step reads: names, shapes with the batch axis, and types of inputs and targets.
+
+    Attributes
+    ----------
+    ranges
+        Allowed values of integers, such as labels and tokens, by name.
+    """
 
     inputs: Mapping[str, tuple[tuple[int, ...], str]]
     targets: Mapping[str, tuple[tuple[int, ...], str]]
+    ranges: Mapping[str, ValueRange] = field(default_factory=dict)
 
 
 def load_data(source: str, wanted: Wanted) -> Data:
@@ -58,7 +66,7 @@ def load_data(source: str, wanted: Wanted) -> Data:
 
 
 def _fitting(data: Data, wanted: Wanted) -> Data:
-    """The data in the shapes and types that the step reads; a difference in shape is refused."""
+    """The data in the shapes and types that the step reads; other shapes and values are refused."""
     shapes = {**wanted.inputs, **wanted.targets}
     batch = next(iter(wanted.inputs.values()))[0][0]
     joined: set[str] = set()
@@ -84,9 +92,22 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                 raise InvalidDataError(
                     f"{data.source}: {name} holds {array.dtype}, the model takes whole numbers ({dtype})"
                 )
+            if name in wanted.ranges and array.dtype.kind in "iub":
+                _check_range(data.source, name, array, wanted.ranges[name])
             part[name] = array.reshape(len(array), *rest).astype(dtype, copy=False)
         converted.append(part)
     return Data(converted[0], converted[1], data.source, frozenset(joined))
+
+
+def _check_range(source: str, name: str, array: Array, allowed: ValueRange) -> None:
+    """Refuse integers that the step cannot read, before it is planned."""
+    if (place := allowed.first_outside(array)) is None:
+        return
+    from_one = array.min() == allowed.low + 1 and array.max() == allowed.high + 1
+    advice = "; they seem to count from 1: subtract 1" if from_one else ""
+    raise InvalidDataError(
+        f"{source}: {name} must be in {allowed}, got {array[place]} in sample {place[0]}{advice}"
+    )
 
 
 def _digits(wanted: Wanted) -> Data:

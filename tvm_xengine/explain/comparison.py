@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from tvm_xengine.explain.fates import TensorFate, fates
 from tvm_xengine.explain.names import Names
 from tvm_xengine.explain.words.plain_text import plain_text
-from tvm_xengine.explain.words.proof import UNIT
 from tvm_xengine.explain.words.sentences import fate_in_words
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.schedule import Compute
@@ -112,7 +111,7 @@ def _figures(plan: Plan) -> dict[str, float | int | str]:
         "cost_us": simulation.cost_us,
         "makespan_us": simulation.makespan_us,
         "energy_uj": simulation.energy_uj,
-        f"bound_{UNIT[result.objective].lower()}": result.bound,
+        f"bound_{result.objective.unit.lower()}": result.bound,
         "status": result.status.value,
         "solver": result.solver,
         "scope": result.scope.value,

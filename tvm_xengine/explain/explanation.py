@@ -19,7 +19,7 @@ from tvm_xengine.explain.prices.memory_price import MemoryPrice, memory_price
 from tvm_xengine.explain.prices.smallest_budget import SmallestBudget, smallest_budget
 from tvm_xengine.explain.prices.speedups import Speedup, speedups
 from tvm_xengine.explain.words.plain_text import plain_text
-from tvm_xengine.explain.words.proof import UNIT, proof_in_words
+from tvm_xengine.explain.words.proof import proof_in_words
 from tvm_xengine.planning.alternatives.changed_schedule import Alternative, PlannedSteps
 from tvm_xengine.planning.alternatives.ops import op_alternatives
 from tvm_xengine.planning.alternatives.tensors import tensor_alternatives
@@ -45,11 +45,12 @@ class DeviceFinding:
     peak_bytes
         Most bytes that are live at once.
     price
-        What more memory buys; None where that was not asked for, or the memory is not limited.
+        What more memory buys; None where that was not asked for, or the memory is not limited or unused.
     bound_price
-        What it can buy at most, from the duals of a bound; None as for `price`.
+        What it can buy at most, from the duals of a bound; None where that was not asked for, or the
+        memory is not limited.
     front
-        Time against the budget of this device; empty where that was not asked for.
+        Time against the budget of this device; empty as `price` is None.
     """
 
     device: str
@@ -73,6 +74,8 @@ class TensorFinding:
         The model's name for it.
     line
         Of the model's source; empty where unknown.
+    shape, dtype
+        Of its elements; empty where unknown.
     alternatives
         The best first; None where they were not weighed.
     """
@@ -83,6 +86,8 @@ class TensorFinding:
     line: str
     category: str
     size_bytes: int
+    shape: tuple[int, ...]
+    dtype: str
     fate: TensorFate
     alternatives: tuple[Alternative, ...] | None
 
@@ -218,7 +223,7 @@ def explain_plan(
     result = with_better_bound(plan.result, prices.values())
     return Explanation(
         objective=objective.value,
-        unit=UNIT[objective],
+        unit=objective.unit,
         value=objective.of(plan.simulation),
         bound=result.bound,
         proof=proof_in_words(result),
@@ -233,7 +238,9 @@ def _device(
     memory: Memory, name: str, options: ExplainOptions, bound_price: BoundPrice | None
 ) -> DeviceFinding:
     plan = memory.plan
-    price = memory_price(plan, name, options.price_s, bound_price) if options.price_s else None
+    is_used = plan.arenas.arena_bytes[name] > 0
+    price_s, front_s = (s if is_used else 0.0 for s in (options.price_s, options.front_s))
+    price = memory_price(plan, name, price_s, bound_price) if price_s else None
     smallest = smallest_budget(plan, name, _SMALLEST_S / len(plan.problem.platform.devices))
     return DeviceFinding(
         name,
@@ -244,7 +251,7 @@ def _device(
         smallest,
         price,
         bound_price,
-        front(plan, name, smallest, price, bound_price, options.front_s) if options.front_s else (),
+        front(plan, name, smallest, price, bound_price, front_s) if front_s else (),
     )
 
 
@@ -267,6 +274,8 @@ def _tensors(
             memory.names.line(name),
             memory.category[name],
             graph.tensor[name].size_bytes,
+            graph.tensor[name].shape,
+            graph.tensor[name].dtype,
             fate,
             _offered(tensor_alternatives(planned, name)) if name in weighed else None,
         )

@@ -17,8 +17,12 @@ _LAST_PART = re.compile(r"[./][^./]*$|_(?:running_mean|running_var|num_batches_t
 """``.weight`` of ``features.0.weight``, ``_weight`` of ``conv1_weight``, a statistic of batch norm."""
 _GRADIENT = re.compile(r"_grad(?:_sum)?(?:_\d+)?(?:_\d+of\d+|_joined)?$")
 """How the backward pass names what belongs to a parameter, of a slice of the batch, too."""
+_SLICE = re.compile(r"_(?:\d+of\d+|joined|recomputed)$")
+"""How what is made of an op is named: its slices, their sum, and its repetition."""
 _LINE = re.compile(r"([^/\\]+:\d+)")
 """``net.py:12``."""
+_CALL = re.compile(r"(call \d+)")
+"""Which call of the module, where it is not the first one."""
 _MODULE = re.compile(r"in (\S+)")
 """``in encoder.layers.0``; no name of a tensor has a space."""
 _LAYERED = (Role.PARAMETER, Role.STATISTIC)
@@ -33,8 +37,8 @@ class Names:
     Attributes
     ----------
     of_model
-        Names that the model gives its tensors, by their names in the step; of what is computed also
-        `source_names`.
+        Names that the model gives its tensors, by their names in the step; of what is computed, and of
+        ops, also `source_names`.
     """
 
     graph: OpGraph
@@ -42,8 +46,9 @@ class Names:
 
     def label(self, tensor: str) -> str:
         """The model's name of a tensor; a result of the step has that of its variable."""
-        if tensor in self.of_model:
-            return self.of_model[tensor][0]
+        given = self.of_model.get(tensor, (tensor,))[0]
+        if given != tensor:
+            return given
         state = self.graph.update_of.get(tensor)
         if state is not None:
             return f"new {self.label(state)}"
@@ -62,9 +67,10 @@ class Names:
     def layer(self) -> Mapping[str, str]:
         """The layer of each op and of each tensor with bytes of its own; empty where unknown.
 
-        An op belongs to the layer of the parameters that it reads or updates; without any, to the
-        module whose source computes it; else to the layer whose gradient it makes, or that made what
-        it reads, of the forward pass where it can.
+        An op belongs to the module whose source computes it, or to the layer within that whose
+        parameters it reads or updates: what is tied to another layer is told apart from it. Else it
+        belongs to the layer whose gradient it makes, or that made what it reads, of the forward pass
+        where it can.
         """
         of_op: dict[str, str] = {}
         of_tensor = {
@@ -106,13 +112,15 @@ class Names:
     def names_of(self, key: str) -> tuple[str, ...]:
         """Every name of a tensor or an op."""
         label = self.label(key) if key in self.graph.tensor else key
-        of_model = (one for one in self.of_model.get(key, ()) if not _MODULE.fullmatch(one))
+        known = self.of_model.get(key, ())
+        of_model = (one for one in known if not (_MODULE.fullmatch(one) or _CALL.fullmatch(one)))
         every = (key, label, *of_model, self.layer.get(key, ""), self.line(key))
         return tuple(filter(None, every))
 
     def line(self, key: str) -> str:
         """The line of the model's source that computes a tensor or an op; empty where unknown.
 
+        Where a module is called again, with the number of the call: ``net.py:12, call 2``.
         A fused op has the line of the layer whose parameters it reads; what is made for the backward
         pass, such as ``conv1_weight_grad``, that of the variable that it is named after. Anything
         else has the line of its layer, if all that is known of the layer is on one.
@@ -124,18 +132,26 @@ class Names:
     def _own_line(self, key: str) -> str:
         op = self.graph.producer.get(key, key)
         layered = [name for name in self.graph.reads.get(op, ()) if self._is_layered(name)]
-        return self._in_source(_LINE, (key, *layered) if key in self.of_model else (*layered, key))
+        is_known = key in self.of_model or op in self.of_model
+        keys = (key, op, *layered) if is_known else (*layered, key)
+        return ", ".join(self._in_source((_LINE, _CALL), keys))
 
-    def _in_source(self, form: re.Pattern[str], keys: Iterable[str]) -> str:
-        """What has this form among the names of variables, or of those that they are named after."""
+    def _in_source(self, forms: Sequence[re.Pattern[str]], keys: Iterable[str]) -> list[str]:
+        """What has these forms among the names of a variable: the first one with the first form.
+
+        Variables are looked up by the keys, and by what those are named after.
+        """
         for key in keys:
             name = key
             while name:
-                for one in self.of_model.get(name, ()):
-                    if found := form.fullmatch(one):
-                        return found[1]
+                every = self.of_model.get(name, ())
+                found = [
+                    match[1] for form in forms for one in every if (match := form.fullmatch(one))
+                ]
+                if any(forms[0].fullmatch(one) for one in every):
+                    return found
                 name = name.rpartition("_")[0]
-        return ""
+        return []
 
     @cached_property
     def _lines_of_layer(self) -> Mapping[str, Collection[str]]:
@@ -175,11 +191,11 @@ class Names:
 
     def _layer_of(self, op: Op, of_tensor: Mapping[str, str]) -> str:
         states = [name for name in self.graph.reads[op.name] if self._is_layered(name)]
-        if states:
-            parameter = self._parameter_of.get(states[0], states[0])
-            return self._module(parameter)
-        if module := self._in_source(_MODULE, (op.name, *op.outputs)):
-            return module
+        layers = [self._module(self._parameter_of.get(name, name)) for name in states]
+        for module in self._in_source((_MODULE,), (op.name, *op.outputs)):
+            return next((layer for layer in layers if layer.startswith(f"{module}.")), module)
+        if layers:
+            return layers[0]
         for output in op.outputs:
             for reader in self.graph.consumers[output]:
                 updated = [s for _, s in self.graph.op[reader].updates if self._is_layered(s)]
@@ -200,9 +216,43 @@ class Names:
         return _LAST_PART.sub("", name) or name
 
 
-def source_names(variable: str, line: str, module: str) -> tuple[str, ...]:
-    """The names of a computed variable: its own, and its line and module where they are known."""
-    return tuple(filter(None, (variable, line, f"in {module}" if module else "")))
+def source_names(variable: str, line: str, module: str, call: int = 1) -> tuple[str, ...]:
+    """The names of a computed variable: its own, and where they are known its line and module.
+
+    Parameters
+    ----------
+    call
+        Which call of the module it is, from 1.
+    """
+    again = f"call {call}" if call > 1 else ""
+    return tuple(filter(None, (variable, line, f"in {module}" if module else "", again)))
+
+
+def names_of_ops(
+    ops: Iterable[str],
+    origins: Mapping[str, Sequence[str]],
+    of_source: Mapping[str, Sequence[str]],
+) -> dict[str, tuple[str, ...]]:
+    """The names of ops, by where the first of their parts comes from that is known.
+
+    Parameters
+    ----------
+    origins
+        The variables that a fused op was made of; other ops are named after a variable.
+    of_source
+        `source_names` of variables.
+    """
+    found = {}
+    for op in ops:
+        whole = _SLICE.sub("", op)
+        for part in origins.get(whole, (whole,)):
+            name = part
+            while name and name not in of_source:
+                name = name.rpartition("_")[0]
+            if name:
+                found[op] = (op, *of_source[name][1:])
+                break
+    return found
 
 
 def joined(parts: Iterable[str]) -> str:

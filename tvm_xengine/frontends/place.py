@@ -12,7 +12,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 @dataclass(frozen=True)
 class Place:
-    """Where a variable is computed; both are empty where unknown.
+    """Where a variable is computed; module and line are empty where unknown.
 
     Attributes
     ----------
@@ -20,10 +20,13 @@ class Place:
         Path of the module whose ``forward`` computes it, ``encoder.layers.0``.
     line
         ``net.py:12``.
+    call
+        Which call of the module computes it, from 1.
     """
 
     module: str = ""
     line: str = ""
+    call: int = 1
 
 
 def source_line(stack_trace: str, is_library: Callable[[PurePath], bool]) -> str:

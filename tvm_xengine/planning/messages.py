@@ -36,14 +36,20 @@ def no_schedule_message(problem: Problem, result: SolveResult) -> str:
 
 
 def time_limit_message(result: SolveResult) -> str:
-    """What a time limit may have cost, and what to do; empty where no limit ended the search."""
+    """What to do where a time limit ended the search; empty where none did."""
     if result.stopped_by is not StopReason.LIMIT or result.gap is None:
         return ""
     return (
-        "stopped by the time limit: the plan is at most"
-        f" {_percent(result.gap)} from the optimum; a longer one (time_limit_s, --time-limit) may find"
-        " a better plan or bound"
+        "stopped by the time limit; a longer one (time_limit_s, --time-limit) may find a better plan or"
+        " bound"
     )
+
+
+def time_limit_warning(result: SolveResult) -> str:
+    """The same with what the limit may have cost, for those who see no report."""
+    said = time_limit_message(result)
+    gap = f"the plan is at most {_percent(result.gap)} from the optimum" if result.gap else ""
+    return said and f"{gap}; {said}"
 
 
 def _percent(gap: float) -> str:

@@ -45,22 +45,24 @@ def pareto(
     objective: Objective = Objective.COST,
     limits: Limits | None = None,
     seed: int = 0,
+    start: Schedule | None = None,
     on_point: Callable[[ParetoPoint], None] | None = None,
 ) -> tuple[ParetoPoint, ...]:
     """The answers to each of `budgets`, in that order; no larger budget has a worse answer.
 
     Solved from the last to the first, so list them from ample to small: each solve begins from
-    the schedule of its neighbour, which fits whenever that had no more memory. Afterwards a
-    point takes over the schedule of any other that fits its budgets and is better. An interrupted
-    front ends with the points that are solved: the last of `budgets`.
+    the schedule of its neighbour, which fits whenever that had no more memory, and is repaired where
+    it does not. Afterwards a point takes over the schedule of any other that fits its budgets and is
+    better. An interrupted front ends with the points that are solved: the last of `budgets`.
 
     Parameters
     ----------
     limits
         Limits of the solve of each point.
+    start
+        Where the first solve begins.
     """
     results: list[SolveResult] = []
-    start: Schedule | None = None
     for given in reversed(budgets):
         result = solve(
             problem.with_budgets(given),

@@ -20,7 +20,8 @@ class Plan:
     problem
         With the budgets that were asked for.
     result
-        The solver's answer; its bound holds for `problem`.
+        The solver's answer; its bound holds for `problem`, and its `solve_s` is that of all solves which
+        led to the plan.
     simulation, arenas
         Of the result's schedule.
     """

@@ -105,12 +105,19 @@ def plan_schedule(
         stop or threading.Event(),
         Clock(options.limits.time_limit_s, options.over_at_s),
     )
+    plan = _answered(question, is_own_stop=stop is None, prefer_reserved_home=prefer_reserved_home)
+    return replace(plan, result=replace(plan.result, solve_s=question.clock.elapsed_s))
+
+
+def _answered(question: _Question, *, is_own_stop: bool, prefer_reserved_home: bool) -> Plan:
+    """The best plan that is found in time; an interruption ends it where only that can stop it."""
+    problem, options = question.problem, question.options
     first = question.first()
     known = _known_plan(question, first)
     if first.schedule is None:
         if known is not None:
             return known
-        if first.stopped_by is StopReason.INTERRUPTED and stop is None:
+        if first.stopped_by is StopReason.INTERRUPTED and is_own_stop:
             raise KeyboardInterrupt  # which the solve took, to return what it had
         raise NoScheduleError(
             no_schedule_message(problem, first),

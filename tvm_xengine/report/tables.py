@@ -55,7 +55,7 @@ def _computed_by(plan: PlanSummary) -> str:
 
 def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("status", f"{plan.status} ({plan.solver}, {plan.solve_s:.1f} s)")
+    table.add_row("status", f"{plan.status} ({plan.solver}, solved for {plan.solve_s:.1f} s)")
     unit = "uJ" if plan.objective == "energy" else "us"
     value = {
         "cost": plan.cost_us,

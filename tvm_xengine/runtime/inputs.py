@@ -100,17 +100,10 @@ def _is_taken(values: NDArray[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def _check_range(name: str, values: NDArray[Any], allowed: ValueRange) -> None:
-    outside = (values < allowed.low) | (values > allowed.high)
-    for value in allowed.besides:
-        outside &= values != value
-    if not outside.any():
+    if (place := allowed.first_outside(values)) is None:
         return
-    place = np.unravel_index(int(outside.argmax()), values.shape)
-    besides = "".join(f" or {value}" for value in allowed.besides)
-    where = "" if not place else f" at {tuple(map(int, place))}"
-    raise InvalidInputError(
-        f"{name} must be in {allowed.low}..{allowed.high}{besides}, got {values[place]}{where}"
-    )
+    where = "" if not place else f" at {place}"
+    raise InvalidInputError(f"{name} must be in {allowed}, got {values[place]}{where}")
 
 
 def _check_overflow(name: str, values: NDArray[Any], stored: NDArray[Any]) -> None:

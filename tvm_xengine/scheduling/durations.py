@@ -1,4 +1,4 @@
-"""Printing of times such as ``1.638 ms``."""
+"""Printing of times such as ``1.638 ms``, and of what a solve minimises."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def format_us(time_us: float) -> str:
     if time_us < 1e6:
         return f"{time_us / 1000:.4g} ms"
     return f"{time_us / 1e6:.4g} s"
+
+
+def format_amount(value: float, unit: str) -> str:
+    """A value of an objective, whose unit is ``us`` or ``uJ``."""
+    return format_us(value) if unit == "us" else f"{value:.4g} {unit}"

@@ -100,6 +100,11 @@ def element_bits(dtype: str) -> int:
     return int(match.group(1)) * int(match.group(2) or 1)
 
 
+def format_type(shape: Sequence[int], dtype: str) -> str:
+    """Type and shape, ``float32[16, 3, 32, 32]``; empty where the type is unknown."""
+    return f"{dtype}{list(shape)}" if dtype else ""
+
+
 def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
     """Bytes of a compact tensor; each element takes whole bytes."""
     return math.prod(shape) * (-(-element_bits(dtype) // 8))

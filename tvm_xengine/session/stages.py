@@ -30,7 +30,7 @@ from tvm_xengine.errors import (
 )
 from tvm_xengine.explain.explanation import ExplainOptions, Explanation, explain_plan
 from tvm_xengine.explain.memory import Memory
-from tvm_xengine.explain.names import Names, source_names
+from tvm_xengine.explain.names import Names, names_of_ops, source_names
 from tvm_xengine.files.atomic_write import write_atomically, write_bytes_atomically
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -38,6 +38,7 @@ from tvm_xengine.model.learning_rates import as_inputs, current_rates
 from tvm_xengine.model.source import Source
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
+from tvm_xengine.relax_ir.origins import read_origins
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
 from tvm_xengine.report.figures.trace import trace
@@ -57,6 +58,8 @@ from tvm_xengine.training.step import TrainingStep
 
 _MOST_NAMED = 8
 """So many tensors of a kind stand in a plan's report; large networks have hundreds."""
+_LEAST_BYTES = 64
+"""Tensors are aligned to so many bytes; a whole number below it was meant as a ratio."""
 
 BudgetLike = str | int | float | Mapping[str, str | int] | None
 """Bytes (``"512MiB"``) of the home device, or by device; a float is a ratio, None no limit."""
@@ -317,10 +320,15 @@ class StepPlan:
 
         What is computed keeps its name; line and module of the model's source stand behind it.
         """
-        training = self.lowered.training
-        places = training.source.training.places.items()
-        of_source = {name: source_names(name, at.line, at.module) for name, at in places}
-        return {**of_source, **{role.variable: role.names for role in training.roles}}
+        training, step = self.lowered.training, self.planned.lowered
+        of_source = {
+            name: source_names(name, at.line, at.module, at.call)
+            for name, at in training.source.training.places.items()
+        }
+        origins = read_origins(step.mod[step.func_name])
+        of_ops = names_of_ops(step.extraction.kernels, origins, of_source)
+        roles = {role.variable: role.names for role in training.roles}
+        return {**of_source, **of_ops, **roles}
 
     @checked
     def write_report(
@@ -448,12 +456,18 @@ def check_budget(budget: BudgetLike) -> None:
     Raises
     ------
     ValueError
-        If a size cannot be read, or a ratio is negative or not finite.
+        If a size cannot be read, a ratio is negative or not finite, or a whole number is so small that a
+        ratio must have been meant.
     """
     if isinstance(budget, float | np.floating):
         if not 0 <= budget < float("inf"):
             raise ValueError(f"expected a budget ratio of at least 0, got {budget}")
         return
+    if isinstance(budget, int | np.integer) and 0 <= budget < _LEAST_BYTES:
+        raise ValueError(
+            f"a whole number is a size in bytes, and {budget} B hold no tensor; a ratio is a float:"
+            f" budget={float(budget)}"
+        )
     sizes = budget.values() if isinstance(budget, Mapping) else () if budget is None else (budget,)
     for size in sizes:
         try:

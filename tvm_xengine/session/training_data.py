@@ -14,7 +14,7 @@ from tvm_xengine.session.stages import Training
 
 
 def wanted_data(training: Training) -> Wanted:
-    """Names, shapes and types of the inputs and targets that a step reads from a batch."""
+    """Names, shapes, types and ranges of the inputs and targets that a step reads from a batch."""
     step = training.step
     types = {param.name: param.ty for param in step.function.params}
     spec = {name: (static_shape(types[name]), str(types[name].dtype)) for name in step.batch_names}
@@ -22,6 +22,7 @@ def wanted_data(training: Training) -> Wanted:
     return Wanted(
         {name: spec[name] for name in spec if name in inputs},
         {name: spec[name] for name in spec if name not in inputs},
+        step.signature.ranges,
     )
 
 

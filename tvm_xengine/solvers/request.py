@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tvm_xengine.errors import InvalidScheduleError, UnsupportedProblemError
+from tvm_xengine.scheduling.durations import format_amount
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
@@ -82,6 +83,10 @@ class Request:
         """Report progress."""
         if self.on_progress is not None:
             self.on_progress(sentence)
+
+    def say_found(self, value: float, by: str) -> None:
+        """Report a schedule that is better than those before."""
+        self.say(f"{self.objective.value} {format_amount(value, self.objective.unit)} by {by}")
 
     def best_of(self, problem: Problem, schedules: Iterable[Schedule | None]) -> Schedule | None:
         """The first of the best schedules; None without a valid one."""

@@ -18,6 +18,11 @@ class Objective(Enum):
     MAKESPAN = "makespan"  # end of the last step when streams overlap, us
     ENERGY = "energy"  # sum of compute and transfer energy, uJ
 
+    @property
+    def unit(self) -> str:
+        """``us`` or ``uJ``."""
+        return "uJ" if self is Objective.ENERGY else "us"
+
     def of(self, simulation: Simulation) -> float:
         """This objective's value in `simulation`."""
         match self:

@@ -51,7 +51,18 @@ class Emitter:
         **options: Option,
     ) -> relax.Var:
         """Bind the result of a kernel that makes one tensor."""
-        gvar, types = self._kernel(kernel, inputs, options)
+        return self.call_as(kernel.__name__, kernel, inputs, name, **options)
+
+    def call_as(
+        self,
+        function: str,
+        kernel: Kernel,
+        inputs: Sequence[relax.Expr],
+        name: str,
+        **options: Option,
+    ) -> relax.Var:
+        """`call`, where the kernel's function, and what it is fused to, is named as people write it."""
+        gvar, types = self._kernel(kernel, inputs, options, function)
         if len(types) != 1:
             raise ValueError(f"{kernel.__name__} makes {len(types)} tensors, use call_many")
         return self.bind(relax.call_tir(gvar, relax.Tuple(list(inputs)), types[0]), name)
@@ -65,7 +76,7 @@ class Emitter:
         **options: Option,
     ) -> tuple[relax.Var, ...]:
         """Bind the results of a kernel that makes ``len(outputs)`` tensors, in order."""
-        gvar, types = self._kernel(kernel, inputs, options)
+        gvar, types = self._kernel(kernel, inputs, options, kernel.__name__)
         if len(types) != len(outputs):
             raise ValueError(f"{kernel.__name__} makes {len(types)} tensors, not {len(outputs)}")
         if len(types) == 1:
@@ -82,12 +93,13 @@ class Emitter:
         kernel: Kernel,
         inputs: Sequence[relax.Expr],
         options: dict[str, Option],
+        function: str,
     ) -> tuple[tvm.ir.GlobalVar, list[tvm.ir.Type]]:
         shapes = tuple((static_shape(value.ty), dtype_of(value)) for value in inputs)
-        key = (kernel, shapes, tuple(sorted(options.items(), key=lambda item: item[0])))
+        key = (function, kernel, shapes, tuple(sorted(options.items(), key=lambda item: item[0])))
         if key not in self._kernels:
             func, types = kernel_function(kernel, shapes, options)
-            self._kernels[key] = (self._builder.add_func(func, kernel.__name__), types)
+            self._kernels[key] = (self._builder.add_func(func, function), types)
         return self._kernels[key]
 
 

@@ -23,6 +23,7 @@ class _Net(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
+        x = self.stem(x)
         return torch.tanh(x)
 
 
@@ -31,9 +32,11 @@ def test_each_variable_has_the_line_of_the_forward_function_that_computes_it() -
     source, first = inspect.getsourcelines(_Net.forward)
     number = {text.strip(): first + k for k, text in enumerate(source)}
     own = Path(__file__).name
-    stem, last = (f"{own}:{number[text]}" for text in ("x = self.stem(x)", "return torch.tanh(x)"))
+    again, last = (f"{own}:{number[text]}" for text in ("x = self.stem(x)", "return torch.tanh(x)"))
+    stem = f"{own}:{number['x = self.stem(x)'] - 1}"
     assert places["stem_0"] == Place("stem.0", stem)
     assert places["stem_1"] == Place("stem.1", stem)
+    assert places["stem_0_2"] == Place("stem.0", again, 2)
     assert places["tanh"] == Place("", last)
 
 

@@ -18,6 +18,8 @@ from tvm_xengine.frontends.load import load_model
 from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.passes.fusion.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
+from tvm_xengine.relax_ir.dataflow import single_block
+from tvm_xengine.relax_ir.origins import read_origins
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
 
@@ -32,6 +34,20 @@ class Twice:
             a = R.tanh(R.matmul(x, w))
             b = R.tanh(R.matmul(a, w))
             out = R.sum(b)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class Named:
+    """A product and its activation, in variables."""
+
+    @R.function
+    def main(x: R.Tensor((64, 64), "float32"), w: R.Tensor((64, 64), "float32")):
+        with R.dataflow():
+            product = R.matmul(x, w)
+            act = R.tanh(product)
+            out = R.sum(act)
             R.output(out)
         return out
 
@@ -73,6 +89,14 @@ def test_a_kernel_that_needs_much_is_taken_apart_wherever_it_is_called():
     names = kernels(split(Twice, 2**20, 1.0))
     assert len(names) == 5
     assert not any(name.startswith("fused") for name in names)
+
+
+def test_parts_keep_the_names_that_they_had_before_they_were_fused():
+    whole = split(Named, 0, 1.0)["main"]
+    assert read_origins(whole) == {"matmul_tir_tanh": ("product", "act")}
+    apart = split(Named, 1 << 30, 0.25)["main"]
+    assert next(iter(single_block(apart).bindings)).var.name == "product"
+    assert read_origins(apart)["matmul_tir_tanh"] == ("act",)
 
 
 def test_a_kernel_stays_whole_where_that_saves_more_time_than_memory():

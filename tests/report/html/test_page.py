@@ -27,7 +27,7 @@ from tvm_xengine.report.html.story import Story
 from tvm_xengine.report.html.svg import WIDTH, stairs
 from tvm_xengine.scheduling.durations import format_us
 
-_VOID = {"meta", "input", "br"}
+_VOID = {"meta", "input", "br", "wbr"}
 
 
 class _Reader(HTMLParser):

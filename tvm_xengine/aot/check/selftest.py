@@ -60,7 +60,15 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         guards=guards,
         seed=seed_literal(),
         checkpoint_bytes=checkpoint_bytes(package),
+        passed=_passed(expected),
     )
+
+
+def _passed(expected: Expected) -> str:
+    """What was compared with what the package was made from."""
+    steps = len(expected.losses)
+    losses = f"the losses of {steps} steps" if steps != 1 else "the loss of a step"
+    return f"{losses} and the outputs are as expected" if steps else "the outputs are as expected"
 
 
 def _losses(expected: Expected) -> str:
@@ -79,11 +87,15 @@ def _with_size(arguments: str, region: str, macro: str) -> str:
 _TEMPLATE = """\
 /* Self-test of {name} on seeded batches. Exit code 0, or the first check that failed:
    1 init, 2 a step, 3 a loss, 4 a stray write, 5 evaluation, 6 checkpoint, 7 a bad argument accepted.
+   Where there is a console, a line says so, too.
    -D{MACRO}_SELFTEST_PRINT prints the bits of the losses; {MACRO}_LOSS_TOLERANCE replaces the allowed
    difference of one, relative to one plus its size. */
 #include <stdint.h>
 #include <string.h>
-#ifdef {MACRO}_SELFTEST_PRINT
+#if defined(__unix__) || defined(__APPLE__) || defined(_WIN32)
+#define HAS_CONSOLE
+#endif
+#if defined(HAS_CONSOLE) || defined({MACRO}_SELFTEST_PRINT)
 #include <stdio.h>
 #endif
 
@@ -173,7 +185,8 @@ static int checkpoint_works({name}_ctx *ctx) {{
 }}
 #endif
 
-int main(void) {{
+/* 0, or the number of the check that fails. */
+static int failed_check(void) {{
   {name}_ctx ctx;
   uint32_t random = {seed};
   memset(&ctx, 0, sizeof ctx);
@@ -193,5 +206,16 @@ int main(void) {{
   if (!checkpoint_works(&ctx)) return 6;
 #endif
   return 0;
+}}
+
+int main(void) {{
+  int failed = failed_check();
+#if defined(HAS_CONSOLE) && !defined({MACRO}_SELFTEST_PRINT)
+  static const char *const check[] = {{"", "init", "a step", "a loss", "a stray write", "evaluation",
+                                      "checkpoint", "a bad argument accepted"}};
+  if (failed) printf("{name}: self-test failed: %s (check %d)\\n", check[failed], failed);
+  else puts("{name}: self-test passed: {passed}");
+#endif
+  return failed;
 }}
 """

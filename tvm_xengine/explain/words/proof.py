@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tvm_xengine.explain.words.sentences import amount_in_words
 from tvm_xengine.planning.given_schedule import GIVEN
+from tvm_xengine.scheduling.durations import format_amount
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 
-UNIT = {Objective.COST: "us", Objective.MAKESPAN: "us", Objective.ENERGY: "uJ"}
 _MEANING = {
     Objective.COST: "the sum of the times of all computations and copies",
     Objective.MAKESPAN: "the end of the last step when devices and links work side by side",
@@ -33,7 +32,7 @@ def proof_in_words(result: SolveResult) -> tuple[str, ...]:
 def _how_far(result: SolveResult) -> tuple[str, ...]:
     """What is proven, and among which schedules; others are named in the same breath."""
     gap = 100 * (result.gap or 0.0)
-    bound = f"the proven lower bound is {amount_in_words(result.bound, UNIT[result.objective])}"
+    bound = f"the proven lower bound is {format_amount(result.bound, result.objective.unit)}"
     if result.scope is Scope.EVERY_SCHEDULE:
         if result.status is Status.OPTIMAL:
             return (

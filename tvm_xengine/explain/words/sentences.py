@@ -9,9 +9,11 @@ from tvm_xengine.explain.prices.bound_price import BoundPrice
 from tvm_xengine.explain.prices.memory_price import MORE_RATIO, MemoryPrice
 from tvm_xengine.explain.prices.smallest_budget import SmallestBudget
 from tvm_xengine.planning.alternatives.changed_schedule import LAYOUT, Alternative, Excess, Way
-from tvm_xengine.scheduling.durations import format_us
+from tvm_xengine.scheduling.durations import format_amount
 from tvm_xengine.scheduling.sizes import format_bytes
 
+_SAME_RATIO = 1e-6
+"""A saving that is so close to its bound reaches it: both are sums that were rounded."""
 _WORD = {
     Fate.KEPT: "kept until its last use",
     Fate.STATE: "stays in place",
@@ -74,7 +76,7 @@ def at_in_words(excess: Excess) -> str:
 def difference_in_words(difference: float, unit: str) -> str:
     """A difference of the objective: ``costs 12 us more``."""
     size = abs(difference)
-    amount = amount_in_words(size, unit)
+    amount = format_amount(size, unit)
     if not size:
         return "costs the same"
     return f"costs {amount} more" if difference > 0 else f"saves {amount}"
@@ -96,15 +98,10 @@ def reason_in_words(alternatives: Sequence[Alternative], unit: str) -> str:
     return f"{why}; nothing else is valid" if kept is best else f"{why}; {next_best}"
 
 
-def amount_in_words(value: float, unit: str) -> str:
-    """A value of the objective with its unit."""
-    return format_us(value) if unit == "us" else f"{value:.4g} {unit}"
-
-
 def share_in_words(amount: float, value: float, unit: str) -> str:
     """An amount and its share of the objective: ``55 us (0.18 %)``."""
     share = f" ({100 * amount / value:.2f} %)" if value > 0 else ""
-    return f"{amount_in_words(amount, unit)}{share}"
+    return f"{format_amount(amount, unit)}{share}"
 
 
 def smallest_in_words(found: SmallestBudget) -> str:
@@ -122,37 +119,49 @@ def smallest_in_words(found: SmallestBudget) -> str:
     )
 
 
-def price_of_memory(price: MemoryPrice, unit: str) -> str:
+def price_of_memory(price: MemoryPrice, value: float, unit: str) -> str:
     """What more memory of a device buys."""
-    share = f"{100 * MORE_RATIO:.0f} % more memory ({format_bytes(price.more_bytes)})"
-    asked = f"Solved again for {price.solve_s:.1f} s with {share}"
-    if not price.needs_more and price.saved:
-        return f"{asked}: {amount_in_words(price.saved, unit)} less, within the planned budget as well."
+    more = f"With {format_bytes(price.more_bytes)} more"
+    saved = share_in_words(price.saved, value, unit)
+    if price.saved and not price.needs_more:
+        return (
+            f"{more}, solving again saved {saved}, but the better schedule fits the planned budget as"
+            " well: it is owed to the longer search."
+        )
     if not price.saved_at_most:
-        return f"{asked}: nothing can be saved, which is proven."
-    at_most = f"at most {amount_in_words(price.saved_at_most, unit)} could be saved, by the bound"
+        return f"{more}, nothing can be saved, which is proven."
+    at_most = share_in_words(price.saved_at_most, value, unit)
     if not price.saved:
-        return f"{asked}: nothing found that is better; {at_most}."
-    return (
-        f"{asked}: {amount_in_words(price.saved, unit)} less,"
-        f" {amount_in_words(price.saved_per_mib, unit)} per MiB; {at_most}."
-    )
+        return (
+            f"{more}, no better schedule was found in {price.solve_s:.1f} s; none saves more than"
+            f" {at_most}."
+        )
+    found = f"{more}, a schedule saves {saved}, {format_amount(price.saved_per_mib, unit)} per MiB"
+    if price.saved >= (1 - _SAME_RATIO) * price.saved_at_most:
+        return f"{found}; none saves more, which is proven."
+    return f"{found}; none saves more than {at_most}."
 
 
-def price_from_bound(price: BoundPrice, value: float, unit: str) -> str:
-    """What more and less memory of a device can change, by a proven bound."""
+def price_from_bound(price: BoundPrice, value: float, unit: str, *, is_alone: bool) -> str:
+    """What more and less memory of a device can change, by a proven bound.
+
+    Parameters
+    ----------
+    is_alone
+        Whether nothing else says what more memory can save.
+    """
     if not price.per_mib:
         return (
             "However much memory there is, no schedule saves more than"
             f" {share_in_words(value - price.bound, value, unit)}, by the bound."
         )
     more = int(MORE_RATIO * price.budget_bytes)
-    at_most = value - price.at(price.budget_bytes + more)
+    at_most = share_in_words(value - price.at(price.budget_bytes + more), value, unit)
+    if_more = f" with {format_bytes(more)} more no schedule saves more than {at_most};"
     return (
-        f"One MiB more lowers the proven bound by {amount_in_words(price.per_mib, unit)}: with"
-        f" {format_bytes(more)} more no schedule saves more than"
-        f" {share_in_words(at_most, value, unit)}; with as much less none takes less than"
-        f" {amount_in_words(price.at(price.budget_bytes - more), unit)}."
+        f"One MiB more lowers the proven bound by {format_amount(price.per_mib, unit)};"
+        f"{if_more if is_alone else ''} with {format_bytes(more)} less no schedule takes less than"
+        f" {format_amount(price.at(price.budget_bytes - more), unit)}."
     )
 
 

@@ -37,7 +37,7 @@ def peak_in_words(points: Sequence[TimePoint]) -> str:
         binds = (
             " The budget binds at none of the peaks: nothing that is elsewhere then is too large."
         )
-    most = f" Most belongs to {_listed(layers)}." if layers else ""
+    most = f" By layer: {_by_name(layers)}." if layers else ""
     return (
         f"{format_bytes(point.live_bytes)} during step {point.step} ({during_in_words(point)}):"
         f" {_listed(point.category_bytes)}.{most}{binds}"
@@ -80,6 +80,12 @@ def why_in_words(tensor: TensorFinding, unit: str) -> str:
         and stay.last_use.endswith(f" on {stay.device}")
     )
     return "; ".join(filter(None, (next(read, ""), reason)))
+
+
+def _by_name(sizes: Mapping[str, int]) -> str:
+    shown = [f"{name} {format_bytes(size)}" for name, size in list(sizes.items())[:_MOST]]
+    rest = sum(list(sizes.values())[_MOST:])
+    return joined([*shown, f"others {format_bytes(rest)}"] if rest else shown)
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

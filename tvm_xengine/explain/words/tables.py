@@ -21,7 +21,6 @@ from tvm_xengine.explain.memory import TimePoint
 from tvm_xengine.explain.prices.speedups import FASTER_RATIO, Speedup
 from tvm_xengine.explain.words.framed import framed
 from tvm_xengine.explain.words.sentences import (
-    amount_in_words,
     at_in_words,
     difference_in_words,
     fate_in_words,
@@ -33,8 +32,8 @@ from tvm_xengine.explain.words.sentences import (
 )
 from tvm_xengine.explain.words.short_answers import during_in_words, why_in_words
 from tvm_xengine.planning.alternatives.changed_schedule import Alternative
-from tvm_xengine.scheduling.durations import format_us
-from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
+from tvm_xengine.scheduling.durations import format_amount, format_us
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes, format_type
 
 _MOST_LAYERS = 6
 """Layers that are named at a time point, the largest first."""
@@ -48,7 +47,7 @@ def shown(explanation: Explanation) -> Iterator[RenderableType]:
     """The parts of an explanation, for a console of 80 columns or more."""
     if len(explanation.devices) > 0:
         yield Text(
-            f"{explanation.objective} {amount_in_words(explanation.value, explanation.unit)}",
+            f"{explanation.objective} {format_amount(explanation.value, explanation.unit)}",
             "bold",
         )
         yield Text(" ".join(explanation.proof))
@@ -81,9 +80,10 @@ def _device(device: DeviceFinding, value: float, unit: str) -> Iterator[Renderab
     if device.smallest is not None:
         yield Text(smallest_in_words(device.smallest))
     if device.price is not None:
-        yield Text(price_of_memory(device.price, unit))
+        yield Text(price_of_memory(device.price, value, unit))
     if device.bound_price is not None:
-        yield Text(price_from_bound(device.bound_price, value, unit))
+        is_alone = device.price is None
+        yield Text(price_from_bound(device.bound_price, value, unit, is_alone=is_alone))
 
 
 def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableType]:
@@ -158,10 +158,11 @@ def _run(times: int) -> str:
 def _tensor(tensor: TensorFinding, unit: str) -> Iterator[RenderableType]:
     layer = f", layer {tensor.layer}" if tensor.layer else ""
     layer += f", {tensor.line}" if tensor.line else ""
+    kind = format_type(tensor.shape, tensor.dtype)
     same = "" if tensor.label == tensor.name else f" ({tensor.name})"
     yield Text(
-        f"\n{tensor.label}{same}: {format_bytes(tensor.size_bytes)} of {tensor.category}{layer},"
-        f" {fate_in_words(tensor.fate)}",
+        f"\n{tensor.label}{same}: {format_bytes(tensor.size_bytes)} of {tensor.category}"
+        f"{f', {kind}' if kind else ''}{layer}, {fate_in_words(tensor.fate)}",
         "bold",
     )
     for stay in tensor.fate.stays:
@@ -214,7 +215,7 @@ def _speedups(found: Sequence[Speedup], unit: str) -> RenderableType:
     )
     for one in found:
         what = f"{one.what}\n{one.place}" if one.place else one.what
-        table.add_row(what, str(one.runs), format_us(one.busy_us), amount_in_words(one.gain, unit))
+        table.add_row(what, str(one.runs), format_us(one.busy_us), format_amount(one.gain, unit))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePath
 
 import torch
@@ -11,12 +12,19 @@ from tvm_xengine.frontends.place import Place, source_line
 
 _PYTORCH = Path(torch.__file__).parent
 """Frames of files below it are PyTorch's own; the user's line is the one that led there."""
+_CALLED_AGAIN = re.compile(r"@(\d+)$")
+"""How torch.export tells further calls of a module apart: ``L__self___block@1`` is the second one."""
 
 
 def place_of(node: fx.Node) -> Place:
-    """The innermost module and the innermost line of the user's code."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return Place(stack[-1][0] if stack else "", line_of(node.meta.get("stack_trace") or ""))
+    """The innermost module, which call of it, and the innermost line of the user's code."""
+    stack = list((node.meta.get("nn_module_stack") or {}).items())
+    line = line_of(node.meta.get("stack_trace") or "")
+    if not stack:
+        return Place("", line)
+    key, (module, _) = stack[-1]
+    again = _CALLED_AGAIN.search(key)
+    return Place(module, line, 1 + int(again[1]) if again else 1)
 
 
 def line_of(stack_trace: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from tvm_xengine.explain.prices.front import FrontPoint
-from tvm_xengine.explain.words.sentences import amount_in_words
 from tvm_xengine.report.html.svg import attributes, picture
+from tvm_xengine.scheduling.durations import format_amount
 from tvm_xengine.scheduling.sizes import format_bytes
 
 _WIDTH, _HEIGHT, _EDGE = 360.0, 180.0, 16.0
@@ -35,12 +35,12 @@ def front_picture(points: Sequence[FrontPoint], device: str, budget_bytes: int, 
     # A bound for more memory holds for less, and what fits in less memory fits in more.
     parts.append(f'<path class="bound" d="{_stairs(proven, holds_for_less=True)}"/>')
     parts.append(f'<path class="best" d="{_stairs(best, holds_for_less=False)}"/>')
-    parts += _axes(min(sizes), max(sizes), amount_in_words(low, unit), amount_in_words(high, unit))
+    parts += _axes(min(sizes), max(sizes), format_amount(low, unit), format_amount(high, unit))
     for one in points:
         if one.value is None:
             continue
         px, py = at(one.budget_bytes, one.value)
-        title = f"{format_bytes(one.budget_bytes)}: {amount_in_words(one.value, unit)}"
+        title = f"{format_bytes(one.budget_bytes)}: {format_amount(one.value, unit)}"
         place = attributes(cx=px, cy=py, r=4)
         parts.append(f"<circle{place}><title>{escape(title)}</title></circle>")
     label = f"Best value found and proven bound over the budget of {device}"
@@ -72,7 +72,7 @@ def front_table(points: Sequence[FrontPoint], budget_bytes: int, unit: str) -> I
     yield "<table><thead><tr><th>budget</th><th>best found</th><th>bound</th></tr></thead><tbody>"
     for one in points:
         planned = " (planned)" if one.budget_bytes == budget_bytes else ""
-        best = "none found" if one.value is None else amount_in_words(one.value, unit)
-        bound = amount_in_words(one.bound, unit) if one.bound > 0 else "none"
+        best = "none found" if one.value is None else format_amount(one.value, unit)
+        bound = format_amount(one.bound, unit) if one.bound > 0 else "none"
         yield f"<tr><td>{format_bytes(one.budget_bytes)}{planned}</td><td>{best}</td><td>{bound}</td></tr>"
     yield "</tbody></table>"

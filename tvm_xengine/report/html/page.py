@@ -15,7 +15,6 @@ from tvm_xengine.explain.memory import Memory
 from tvm_xengine.explain.names import Names
 from tvm_xengine.explain.prices.speedups import FASTER_RATIO
 from tvm_xengine.explain.words.sentences import (
-    amount_in_words,
     fate_in_words,
     price_from_bound,
     price_of_memory,
@@ -49,8 +48,8 @@ from tvm_xengine.report.html.pictures import (
 )
 from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.report.summary import keep_all_of
-from tvm_xengine.scheduling.durations import format_us
-from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
+from tvm_xengine.scheduling.durations import format_amount, format_us
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes, format_type
 
 _BY = ("step", "time")
 _INTRODUCTION = (
@@ -122,8 +121,8 @@ def _summary(page: Page) -> str:
     found, plan = page.explanation, page.plan
     steps = plan.schedule
     cards = [
-        (f"{found.objective}, predicted", amount_in_words(found.value, found.unit)),
-        ("gap", "unknown" if found.gap is None else f"{100 * found.gap:.2f} %"),
+        (f"{found.objective}, predicted", format_amount(found.value, found.unit)),
+        ("from the optimum", "unknown" if found.gap is None else _at_most(found.gap)),
         ("recomputed ops", str(plan.recomputed_ops)),
         ("copies", str(steps.transfers)),
     ]
@@ -136,9 +135,14 @@ def _summary(page: Page) -> str:
     shown = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in cards)
     proof = escape(" ".join(found.proof))
     message = plan.result.message
-    notes = f"<p>{escape(f'{message[:1].upper()}{message[1:]}.')}</p>" if message else ""
+    said = " ".join(f"{one[:1].upper()}{one[1:]}." for one in message.split("; "))
+    notes = f"<p>{escape(said)}</p>" if message else ""
     answers = "".join(_in_short(found))
     return f"<p>{_INTRODUCTION}</p><dl>{shown}</dl><p>{proof}</p>{notes}{answers}"
+
+
+def _at_most(gap: float) -> str:
+    return f"at most {100 * gap:.2f} %" if gap > 0 else "0 %, proven"
 
 
 def _in_short(found: Explanation) -> Iterator[str]:
@@ -146,12 +150,14 @@ def _in_short(found: Explanation) -> Iterator[str]:
     yield "<h2>In short</h2>"
     for device in found.devices:
         name = escape(device.device)
-        if device.time_points:
-            yield f"<h3>What is in the memory of {name} at the peak?</h3>"
-            yield f"<p>{escape(peak_in_words(device.time_points))}</p>"
-        answers = [price_of_memory(device.price, found.unit)] if device.price else []
-        if device.bound_price is not None:
-            answers.append(price_from_bound(device.bound_price, found.value, found.unit))
+        if not device.time_points:
+            continue
+        yield f"<h3>What is in the memory of {name} at the peak?</h3>"
+        yield f"<p>{escape(peak_in_words(device.time_points))}</p>"
+        price, value, unit = device.price, found.value, found.unit
+        answers = [price_of_memory(price, value, unit)] if price else []
+        if (bound := device.bound_price) is not None:
+            answers.append(price_from_bound(bound, value, unit, is_alone=price is None))
         if answers:
             yield f"<h3>What would 10 % more memory of {name} buy?</h3>"
             yield f"<p>{escape(' '.join(answers))}</p>"
@@ -192,6 +198,8 @@ def _memory(page: Page, story: Story) -> Iterator[str]:
     yield "</fieldset>"
     for device in page.explanation.devices:
         yield f"<h3>{escape(device.device)}</h3><p>{escape(_budget(device))}</p>"
+        if not device.arena_bytes:
+            continue
         yield legend(story, device.device)
         for one in _BY:
             yield f'<figure class="by-{one}">{phases(story, one)}'
@@ -240,6 +248,8 @@ def _graph(story: Story) -> Iterator[str]:
 
 def _budget(device: DeviceFinding) -> str:
     arena = format_bytes(device.arena_bytes)
+    if not device.arena_bytes:
+        return "The plan stores nothing there."
     if device.budget_bytes >= UNLIMITED_BYTES:
         return f"No budget. The arena takes {arena}."
     share = 100 * device.arena_bytes / device.budget_bytes
@@ -292,14 +302,14 @@ def _speedups(found: Explanation) -> Iterator[str]:
     yield "<th>op or link</th><th>runs</th><th>takes</th><th>gain</th></tr></thead><tbody>"
     for one in found.speedups:
         yield f"<tr><td>{escape(one.what)} <small>{escape(one.place)}</small></td><td>{one.runs}</td>"
-        yield f"<td>{format_us(one.busy_us)}</td><td>{amount_in_words(one.gain, found.unit)}</td></tr>"
+        yield f"<td>{format_us(one.busy_us)}</td><td>{format_amount(one.gain, found.unit)}</td></tr>"
     yield "</tbody></table></div>"
 
 
 def _tensors(found: Explanation) -> Iterator[str]:
     yield '<section><h2>Tensors</h2><label class="search">Search <input type="search" id="search"'
     yield ' placeholder="name, layer, category or fate"></label><p id="count" aria-live="polite"></p>'
-    yield '<div class="tables"><table id="tensors"><thead><tr><th>tensor</th><th>bytes</th><th>fate</th>'
+    yield '<div class="tables"><table id="tensors"><thead><tr><th>tensor</th><th>size</th><th>fate</th>'
     yield "<th>why</th></tr></thead><tbody>"
     for one in sorted(found.tensors, key=lambda tensor: -tensor.size_bytes):
         why = why_in_words(one, found.unit)
@@ -307,11 +317,17 @@ def _tensors(found: Explanation) -> Iterator[str]:
         layer = f"<small>{escape(places)}</small>" if places else ""
         yield (
             f'<tr data-name="{escape(one.label)}"><td><i class="{class_of(one.category)}"></i>'
-            f"{escape(one.label)} {layer}<small>{escape(one.category)}</small></td>"
-            f"<td>{format_bytes(one.size_bytes)}</td><td>{escape(fate_in_words(one.fate))}</td>"
+            f"{_breakable(one.label)} {layer}<small>{escape(one.category)}</small></td>"
+            f"<td>{format_bytes(one.size_bytes)} <small>{format_type(one.shape, one.dtype)}</small></td>"
+            f"<td>{escape(fate_in_words(one.fate))}</td>"
             f"<td>{escape(why)}</td></tr>"
         )
     yield "</tbody></table></div></section>"
+
+
+def _breakable(name: str) -> str:
+    """A name that a narrow column breaks between its words."""
+    return escape(name).replace("_", "_<wbr>")
 
 
 def _data(story: Story) -> str:
@@ -323,7 +339,7 @@ def _data(story: Story) -> str:
         ],
         "edges": {by: [round(at, 1) for at in story.edges(by)] for by in _BY},
         "blocks": [
-            [one.device, one.label, one.category, one.size_bytes, one.first, one.last]
+            [one.device, one.label, one.category, one.size_bytes, one.first, one.last, one.kind]
             for one in story.blocks
         ],
     }

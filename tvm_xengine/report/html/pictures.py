@@ -99,8 +99,9 @@ def arena_map(story: Story, device: str, by: str) -> str:
         height = _HEIGHT * block.size_bytes / scale
         top = _HEIGHT * (1 - (block.offset_bytes + block.size_bytes) / scale)
         x, width = edges[block.first], edges[block.last + 1] - edges[block.first]
+        size = f"{format_bytes(block.size_bytes)} of {block.category}"
         title = (
-            f"{block.label}: {format_bytes(block.size_bytes)} of {block.category} at address"
+            f"{block.label}: {f'{size}, {block.kind}' if block.kind else size}, at address"
             f" {block.offset_bytes}, from {story.described(block.first)} to"
             f" {story.described(block.last)}"
         )

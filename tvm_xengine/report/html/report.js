@@ -24,7 +24,7 @@
       .filter((b) => b[0] === svg.dataset.device && b[4] <= step && step <= b[5])
       .sort((a, b) => b[3] - a[3]);
     const total = live.reduce((sum, b) => sum + b[3], 0);
-    const lines = live.slice(0, MOST_NAMED).map((b) => `${bytes(b[3])} ${b[1]} (${b[2]})`);
+    const lines = live.slice(0, MOST_NAMED).map((b) => `${bytes(b[3])} ${b[1]} (${b[6] ? `${b[2]}, ${b[6]}` : b[2]})`);
     const out = svg.nextElementSibling;
     out.textContent = `${bytes(total)} live at ${story.steps[step]}: ${lines.join("; ")}`;
     svg.setAttribute("aria-valuetext", out.textContent);

@@ -14,6 +14,7 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.report.html.svg import WIDTH
 from tvm_xengine.scheduling.schedule import Compute, Free, Step, Transfer, describe
 from tvm_xengine.scheduling.simulate import step_us
+from tvm_xengine.scheduling.sizes import format_type
 
 Intervals = Mapping[int, tuple[float, float]]
 """Begin and end in microseconds, by the position of a step in the schedule."""
@@ -33,6 +34,8 @@ class Block:
         Among the steps that are no frees.
     offset_bytes
         Its address.
+    kind
+        Type and shape; empty where unknown.
     """
 
     device: str
@@ -43,6 +46,7 @@ class Block:
     offset_bytes: int
     first: int
     last: int
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,7 @@ class Story:
             last = bisect_right(self.positions, instance.end) - 1
             if first > last or not instance.size_bytes:
                 continue
+            tensor = self.plan.problem.graph.tensor[instance.tensor]
             found.append(
                 Block(
                     instance.device,
@@ -156,6 +161,7 @@ class Story:
                     arenas.offset_bytes[instance.id],
                     first,
                     last,
+                    format_type(tensor.shape, tensor.dtype),
                 )
             )
         return found

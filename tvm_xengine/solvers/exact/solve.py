@@ -137,7 +137,7 @@ def _ask(
             seed=request.seed,
         ),
         floor=indexed.cheapest,
-        on_incumbent=lambda _, value: request.say(f"{request.solver}: found {value:g}"),
+        on_incumbent=lambda _, value: request.say_found(value, request.solver),
         stop=request.stop,
     )
 

@@ -22,7 +22,7 @@ def search_alone(problem: Problem, request: Request) -> SolveResult:
 
     def keep(value: float, schedule: Schedule) -> None:
         found.append(schedule)
-        request.say(f"local search: {value:g}")
+        request.say_found(value, "local-search")
 
     try:
         search(

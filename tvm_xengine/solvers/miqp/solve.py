@@ -249,7 +249,7 @@ class _Search:
             return False
         self._x = x
         self.schedule = self._best(self._model.schedule(x))
-        self._request.say(f"miqp: a window found {program.objective(x):g}")
+        self._request.say_found(program.objective(x), "a window of miqp")
         return True
 
     def _best(self, schedule: Schedule) -> Schedule | None:

@@ -26,7 +26,7 @@ class Incumbent:
             value = self.request.value_of(self.problem, schedule)
         if value is not None and (self.value is None or value < self.value):
             self.schedule, self.value, self.source = schedule, value, source
-            self.request.say(f"{source}: {value:g}")
+            self.request.say_found(value, source)
 
     @property
     def best(self) -> tuple[float, Schedule] | None:

@@ -8,6 +8,7 @@ import threading
 import time
 
 from tvm_xengine.errors import SolverUnavailableError
+from tvm_xengine.scheduling.durations import format_amount
 from tvm_xengine.solvers.portfolio.board import Board, Task
 from tvm_xengine.solvers.portfolio.events import (
     BoundProven,
@@ -121,7 +122,8 @@ class _Loop:
                 self.board.best = self.best.best
             case BoundProven(proof):
                 if self.proofs.add(proof) and math.isfinite(proof.bound):
-                    self.request.say(f"bound {proof.bound:g} for {proof.scope.words}")
+                    shown = format_amount(proof.bound, self.request.objective.unit)
+                    self.request.say(f"bound {shown} for {proof.scope.words}")
             case RelaxationSolved(decisions):
                 self.board.hints.put(decisions)
             case WorkEnded(worker, error):

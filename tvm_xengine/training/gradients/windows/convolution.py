@@ -64,8 +64,13 @@ def _transposed_convolution(emitter: Emitter, site: Site) -> Linearized:
     _check_layout(site, _TRANSPOSED_LAYOUTS[site.source.op])
     data, weight = site.operands
     options = _options(site)
-    output = emitter.call(
-        conv_data_gradient, [data, weight], site.name, data_shape=site.shape, **options
+    output = emitter.call_as(
+        site.source.op.removeprefix("relax.nn."),
+        conv_data_gradient,
+        [data, weight],
+        site.name,
+        data_shape=site.shape,
+        **options,
     )
     if _result_dtype(site) != dtype_of(data):
         output = emitter.bind(relax.op.astype(output, _result_dtype(site)), f"{site.name}_cast")
