@@ -9,9 +9,8 @@ import tvm
 from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
-from tvm_xengine.relax_ir.kernel_calls import same_bytes
+from tvm_xengine.relax_ir.kernel_calls import same_bytes, write_origins
 from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes, variables_read
-from tvm_xengine.relax_ir.origins import write_origins
 
 OPAQUE_PATTERN = 8
 """What ``op_pattern`` is for a kernel that no fusion may touch."""

@@ -11,9 +11,8 @@ from tvm import ir, relax, tirx
 from tvm_xengine.kernels.library.parts import KernelParts, kernel_parts
 from tvm_xengine.passes.lowering.name_bindings_by_kernel import NameBindingsByKernel
 from tvm_xengine.relax_ir.dataflow import single_block, with_bindings
-from tvm_xengine.relax_ir.kernel_calls import KernelCall, kernel_call
+from tvm_xengine.relax_ir.kernel_calls import KernelCall, kernel_call, read_origins, write_origins
 from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes
-from tvm_xengine.relax_ir.origins import read_origins, write_origins
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import single_block
-from tvm_xengine.relax_ir.origins import read_origins, write_origins
+from tvm_xengine.relax_ir.kernel_calls import read_origins, write_origins
 
 _ANONYMOUS = re.compile(r"(lv|gv)(_?\d+)*")
 _MOST_LETTERS = 48

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tests.solvers.samples.chains import training_chain
+from tests.solvers.samples.networks import chain, single
 from tvm_xengine.planning.pareto import ParetoPoint, pareto, with_best_of_smaller
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
+from tvm_xengine.solvers.solve import solve
 
 
 def test_a_larger_budget_never_costs_more() -> None:
@@ -50,3 +52,20 @@ def test_a_point_takes_over_what_needs_less_memory_and_is_better() -> None:
 def test_a_point_takes_nothing_over_that_needs_more_memory_or_is_worse() -> None:
     points = [_point(300, 80.0), _point(200, 90.0), _point(100, 100.0)]
     assert with_best_of_smaller(points) == tuple(points)
+
+
+def test_a_front_begins_with_the_schedule_that_it_is_given() -> None:
+    """A search of a twentieth of a second finds nothing as good on its own."""
+    problem = single(chain(40), 0.5)
+    (device,) = problem.platform.devices
+    known = solve(problem, "local-search", limits=Limits(1.0))
+    (point,) = pareto(
+        problem,
+        [{device.name: device.budget_bytes}],
+        solver="local-search",
+        limits=Limits(0.05),
+        start=known.schedule,
+    )
+    assert known.value is not None
+    assert point.result.value is not None
+    assert point.result.value <= known.value

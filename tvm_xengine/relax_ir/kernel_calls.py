@@ -9,6 +9,8 @@ from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import single_block
 
+_ORIGINS = "tvm_xengine.origins"
+"""Attribute of a function: what its fused calls were before."""
 VIEW_OP = "relax.reshape"
 """The Relax op that shows the same bytes under another shape; LowerToKernels leaves no other."""
 
@@ -65,3 +67,14 @@ def kernels_called(func: relax.Function) -> list[str]:
     """Names of the kernels that a function calls, each once, in order."""
     calls = (kernel_call(*at) for at in enumerate(single_block(func).bindings))
     return list(dict.fromkeys(call.kernel.name_hint for call in calls if call is not None))
+
+
+def read_origins(func: relax.Function) -> Mapping[str, tuple[str, ...]]:
+    """For each fused call the variables of its parts, in their order; other calls are left out."""
+    rows = func.attrs.get(_ORIGINS, {}) if func.attrs else {}
+    return {str(name): tuple(map(str, parts)) for name, parts in rows.items()}
+
+
+def write_origins(func: relax.Function, origins: Mapping[str, tuple[str, ...]]) -> relax.Function:
+    """`func` with an attribute that states `origins`."""
+    return func.with_attr(_ORIGINS, {name: list(parts) for name, parts in origins.items()})

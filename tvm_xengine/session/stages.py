@@ -37,8 +37,8 @@ from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.model.learning_rates import as_inputs, current_rates
 from tvm_xengine.model.source import Source
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.relax_ir.kernel_calls import read_origins
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
-from tvm_xengine.relax_ir.origins import read_origins
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.report.figures.memory_snapshot import memory_snapshot
 from tvm_xengine.report.figures.trace import trace

@@ -36,7 +36,7 @@ def test_each_variable_has_the_line_of_the_forward_function_that_computes_it() -
     stem = f"{own}:{number['x = self.stem(x)'] - 1}"
     assert places["stem_0"] == Place("stem.0", stem)
     assert places["stem_1"] == Place("stem.1", stem)
-    assert places["stem_0_2"] == Place("stem.0", again, 2)
+    assert places["stem_1_relu"] == Place("stem.1", again, 2)
     assert places["tanh"] == Place("", last)
 
 

@@ -19,7 +19,7 @@ from tvm_xengine.kernels.library.parts import kernel_parts
 from tvm_xengine.passes.fusion.split_groups import KernelNeeds, SplitGroups
 from tvm_xengine.passes.lowering.lower_to_kernels import LowerToKernels
 from tvm_xengine.relax_ir.dataflow import single_block
-from tvm_xengine.relax_ir.origins import read_origins
+from tvm_xengine.relax_ir.kernel_calls import read_origins
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.training.build import build_training_step
 
