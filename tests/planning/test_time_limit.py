@@ -9,7 +9,7 @@ import pytest
 from tests.solvers.samples.chains import training_chain
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning import any_plan, clock, planner
-from tvm_xengine.planning.messages import time_limit_message
+from tvm_xengine.planning.messages import time_limit_message, time_limit_warning
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
@@ -86,9 +86,11 @@ def test_plans_for_one_answer_share_the_grace(monkeypatch: pytest.MonkeyPatch) -
 def test_a_plan_that_the_limit_ended_says_how_far_it_may_be_from_the_optimum() -> None:
     problem = training_chain(6, 60)
     proven = solve(problem)
-    assert time_limit_message(proven) == ""
+    assert time_limit_message(proven) == time_limit_warning(proven) == ""
     assert proven.value is not None
     stopped = replace(proven, bound=proven.value * 0.75, stopped_by=StopReason.LIMIT)
-    assert "at most 25.0 % from the optimum; a longer one" in time_limit_message(stopped)
+    assert "at most 25.0 % from the optimum; a longer one" in time_limit_warning(stopped)
     near = replace(stopped, value=1.0, bound=1 - 1e-4)
-    assert "at most 0.01 % from the optimum" in time_limit_message(near)
+    assert "at most 0.01 % from the optimum" in time_limit_warning(near)
+    assert "a longer one" in time_limit_message(near)
+    assert "%" not in time_limit_message(near)

@@ -7,6 +7,9 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.sizes import format_budgets
 from tvm_xengine.solvers.result import BudgetDiagnosis, SolveResult, Status, StopReason
 
+_STOPPED = "stopped by the time limit"
+_LONGER = "a longer one (time_limit_s, --time-limit) may find a better plan or bound"
+
 
 def no_schedule_message(problem: Problem, result: SolveResult) -> str:
     """Why there is no schedule, each reason once, with budgets in the form of the command line."""
@@ -36,20 +39,22 @@ def no_schedule_message(problem: Problem, result: SolveResult) -> str:
 
 
 def time_limit_message(result: SolveResult) -> str:
-    """What to do where a time limit ended the search; empty where none did."""
-    if result.stopped_by is not StopReason.LIMIT or result.gap is None:
-        return ""
-    return (
-        "stopped by the time limit; a longer one (time_limit_s, --time-limit) may find a better plan or"
-        " bound"
-    )
+    """What to do where a time limit ended the search; empty where none did.
+
+    Without the gap: a report shows it, and a better bound may be known by then.
+    """
+    return f"{_STOPPED}; {_LONGER}" if _is_stopped(result) else ""
 
 
 def time_limit_warning(result: SolveResult) -> str:
-    """The same with what the limit may have cost, for those who see no report."""
-    said = time_limit_message(result)
-    gap = f"the plan is at most {_percent(result.gap)} from the optimum" if result.gap else ""
-    return said and f"{gap}; {said}"
+    """The same, with what the limit may have cost."""
+    if not _is_stopped(result) or result.gap is None:
+        return ""
+    return f"{_STOPPED}: the plan is at most {_percent(result.gap)} from the optimum; {_LONGER}"
+
+
+def _is_stopped(result: SolveResult) -> bool:
+    return result.stopped_by is StopReason.LIMIT and result.gap is not None
 
 
 def _percent(gap: float) -> str:
