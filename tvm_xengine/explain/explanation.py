@@ -241,7 +241,8 @@ def _device(
     is_used = plan.arenas.arena_bytes[name] > 0
     price_s, front_s = (s if is_used else 0.0 for s in (options.price_s, options.front_s))
     price = memory_price(plan, name, price_s, bound_price) if price_s else None
-    smallest = smallest_budget(plan, name, _SMALLEST_S / len(plan.problem.platform.devices))
+    greedy_s = _SMALLEST_S / len(plan.problem.platform.devices)
+    smallest = smallest_budget(plan, name, greedy_s, front_s / 2)
     return DeviceFinding(
         name,
         plan.problem.platform.device(name).budget_bytes,

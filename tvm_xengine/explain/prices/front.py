@@ -121,10 +121,16 @@ def _kept_with_room(
 
 
 def _budgets(plan: Plan, device: str, low: int) -> list[int]:
-    """Budgets from `low` to what keeping all tensors takes, that of the plan included, by falling size."""
-    platform = plan.problem.platform
+    """Budgets from `low` to what keeping all tensors takes, that of the plan included, by falling size.
+
+    Larger budgets say nothing where the plan leaves room for another tensor of any size.
+    """
+    platform, graph = plan.problem.platform, plan.problem.graph
     budget = platform.device(device).budget_bytes
     high = _keep_all_bytes(plan, device) or int(_MOST_RATIO * budget)
+    largest = max(tensor.size_bytes for tensor in graph.bases)
+    if plan.arenas.arena_bytes[device] + largest <= budget:
+        high = budget
     steps = np.linspace(low, max(low, high), POINTS)
     sizes = {round_up(int(size), platform.alignment_bytes) for size in steps}
     return sorted({*sizes, budget} - {0}, reverse=True)

@@ -11,6 +11,9 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.greedy.solve import greedy_schedule
+from tvm_xengine.solvers.request import Request
+from tvm_xengine.solvers.result import Limits
+from tvm_xengine.solvers.solve import answer
 from tvm_xengine.solvers.working_set import WorkingSets, working_sets
 
 _STEPS = 8
@@ -40,9 +43,19 @@ class SmallestBudget:
     value: float
 
 
-def smallest_budget(plan: Plan, device: str, time_limit_s: float) -> SmallestBudget:
-    """Bisect for the smallest budget of a device for which the greedy solver finds a schedule."""
-    problem, clock = plan.problem, Clock(time_limit_s)
+def smallest_budget(
+    plan: Plan, device: str, time_limit_s: float, search_s: float = 0.0
+) -> SmallestBudget:
+    """Bisect for the smallest budget of a device for which a schedule is found whose layout fits.
+
+    Parameters
+    ----------
+    time_limit_s
+        For greedy schedules.
+    search_s
+        For searches that begin with the plan, where the greedy solver finds nothing.
+    """
+    problem, clock = plan.problem, Clock(time_limit_s + search_s)
     sets = working_sets(problem)
     least = sets.least_bytes()[device]
     known = plan.arenas.arena_bytes[device]
@@ -51,27 +64,41 @@ def smallest_budget(plan: Plan, device: str, time_limit_s: float) -> SmallestBud
         if clock.left_s <= 0 or high - low <= problem.platform.alignment_bytes:
             break
         middle = (low + high) // 2
-        found = _greedy(problem.with_budgets({device: middle}), device)
-        if found is None:
+        smaller = problem.with_budgets({device: middle})
+        schedule = greedy_schedule(smaller)
+        needed = _arena_bytes(smaller, schedule, device)
+        if search_s and (needed is None or needed >= known):
+            schedule = _searched(plan, smaller, search_s / _STEPS)
+            needed = _arena_bytes(smaller, schedule, device)
+        if schedule is None or needed is None:
             low = middle
             continue
-        schedule, needed = found
         if needed < known:
             known, value = needed, plan.result.objective.of(simulate(problem, schedule))
         high = middle
     return SmallestBudget(device, known, least, _reason(sets, device), value)
 
 
-def _greedy(problem: Problem, device: str) -> tuple[Schedule, int] | None:
-    """A greedy schedule and its arena on a device; None where it does not fit the other devices."""
-    schedule = greedy_schedule(problem)
+def _searched(plan: Plan, problem: Problem, time_limit_s: float) -> Schedule | None:
+    """A schedule under smaller budgets, from that of the plan."""
+    request = Request(
+        objective=plan.result.objective,
+        limits=Limits(time_limit_s),
+        start=plan.schedule,
+        solver="local-search",
+    )
+    return answer(problem, request).schedule
+
+
+def _arena_bytes(problem: Problem, schedule: Schedule | None, device: str) -> int | None:
+    """The arena of a schedule on a device; None without one that fits the other devices."""
     if schedule is None:
         return None
     arenas = plan_arenas(problem, schedule, effort=QUICK_EFFORT).arena_bytes
     others = [one for one in problem.platform.devices if one.name != device]
     if any(arenas[one.name] > one.budget_bytes for one in others):
         return None
-    return schedule, arenas[device]
+    return arenas[device]
 
 
 def _reason(sets: WorkingSets, device: str) -> str:

@@ -151,9 +151,9 @@ def price_from_bound(price: BoundPrice, value: float, unit: str, *, is_alone: bo
         Whether nothing else says what more memory can save.
     """
     if not price.per_mib:
+        most = share_in_words(value - price.bound, value, unit)
         return (
-            "However much memory there is, no schedule saves more than"
-            f" {share_in_words(value - price.bound, value, unit)}, by the bound."
+            f"However much memory there is, no schedule saves more than {most}." if is_alone else ""
         )
     more = int(MORE_RATIO * price.budget_bytes)
     at_most = share_in_words(value - price.at(price.budget_bytes + more), value, unit)

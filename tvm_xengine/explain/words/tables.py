@@ -83,7 +83,8 @@ def _device(device: DeviceFinding, value: float, unit: str) -> Iterator[Renderab
         yield Text(price_of_memory(device.price, value, unit))
     if device.bound_price is not None:
         is_alone = device.price is None
-        yield Text(price_from_bound(device.bound_price, value, unit, is_alone=is_alone))
+        if said := price_from_bound(device.bound_price, value, unit, is_alone=is_alone):
+            yield Text(said)
 
 
 def _time_point(point: TimePoint, *, is_limited: bool) -> Iterator[RenderableType]:

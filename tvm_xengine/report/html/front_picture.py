@@ -12,17 +12,19 @@ from tvm_xengine.scheduling.sizes import format_bytes
 
 _WIDTH, _HEIGHT, _EDGE = 360.0, 180.0, 16.0
 """Units of the picture: as wide as a phone; room for the markers and the labels at its edges."""
-_LOWEST_SHARE = 0.9
-"""The vertical axis begins at this share of the lowest bound; it says so, since it is not at zero."""
+_MORE_RATIO, _LEAST_SHARE = 1.2, 0.05
+"""The vertical axis ends at the highest value and is so many times as long as all values take, but no
+shorter than this share of the highest, so that a difference of a thousandth does not look like half."""
 
 
 def front_picture(points: Sequence[FrontPoint], device: str, budget_bytes: int, unit: str) -> str:
     """Best value found and proven bound over the budget, which is marked."""
     sizes = [one.budget_bytes for one in points]
     values = [one.value for one in points if one.value is not None]
-    low = _LOWEST_SHARE * min([one.bound for one in points if one.bound > 0] or values)
+    lowest = min([*values, *(one.bound for one in points if one.bound > 0)])
     high = max([*values, *(one.bound for one in points)])
-    span, room = max(1, max(sizes) - min(sizes)), max(high - low, 1e-12)
+    room = max(_MORE_RATIO * (high - lowest), _LEAST_SHARE * high, 1e-12)
+    low, span = high - room, max(1, max(sizes) - min(sizes))
 
     def at(size: float, value: float) -> tuple[float, float]:
         x = _EDGE + (_WIDTH - 2 * _EDGE) * (size - min(sizes)) / span

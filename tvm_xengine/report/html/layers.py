@@ -11,6 +11,7 @@ from html import escape
 from tvm_xengine.explain.categories import before_the_loss
 from tvm_xengine.explain.fates import Fate, fates
 from tvm_xengine.explain.memory import Memory
+from tvm_xengine.report.html.breakable import breakable
 from tvm_xengine.report.html.svg import attributes, picture, rectangle
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.graph import Role
@@ -124,7 +125,7 @@ def ops_by_layer(layers: Layers) -> Iterator[str]:
         for op in ops:
             fate = next((_WORD[found[name].fate] for name in op.outputs if name in found), "")
             runs_on = escape("; ".join(where.get(op.name, ["not run"])))
-            yield f"<tr><td>{escape(op.name)}</td><td>{runs_on}</td><td>{fate}</td></tr>"
+            yield f"<tr><td>{breakable(op.name)}</td><td>{runs_on}</td><td>{fate}</td></tr>"
         yield "</tbody></table></div></details>"
 
 

@@ -30,6 +30,7 @@ from tvm_xengine.explain.words.short_answers import (
 )
 from tvm_xengine.files.atomic_write import write_atomically
 from tvm_xengine.planning.plan import Plan
+from tvm_xengine.report.html.breakable import breakable
 from tvm_xengine.report.html.front_picture import front_picture, front_table
 from tvm_xengine.report.html.layers import (
     Layers,
@@ -158,7 +159,7 @@ def _in_short(found: Explanation) -> Iterator[str]:
         answers = [price_of_memory(price, value, unit)] if price else []
         if (bound := device.bound_price) is not None:
             answers.append(price_from_bound(bound, value, unit, is_alone=price is None))
-        if answers:
+        if any(answers):
             yield f"<h3>What would 10 % more memory of {name} buy?</h3>"
             yield f"<p>{escape(' '.join(answers))}</p>"
     yield from _faster(found)
@@ -220,11 +221,11 @@ def _front(found: Explanation) -> Iterator[str]:
     if not shown:
         return
     yield f"<section><h2>{escape(found.objective.capitalize())} against budget</h2>"
-    yield "<p>The other budgets are as planned. A circle is the best schedule found for its budget in a"
-    yield " short search, counted in live bytes; a longer one may find better. No schedule whatsoever lies"
-    yield " below the dashed line. Both lines are stairs: between two budgets that were tried, what was"
-    yield " found for the smaller one fits, and what is proven of the larger one holds. The vertical axis"
-    yield " does not begin at zero.</p>"
+    yield "<p>A circle is the best schedule found for its budget, counted in live bytes, in a short search"
+    yield " that begins with the plan; a longer one may find better. No schedule whatsoever lies below the"
+    yield " dashed line. Between two budgets that were tried, what was found for the smaller one fits, and"
+    yield " what is proven of the larger one holds. The other budgets are as planned. The vertical axis does"
+    yield " not begin at zero.</p>"
     yield '<ul class="legend"><li><i class="key-best"></i>best found</li><li><i class="key-bound"></i>'
     yield 'bound</li><li><i class="key-budget"></i>planned budget</li></ul>'
     for device in shown:
@@ -301,7 +302,7 @@ def _speedups(found: Explanation) -> Iterator[str]:
     yield f" takes {100 * FASTER_RATIO:.0f} % less time.</p><div class='tables'><table><thead><tr>"
     yield "<th>op or link</th><th>runs</th><th>takes</th><th>gain</th></tr></thead><tbody>"
     for one in found.speedups:
-        yield f"<tr><td>{escape(one.what)} <small>{escape(one.place)}</small></td><td>{one.runs}</td>"
+        yield f"<tr><td>{breakable(one.what)} <small>{escape(one.place)}</small></td><td>{one.runs}</td>"
         yield f"<td>{format_us(one.busy_us)}</td><td>{format_amount(one.gain, found.unit)}</td></tr>"
     yield "</tbody></table></div>"
 
@@ -317,17 +318,12 @@ def _tensors(found: Explanation) -> Iterator[str]:
         layer = f"<small>{escape(places)}</small>" if places else ""
         yield (
             f'<tr data-name="{escape(one.label)}"><td><i class="{class_of(one.category)}"></i>'
-            f"{_breakable(one.label)} {layer}<small>{escape(one.category)}</small></td>"
+            f"{breakable(one.label)} {layer}<small>{escape(one.category)}</small></td>"
             f"<td>{format_bytes(one.size_bytes)} <small>{format_type(one.shape, one.dtype)}</small></td>"
             f"<td>{escape(fate_in_words(one.fate))}</td>"
             f"<td>{escape(why)}</td></tr>"
         )
     yield "</tbody></table></div></section>"
-
-
-def _breakable(name: str) -> str:
-    """A name that a narrow column breaks between its words."""
-    return escape(name).replace("_", "_<wbr>")
 
 
 def _data(story: Story) -> str:
