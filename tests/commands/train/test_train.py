@@ -232,7 +232,7 @@ def test_a_state_of_another_model_is_refused(cache: Path, tmp_path: Path) -> Non
     other = run_command("eval", "lenet", "--state", str(saved), "--cache", str(cache))
     assert "the state does not fit the model: it lacks" in other.refusal()
     shape = run_command(
-        "eval", "mlp", "--classes", "4", "--state", str(saved), "--cache", str(cache)
+        "eval", "mlp", "--classes", "12", "--state", str(saved), "--cache", str(cache)
     )
     assert "must have shape" in shape.refusal()
 

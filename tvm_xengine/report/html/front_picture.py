@@ -23,8 +23,8 @@ def front_picture(points: Sequence[FrontPoint], device: str, budget_bytes: int, 
     values = [one.value for one in points if one.value is not None]
     lowest = min([*values, *(one.bound for one in points if one.bound > 0)])
     high = max([*values, *(one.bound for one in points)])
-    room = max(_MORE_RATIO * (high - lowest), _LEAST_SHARE * high, 1e-12)
-    low, span = high - room, max(1, max(sizes) - min(sizes))
+    low = max(0.0, high - max(_MORE_RATIO * (high - lowest), _LEAST_SHARE * high))
+    span, room = max(1, max(sizes) - min(sizes)), max(high - low, 1e-12)
 
     def at(size: float, value: float) -> tuple[float, float]:
         x = _EDGE + (_WIDTH - 2 * _EDGE) * (size - min(sizes)) / span
