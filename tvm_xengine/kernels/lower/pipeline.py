@@ -6,6 +6,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_xengine.kernels.lower.branch_around_reads import BranchAroundReads
 from tvm_xengine.kernels.lower.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.kernels.lower.explicit_workspace import STACK_BYTES, ExplicitWorkspace
 from tvm_xengine.kernels.lower.hide_conditions import HideConditions
@@ -67,7 +68,7 @@ def plan_memory(stack_bytes: int) -> list[tvm.transform.Pass]:
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),
-        s_tir.transform.RewriteUnsafeSelect(),
+        BranchAroundReads(),
         ExplicitWorkspace(stack_bytes),
         tirx.transform.CommonSubexprElim(),
         InlineTrivialLets(),

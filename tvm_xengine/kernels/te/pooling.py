@@ -79,6 +79,12 @@ def max_pool_backward(
     """Each input pixel gathers the gradients of the windows whose maximum it was."""
     _, _, *out_space = [int(extent) for extent in output_gradient.shape]
     k = [te.reduce_axis((0, extent), name=f"k{a}") for a, extent in enumerate(pool_size)]
+    zero = tvm.tirx.const(0, output_gradient.dtype)
+
+    def chosen(inside: Expr, is_maximum: Expr, *at: Expr) -> Expr:
+        # Apart, so that only the first is a branch (`BranchAroundReads`): the second one depends on values.
+        value = tvm.tirx.if_then_else(is_maximum, output_gradient(*at), zero)
+        return tvm.tirx.if_then_else(inside, value, zero)
 
     def data_gradient(n: Var, c: Var, *i: Var) -> Expr:
         scaled = [i[a] + padding[a] - k[a] * dilation[a] for a in range(len(i))]
@@ -88,19 +94,14 @@ def max_pool_backward(
             tvm.tirx.floormod(scaled[a], strides[a]) == 0 for a in range(len(i)) if strides[a] > 1
         ]
         inside = tvm.tirx.all(*reads, _inside(at, out_space))
-        chosen = tvm.tirx.all(inside, position(n, c, *at) == window)
-        zero = tvm.tirx.const(0, output_gradient.dtype)
-        return te.sum(tvm.tirx.if_then_else(chosen, output_gradient(n, c, *at), zero), axis=k)
+        return te.sum(chosen(inside, position(n, c, *at) == window, n, c, *at), axis=k)
 
     def of_its_window(n: Var, c: Var, *i: Var) -> Expr:
         padded = [i[a] + padding[a] for a in range(len(i))]
         at = [tvm.tirx.floordiv(one, step) for one, step in zip(padded, strides, strict=True)]
         within = [tvm.tirx.floormod(one, step) for one, step in zip(padded, strides, strict=True)]
-        chosen = tvm.tirx.all(
-            _inside(at, out_space), position(n, c, *at) == _ravel(within, pool_size)
-        )
-        zero = tvm.tirx.const(0, output_gradient.dtype)
-        return tvm.tirx.if_then_else(chosen, output_gradient(n, c, *at), zero)
+        is_maximum = position(n, c, *at) == _ravel(within, pool_size)
+        return chosen(_inside(at, out_space), is_maximum, n, c, *at)
 
     gather = of_its_window if _side_by_side(pool_size, strides, dilation) else data_gradient
     return te.compute(data_shape, gather, name="data_gradient")
