@@ -21,6 +21,8 @@ from tvm_xengine.solvers.result import Limits, Scope
 
 POINTS = 6
 """Budgets of the front: enough to see where it bends, each a solve."""
+_APART_RATIO = 0.02
+"""Of the planned budget: a point so near to it would be solved for nothing."""
 _MOST_RATIO = 2.0
 """Of the planned budget: more is far from what is asked where no schedule keeps all."""
 
@@ -133,7 +135,8 @@ def _budgets(plan: Plan, device: str, low: int) -> list[int]:
         high = budget
     steps = np.linspace(low, max(low, high), POINTS)
     sizes = {round_up(int(size), platform.alignment_bytes) for size in steps}
-    return sorted({*sizes, budget} - {0}, reverse=True)
+    near = {size for size in sizes if abs(size - budget) < _APART_RATIO * budget} - {max(sizes)}
+    return sorted({*sizes, budget} - {0, *(near - {budget})}, reverse=True)
 
 
 def _keep_all_bytes(plan: Plan, device: str) -> int | None:

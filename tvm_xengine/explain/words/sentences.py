@@ -65,7 +65,7 @@ def price_in_words(alternative: Alternative, unit: str) -> str:
         f"{format_bytes(one.excess_bytes)} over the budget of {one.device}{at_in_words(one)}"
         for one in alternative.excess
     )
-    return f"{difference}, but {broken}"
+    return f"{difference}, {'and' if alternative.difference > 0 else 'but'} is {broken}"
 
 
 def at_in_words(excess: Excess) -> str:
