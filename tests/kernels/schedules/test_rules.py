@@ -4,12 +4,14 @@ import inspect
 
 import numpy as np
 import pytest
+import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from tests.kernels.kernels import BASELINE, NATIVE, run_kernel, run_unscheduled
 from tvm_xengine.kernels.device_kernel import prepare_kernel
+from tvm_xengine.kernels.schedules.rules import schedule_kernel
 from tvm_xengine.kernels.store.compile import compile_kernels
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.kernels.te.convolution import conv_data_gradient, conv_weight_gradient
@@ -278,3 +280,21 @@ def test_parts_of_a_strided_gradient_share_their_loops_with_what_follows():
     check([dy, w, mask], masked)
     kernel = prepare_kernel(te.create_prim_func([dy, w, mask, masked]), resolve_target(NATIVE))
     assert kernel.workspace_bytes <= 40 * 40 * 4
+
+
+@pytest.mark.parametrize("width", [7, 12, 14])
+def test_a_short_row_is_folded_in_pieces_that_fill_registers(width: int):
+    """LLVM vectorises no loop of 9 to 15 that leaves some over; NaN, ties and positions stay."""
+    options = {"pool_size": (2, 2), "strides": (2, 2), "padding": (0,) * 4, "dilation": (1, 1)}
+    x = te.placeholder((2, 3, 8, 2 * width), name="x")
+    func = te.create_prim_func([x, *max_pool_forward(x, **options, output_shape=(2, 3, 4, width))])
+    values = np.random.default_rng(0).integers(-2, 2, (2, 3, 8, 2 * width)).astype("float32")
+    values[0, 0, 0] = np.nan
+    for found, expected in zip(
+        run_kernel(func, NATIVE, values), run_unscheduled(func, NATIVE, values), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+    scheduled = schedule_kernel(func, resolve_target(NATIVE))
+    loops: list[int] = []
+    tvm_ffi.structural_walk(scheduled.body, (tirx.For, lambda loop: loops.append(int(loop.extent))))
+    assert width not in loops

@@ -29,7 +29,8 @@ class BranchAroundReads:
     must prove again that a read is safe, or use the masked loads of AVX-512. With AVX2 the
     gradients of a ReLU and of a max pooling took 8 to 15 times as long: a branch for each
     element that depends on its value. What computes more than a few operations stays a branch; so does
-    what reads nothing that its condition does not read, which LLVM finds out and writes better.
+    what reads nothing that its condition does not read, which LLVM finds out and writes better. Where
+    the positions of maxima are bound to names it does not.
     """
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
@@ -51,10 +52,15 @@ def _ranges(body: tirx.Stmt) -> sym.Analyzer:
     return analyzer
 
 
-def _rewritten(root: tirx.Stmt | ir.Expr, analyzer: sym.Analyzer) -> tirx.Stmt | ir.Expr:
+def _rewritten(
+    root: tirx.Stmt | ir.Expr, analyzer: sym.Analyzer, *, is_bound: bool = False
+) -> tirx.Stmt | ir.Expr:
     def is_free(condition: ir.Expr, values: tuple[ir.Expr, ir.Expr]) -> bool:
         inside = all(_reads_inside(value, analyzer) for value in values)
-        return inside and any(_reads_more(value, condition) for value in values)
+        return inside and (is_bound or any(_reads_more(value, condition) for value in values))
+
+    def bound(bind: tirx.Bind) -> tirx.Stmt:
+        return tirx.Bind(bind.var, _rewritten(bind.value, analyzer, is_bound=True), bind.span)
 
     def guarded(select: tirx.Select) -> ir.Expr:
         values = (select.true_value, select.false_value)
@@ -68,12 +74,14 @@ def _rewritten(root: tirx.Stmt | ir.Expr, analyzer: sym.Analyzer) -> tirx.Stmt |
             return call
         condition, true, false = call.args
         with analyzer.constraint_scope(condition):
-            values = (_rewritten(true, analyzer), false)
+            values = (_rewritten(true, analyzer, is_bound=is_bound), false)
         if all(map(_is_cheap, values)) and is_free(condition, values):
             return tirx.Select(condition, *values, call.span)
         return tirx.if_then_else(condition, *values, call.span)
 
-    return tvm_ffi.structural_map(root, [(tirx.Select, guarded), (ir.Call, chosen)])
+    return tvm_ffi.structural_map(
+        root, [(tirx.Select, guarded), (ir.Call, chosen), (tirx.Bind, bound)]
+    )
 
 
 def _is_branch(call: ir.Call) -> bool:
@@ -89,7 +97,12 @@ def _is_cheap(value: ir.Expr) -> bool:
             dear.append(part)
 
     divisions = [(kind, divide) for kind in (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)]
-    tvm_ffi.structural_walk(value, [(ir.Call, dear.append), (tirx.Let, dear.append), *divisions])
+
+    def call(part: ir.Call) -> None:
+        if not _is_branch(part):  # which computes in vain no more than before
+            dear.append(part)
+
+    tvm_ffi.structural_walk(value, [(ir.Call, call), (tirx.Let, dear.append), *divisions])
     return not dear
 
 

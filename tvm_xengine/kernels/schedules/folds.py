@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_xengine.kernels.schedules.accumulation import (
@@ -23,6 +24,9 @@ _VECTORS_PER_SUM = 4
 _BRANCHING_LANES = 128
 """Numbers between two looks at a condition; chosen."""
 
+_SHORT_LOOP = 16
+"""LLVM's ``vectorizer-min-trip-count``."""
+
 _SUMS_AT_ONCE = 10
 """Sums of a tile that stay in the 16 vector registers of AVX2 together with their operands."""
 
@@ -38,6 +42,47 @@ def over(
         lambda i: body({**at, **{a.var: p for a, p in zip(axes, i, strict=True)}}),
         "i",
         dtype,
+    )
+
+
+def in_pieces(
+    axes: Sequence[Axis], at: Values, body: Callable[[Values], tirx.Stmt], dtype: str
+) -> tirx.Stmt:
+    """Like `over` for one axis at most, in powers of two where it is short.
+
+    LLVM vectorises no loop with fewer than `_SHORT_LOOP` iterations that would leave some over.
+    """
+    if not axes or axes[0].extent >= _SHORT_LOOP:
+        return over(axes, at, body, dtype)
+    (axis,) = axes
+
+    def piece(first: int, extent: int) -> tirx.Stmt:
+        start = tirx.const(first, dtype)
+        stmt = loop(extent, lambda i: body({**at, axis.var: start + i}), "i", dtype=dtype)
+        return _with_own_names(stmt)
+
+    pieces, first = [], 0
+    for extent in (8, 4, 2, 1):
+        for _ in range((axis.extent - first) // extent):
+            pieces.append(piece(first, extent))
+            first += extent
+    return sequence(pieces)
+
+
+def _with_own_names(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The same statement with new variables where it binds some: each may be bound once."""
+    own: dict[ir.Var, ir.Var] = {}
+
+    def rename(bind: tirx.Bind) -> None:
+        own[bind.var] = ir.Var(bind.var.name, bind.var.ty)
+
+    tvm_ffi.structural_walk(stmt, (tirx.Bind, rename))
+    return tvm_ffi.structural_map(
+        stmt,
+        [
+            (ir.Var, lambda var: own.get(var, var)),
+            (tirx.Bind, lambda bind: tirx.Bind(own.get(bind.var, bind.var), bind.value, bind.span)),
+        ],
     )
 
 

@@ -20,7 +20,7 @@ from tvm_xengine.kernels.schedules.accumulation import (
     substitute,
 )
 from tvm_xengine.kernels.schedules.blocks import Axis, Block
-from tvm_xengine.kernels.schedules.folds import FoldWriter, Values, over
+from tvm_xengine.kernels.schedules.folds import FoldWriter, Values, in_pieces, over
 from tvm_xengine.kernels.schedules.loops import sequence, share, unravel
 from tvm_xengine.kernels.schedules.padding import pad_first
 from tvm_xengine.kernels.schedules.products.phases import split_block
@@ -141,7 +141,13 @@ class _GroupWriter:
             return self._over(spatial, at, lambda here: substitute(block.body, here))
         fold = read_accumulation(block)
         if fold is None:
-            return self._over(spatial, at, lambda here: self._in_memory(block, here))
+            return self._over(
+                spatial[:-1],
+                at,
+                lambda rows: in_pieces(
+                    spatial[-1:], rows, lambda here: self._in_memory(block, here), self._dtype
+                ),
+            )
         folded = FoldWriter(block, fold, self._dtype, self._vector_bytes)
         if _sums_innermost(block):
             beside = folded.sharing_axes(spatial)
