@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import ir, relax, tirx
 
-from tvm_xengine.kernels.slices.copies import join_kernel, slice_kernel
+from tvm_xengine.kernels.slices.copies import join_kernel, slice_kernel, sum_kernel
 from tvm_xengine.kernels.slices.pieces import Division, Piece, divide
 from tvm_xengine.kernels.slices.write import piece_kernels
 from tvm_xengine.passes.lowering.name_bindings_by_kernel import unused_name
@@ -18,6 +18,7 @@ from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bi
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import static_shape, static_tensor
+from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
@@ -34,13 +35,16 @@ class SlicedStep:
     ----------
     calls
         For each kernel call of the step before, by name, those that do its work.
+    share_of
+        For each kernel call that works on slices of one share, by name, the number of that share.
     """
 
     mod: tvm.IRModule
     calls: Mapping[str, tuple[str, ...]]
+    share_of: Mapping[str, int]
 
 
-def slice_batch(mod: tvm.IRModule, func_name: str, parts: int) -> SlicedStep | None:
+def slice_batch(mod: tvm.IRModule, func_name: str, cut: BatchCut) -> SlicedStep | None:
     """The module with kernel calls of a step divided along the batch; None where none can be.
 
     .. code-block:: python
@@ -58,19 +62,27 @@ def slice_batch(mod: tvm.IRModule, func_name: str, parts: int) -> SlicedStep | N
         x_2of2 = ...
         dw = R.call_tir(conv_weight_gradient_slice_add, (h_2of2, dy_2of2, dw_1of2), ...)
 
-    so that a slice of `h` is needed at a time. Sums over the batch are added slice by slice. Where every
-    slice needs such a sum (batch statistics), the kernel is taken apart around it. Kernels that cannot
+    so that a slice of `h` is needed at a time. Sums over the batch are added slice by slice; in two
+    shares, which are to run side by side, they are added when both are there:
+
+    .. code-block:: python
+
+        dw_1of2 = R.call_tir(conv_weight_gradient_slice, (h_1of2, dy_1of2), ...)
+        dw_2of2 = R.call_tir(conv_weight_gradient_slice, (h_2of2, dy_2of2), ...)
+        dw_summed = R.call_tir(sum_of_shares, (dw_1of2, dw_2of2), ...)
+
+    Where every slice needs such a sum (batch statistics), the kernel is taken apart around it. Kernels that cannot
     be divided run on whole tensors. Results are those of the step before, but for the order in which sums
     over the batch are added. Runs last, on what :class:`WriteOverState` has made.
 
     Parameters
     ----------
-    parts
-        Number of slices, which must divide the batch.
+    cut
+        Where the batch is cut.
     """
     func = mod[func_name]
-    reading = _Reading.of(mod, func, parts)
-    slicer = _Slicer(mod, func, reading)
+    reading = _Reading.of(mod, func, cut)
+    slicer = _Slicer(mod, func, reading, cut)
     for position, binding in enumerate(single_block(func).bindings):
         slicer.read(position, binding)
     if not slicer.has_slices:
@@ -80,7 +92,13 @@ def slice_batch(mod: tvm.IRModule, func_name: str, parts: int) -> SlicedStep | N
     result[func_name] = divided
     typed = relax.transform.Normalize()(result)
     sliced = relax.transform.DeadCodeElimination([func_name])(typed)
-    return SlicedStep(sliced, {name: tuple(names) for name, names in slicer.calls.items()})
+    calls = {name: tuple(names) for name, names in slicer.calls.items()}
+    share_of = {
+        one.binding.var.name: cut.shares[one.slice]
+        for one in slicer.emitted
+        if one.slice is not None
+    }
+    return SlicedStep(sliced, calls, share_of)
 
 
 def batch_extent(func: relax.Function) -> int:
@@ -100,6 +118,10 @@ class _Reading:
 
     Attributes
     ----------
+    parts
+        Number of equal units, of which a slice is one or several in a row.
+    has_shares
+        Whether slices run side by side, so that sums are always divided.
     given
         Parameters of the batch, which are there as a whole.
     divisions
@@ -108,6 +130,7 @@ class _Reading:
 
     mod: tvm.IRModule
     parts: int
+    has_shares: bool
     dimension: dict[relax.Var, int] = field(default_factory=dict)
     given: set[relax.Var] = field(default_factory=set)
     divisions: dict[int, Division] = field(default_factory=dict)
@@ -115,11 +138,11 @@ class _Reading:
     _known: dict[tuple[object, ...], Division | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, mod: tvm.IRModule, func: relax.Function, parts: int) -> _Reading:
-        reading = cls(mod, parts)
+    def of(cls, mod: tvm.IRModule, func: relax.Function, cut: BatchCut) -> _Reading:
+        reading = cls(mod, cut.units, max(cut.shares) > 0)
         extent = batch_extent(func)
         for param in _batch_of(func):
-            if static_shape(param.ty)[:1] == (extent,) and extent % parts == 0:
+            if static_shape(param.ty)[:1] == (extent,) == (sum(cut.samples),):
                 reading.dimension[param] = 0
                 reading.given.add(param)
         for position, binding in enumerate(single_block(func).bindings):
@@ -164,7 +187,8 @@ class _Reading:
             self._known[key] = divide(self.mod[call.kernel], sliced, given, self.parts)
         if (division := self._known[key]) is None:
             return
-        if _sum_bytes(division) > _MOST_OF_JOINED * sum(_bytes(call.args[k]) for k in sliced):
+        read_bytes = sum(_bytes(call.args[k]) for k in sliced)
+        if not self.has_shares and _sum_bytes(division) > _MOST_OF_JOINED * read_bytes:
             return
         self.divisions[call.position] = division
         outputs = division.kernel.params[len(call.args) :]
@@ -204,9 +228,11 @@ class _Made:
 class _Slicer:
     """Writes the bindings of the step in slices."""
 
-    def __init__(self, mod: tvm.IRModule, func: relax.Function, reading: _Reading) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, func: relax.Function, reading: _Reading, cut: BatchCut
+    ) -> None:
         self.builder = relax.BlockBuilder(mod.clone())
-        self.reading, self.parts = reading, reading.parts
+        self.reading, self.cut, self.parts = reading, cut, len(cut.samples)
         self.made: dict[ir.Var, _Made] = {param: _Made(param) for param in func.params}
         self.items: dict[relax.Var, list[_Made]] = {}
         self.emitted: list[Emitted] = []
@@ -230,13 +256,11 @@ class _Slicer:
         elif isinstance(value, relax.Var) and value in self.made:
             self.made[var] = self.made[value]
         elif is_view(value) and self._is_sliced_view(var, value):
-            slices = self.made[value.args[0]].slices or ()
-            shape = self._slice_shape(var)
-            ty = relax.TensorType(shape, var.ty.dtype)
-            views = [
-                self._bind(relax.op.reshape(one, shape), self._name(var.name, k), k, ty)
-                for k, one in enumerate(slices)
-            ]
+            views = []
+            for k, one in enumerate(self.made[value.args[0]].slices or ()):
+                ty = relax.TensorType(self._slice_shape(var, k), var.ty.dtype)
+                name = self._name(var.name, k)
+                views.append(self._bind(relax.op.reshape(one, ty.shape), name, k, ty))
             self.made[var] = _Made(slices=tuple(views))
         else:
             self._write_whole(binding, call)
@@ -280,12 +304,14 @@ class _Slicer:
                     else self._slice(key.get(b, b), division.sliced[b], k)
                     for b in piece.inputs
                 ]
-                if k:
+                if self._adds(k):
                     args += [found[-1][place] for place in _places_of_sums(piece)]
                 found.append(self._run(call, division, piece, k, args))
             for place, buffer in enumerate(piece.outputs):
-                if piece.is_whole or buffer in piece.sums:
+                if piece.is_whole:
                     self.made[buffer] = _Made(whole=found[-1][place])
+                elif buffer in piece.sums:
+                    self.made[buffer] = _Made(whole=self._sum([one[place] for one in found]))
                 else:
                     self.made[buffer] = _Made(slices=tuple(values[place] for values in found))
         outputs = [self.made[buffer] for buffer in kernel.params[len(call.args) :]]
@@ -293,6 +319,25 @@ class _Slicer:
             self.items[call.var] = outputs
         else:
             self.made[call.var] = outputs[0]
+
+    def _adds(self, k: int | None) -> bool:
+        """Whether slice `k` adds its sums to those of the one before, which is of the same share."""
+        shares = self.cut.shares
+        return k is not None and 0 < k < len(shares) and shares[k] == shares[k - 1]
+
+    def _sum(self, found: Sequence[relax.Expr]) -> relax.Expr:
+        """The sum over the batch, of what slices have made."""
+        shares = [one for k, one in enumerate(found) if not self._adds(k + 1)]
+        if len(shares) == 1:
+            return shares[0]
+        shape, dtype = static_tensor(shares[0].name, shares[0].ty)
+        key = ("sum", shape, dtype)
+        if key not in self.kernels:
+            func = sum_kernel(shape, dtype, len(shares))
+            self.kernels[key] = self.builder.add_func(func, "sum_of_shares")
+        value = relax.call_tir(self.kernels[key], relax.Tuple(shares), shares[0].ty)
+        stem = shares[0].name.rpartition("_")[0]
+        return self._bind(value, self._name(f"{stem}_summed"), None, shares[0].ty)
 
     def _run(
         self,
@@ -330,10 +375,10 @@ class _Slicer:
         """The kernel of a piece for slice `k`; all but the first add their sums to earlier ones."""
         which = (id(division), division.pieces.index(piece))
         if which not in self.of_slices:
-            self.of_slices[which] = piece_kernels(division, piece)
+            self.of_slices[which] = piece_kernels(division, piece, self.cut.spans)
         funcs = self.of_slices[which]
         func = funcs[k or 0]
-        adds = bool(k) and bool(piece.sums)
+        adds = self._adds(k) and bool(piece.sums)
         key = (*which, next(n for n, one in enumerate(funcs) if one.same_as(func)), adds)
         if key not in self.kernels:
             name = call.kernel.name_hint
@@ -346,11 +391,12 @@ class _Slicer:
         """The whole of a value, its slices joined where it came in those."""
         made = self.made[var]
         if made.whole is None and made.slices is not None:
-            shape, dtype = static_tensor(var.name, made.slices[0].ty)
+            shape, dtype = static_tensor(var.name, var.ty)
             dimension = self.reading.dimension[var]
             key = ("join", shape, dtype, dimension)
             if key not in self.kernels:
-                func = join_kernel(shape, dtype, dimension, self.parts)
+                shapes = [static_shape(one.ty) for one in made.slices]
+                func = join_kernel(shapes, dtype, dimension)
                 self.kernels[key] = self.builder.add_func(func, "join_slices")
             value = relax.call_tir(self.kernels[key], relax.Tuple(list(made.slices)), var.ty)
             whole = self._bind(value, self._name(f"{var.name}_joined"), None, var.ty)
@@ -362,24 +408,25 @@ class _Slicer:
         made = self.made[var]
         if made.slices is None:
             shape, dtype = static_tensor(var.name, var.ty)
-            smaller = list(shape)
-            smaller[dimension] //= self.parts
-            ty = relax.TensorType(smaller, dtype)
+            unit = shape[dimension] // self.reading.parts
             slices = []
-            for number in range(self.parts):
+            for number, span in enumerate(self.cut.spans):
                 key = ("slice", shape, dtype, dimension, number)
                 if key not in self.kernels:
-                    func = slice_kernel(shape, dtype, dimension, self.parts, number)
+                    func = slice_kernel(
+                        shape, dtype, dimension, unit * span.first, unit * span.count
+                    )
                     self.kernels[key] = self.builder.add_func(func, "take_slice")
+                ty = relax.TensorType(self._slice_shape(var, number), dtype)
                 value = relax.call_tir(self.kernels[key], relax.Tuple([made.whole]), ty)
                 slices.append(self._bind(value, self._name(var.name, number), number, ty))
             self.made[var] = _Made(made.whole, tuple(slices))
             return slices[k]
         return made.slices[k]
 
-    def _slice_shape(self, var: relax.Var) -> tuple[int, ...]:
-        shape = list(static_shape(var.ty))
-        shape[self.reading.dimension[var]] //= self.parts
+    def _slice_shape(self, var: relax.Var, k: int) -> tuple[int, ...]:
+        shape, dimension = list(static_shape(var.ty)), self.reading.dimension[var]
+        shape[dimension] = shape[dimension] // self.reading.parts * self.cut.spans[k].count
         return tuple(shape)
 
     def _bind(

@@ -24,6 +24,7 @@ from tvm_xengine.relax_ir.extract import Extraction, extract_graph
 from tvm_xengine.relax_ir.hints import read_places
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature, lifted_constants
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.value_range import ValueRange
@@ -46,8 +47,12 @@ class LoweredStep:
         What every schedule of the step must respect.
     ranks
         The processes that hold the devices; None where this one holds all.
-    slices
-        In so many slices of the batch the step runs.
+    cut
+        Where the batch is cut; None where the step takes all of it at once.
+    share_of
+        The share of the batch that an op works on; ops that are not named work on all shares.
+    home
+        Where state lies between steps, by name; what is not named is on the platform's home device.
     """
 
     mod: tvm.IRModule
@@ -57,7 +62,14 @@ class LoweredStep:
     kernels: Mapping[tuple[str, str], DeviceKernel]
     constraints: Constraints = field(default_factory=Constraints)
     ranks: Ranks | None = None
-    slices: int = 1
+    cut: BatchCut | None = None
+    share_of: Mapping[str, int] = field(default_factory=dict)
+    home: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def slices(self) -> int:
+        """In so many slices of the batch the step runs."""
+        return 1 if self.cut is None else len(self.cut.samples)
 
     @cached_property
     def distinct(self) -> Sequence[DeviceKernel]:

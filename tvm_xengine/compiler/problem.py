@@ -22,6 +22,7 @@ def make_problem(step: LoweredStep, costs: KernelCosts) -> Problem:
         step.extraction.graph,
         step.platform,
         op_costs(step, costs),
+        home=step.home,
         constraints=step.constraints,
     )
 

@@ -15,7 +15,7 @@ from tvm_xengine.checks.names import some
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.costing.costs import KernelCosts
 from tvm_xengine.compiler.kernel_choice import with_fastest_kernels
-from tvm_xengine.compiler.lean.slices import in_slices
+from tvm_xengine.compiler.lean.slices import cut_step
 from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.options import Budgets
 from tvm_xengine.compiler.plan import PlannedStep
@@ -36,6 +36,7 @@ from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.model.learning_rates import as_inputs, current_rates
 from tvm_xengine.model.source import Source
+from tvm_xengine.passes.slices.slice_batch import batch_extent
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.relax_ir.kernel_calls import read_origins
 from tvm_xengine.relax_ir.kernel_hash import kernel_hash
@@ -47,6 +48,7 @@ from tvm_xengine.report.html.notebook import framed
 from tvm_xengine.report.html.page import FRONT_SHARE, Page, check_page_path
 from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
+from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
@@ -188,10 +190,15 @@ class Lowered:
         return self.fingerprint_of(self.step.extraction.graph, self.platform)
 
     def in_slices(self, slices: int) -> Lowered | None:
-        """The same step in slices of its batch; None where it cannot be divided so."""
-        if slices == 1:
+        """The same step in equal slices of its batch; None where it cannot be divided so."""
+        size = batch_extent(self.step.mod[self.step.func_name])
+        return None if size % slices else self.with_cut(BatchCut.equal(size, slices))
+
+    def with_cut(self, cut: BatchCut | None) -> Lowered | None:
+        """The same step on a batch that is cut; None where no call can be divided so."""
+        if cut is None or len(cut.samples) == 1:
             return self
-        step = in_slices(self.step, slices, PreparedKernels(self.platform, self.stores.tuned))
+        step = cut_step(self.step, cut, PreparedKernels(self.platform, self.stores.tuned))
         return None if step is None else replace(self, step=step)
 
     def fingerprint_of(self, graph: OpGraph, platform: Platform) -> str:
@@ -405,8 +412,8 @@ class StepPlan:
         }
         measured = self.planned.measured_kernels
         fingerprint = self.lowered.fingerprint
-        slices = self.planned.lowered.slices
-        saved = SavedPlan(fingerprint, self.plan, sources, measured, self.names, slices)
+        cut = self.planned.lowered.cut
+        saved = SavedPlan(fingerprint, self.plan, sources, measured, self.names, cut)
         write_plan(saved, Path(path))
 
     @classmethod
@@ -425,7 +432,7 @@ class StepPlan:
                 f"{path} is the plan of another step: its model, batch size, loss, optimizer or"
                 " platform differ from those given; plan again"
             )
-        problem, offered = saved.plan.problem, lowered.in_slices(saved.slices)
+        problem, offered = saved.plan.problem, lowered.with_cut(saved.cut)
         if offered is None or offered.fingerprint != offered.fingerprint_of(
             problem.graph, problem.platform
         ):

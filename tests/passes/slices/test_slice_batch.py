@@ -15,6 +15,7 @@ from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.passes.slices.slice_batch import slice_batch
 from tvm_xengine.relax_ir.dataflow import single_block
 from tvm_xengine.relax_ir.extract import extract_graph
+from tvm_xengine.scheduling.batch_cut import BatchCut
 
 BATCH = 8
 
@@ -75,21 +76,26 @@ def points() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     return module, torch.randn(BATCH, 4), torch.randint(0, 3, (BATCH,))
 
 
+EQUAL = [BatchCut((BATCH // parts,) * parts, (0,) * parts) for parts in (2, 8)]
+SHARES = [BatchCut.in_shares((5, 3)), BatchCut.in_shares((1, 4, 3), (1, 2, 1))]
+
+
 @pytest.mark.parametrize(
-    ("make", "parts"),
+    ("make", "cut"),
     [
-        (points, 4),
+        (points, EQUAL[1]),
+        (points, SHARES[1]),
         *(
-            pytest.param(make, parts, marks=pytest.mark.slow)
+            pytest.param(make, cut, marks=pytest.mark.slow)
             for make in (images, words)
-            for parts in (2, 8)
+            for cut in (*EQUAL, *SHARES)
         ),
     ],
 )
-def test_slices_train_as_the_whole_batch_does(make, parts: int) -> None:
+def test_slices_train_as_the_whole_batch_does(make, cut: BatchCut) -> None:
     module, x, y = make()
     lowered = lowered_step(module, x)
-    sliced = lowered.in_slices(parts)
+    sliced = lowered.with_cut(cut)
     assert sliced is not None
     whole, slices = built(lowered), built(sliced)
     for _ in range(2):
@@ -102,7 +108,7 @@ def test_slices_train_as_the_whole_batch_does(make, parts: int) -> None:
 
 def test_every_call_on_the_batch_is_divided_but_for_what_mixes_samples() -> None:
     lowered = lowered_step(*images()[:2])
-    sliced = slice_batch(lowered.step.mod, "train_step", 4)
+    sliced = slice_batch(lowered.step.mod, "train_step", BatchCut((2,) * 4, (0,) * 4))
     assert sliced is not None
     names = [binding.var.name for binding in single_block(sliced.mod["train_step"]).bindings]
     assert not [name for name in names if "joined" in name]
@@ -112,7 +118,7 @@ def test_every_call_on_the_batch_is_divided_but_for_what_mixes_samples() -> None
 
 def test_a_slice_goes_on_to_its_gradients_before_the_next_one_begins() -> None:
     lowered = xe.lower(xe.training_step("lenet", batch_size=BATCH), xe.processor())
-    sliced = slice_batch(lowered.step.mod, "train_step", 2)
+    sliced = slice_batch(lowered.step.mod, "train_step", BatchCut((4, 4), (0, 0)))
     assert sliced is not None
     ops = [op.name for op in extract_graph(sliced.mod).graph.ops]
     assert ops.index("conv1_weight_grad_1of2") < ops.index("x_2of2")
@@ -145,7 +151,7 @@ def test_a_gradient_that_reads_only_some_of_its_operands_is_divided() -> None:
 
 def test_a_batch_that_the_slices_do_not_divide_stays_whole() -> None:
     lowered = xe.lower(xe.training_step("mlp", batch_size=6), xe.processor())
-    assert slice_batch(lowered.step.mod, "train_step", 4) is None
+    assert lowered.in_slices(4) is None
 
 
 @pytest.mark.slow

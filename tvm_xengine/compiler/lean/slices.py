@@ -13,6 +13,7 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.passes.slices.slice_batch import batch_extent, slice_batch
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import StepSignature
+from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.schedule import Schedule
 
@@ -41,8 +42,16 @@ def costed_in_slices(
     costed: CostedStep, parts: int, stores: Stores, reporter: Reporter
 ) -> CostedStep | None:
     """The costed step in slices, under the same budgets; None where nothing can be divided."""
+    cut = BatchCut.equal(batch_extent(costed.offered.mod[costed.offered.func_name]), parts)
+    return None if cut is None else costed_in_cut(costed, cut, stores, reporter)
+
+
+def costed_in_cut(
+    costed: CostedStep, cut: BatchCut, stores: Stores, reporter: Reporter
+) -> CostedStep | None:
+    """The costed step on a batch that is cut, under the same budgets; None where nothing can be divided."""
     prepared = PreparedKernels(costed.lowered.platform, stores.tuned)
-    sliced = in_slices(costed.offered, parts, prepared)
+    sliced = cut_step(costed.offered, cut, prepared)
     if sliced is None:
         return None
     made = cost_step(sliced, costed.choice, stores, reporter)
@@ -50,6 +59,12 @@ def costed_in_slices(
 
 
 def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> LoweredStep | None:
+    """The step in equal slices of its batch; None where no call can be divided so."""
+    cut = BatchCut.equal(batch_extent(step.mod[step.func_name]), parts)
+    return None if cut is None else cut_step(step, cut, prepared)
+
+
+def cut_step(step: LoweredStep, cut: BatchCut, prepared: KernelPreparation) -> LoweredStep | None:
     """The step with its kernel calls divided along the batch (:func:`slice_batch`).
 
     What holds for an op holds for each of its slices. It is None where no call can be divided.
@@ -63,7 +78,7 @@ def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> Low
     func = step.mod[name]
     mod = step.mod.clone()
     mod[name] = replace(StepSignature.read(func), results=tuple(step.results)).write(func)
-    sliced = slice_batch(mod, name, parts)
+    sliced = slice_batch(mod, name, cut)
     if sliced is None:
         return None
     extraction = extract_graph(sliced.mod, name, alignment_bytes=step.platform.alignment_bytes)
@@ -80,7 +95,8 @@ def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> Low
         extraction=extraction,
         kernels=kernels,
         constraints=_of_slices(step.constraints, sliced.calls),
-        slices=parts,
+        cut=cut,
+        share_of={op: s for op, s in sliced.share_of.items() if op in extraction.graph.op},
     )
 
 

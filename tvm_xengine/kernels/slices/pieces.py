@@ -44,9 +44,9 @@ class Division:
     Attributes
     ----------
     parts
-        Number of slices.
+        Number of equal units, of which a slice is one or several in a row.
     blocks, shared
-        The blocks of the kernel, and how the slices share each of them out.
+        The blocks of the kernel, and how the units share each of them out.
     sliced
         The dimensions that divide its buffers; others are whole.
     """
@@ -81,7 +81,7 @@ def divide(
         Numbers of those inputs that are there as a whole, too. Sums over nothing else are not
         divided, so that no slice waits for another because of them.
     parts
-        Number of slices.
+        Number of equal units, of which a slice is one or several in a row.
     """
     blocks = read_blocks(kernel)
     if blocks is None or inplace_pairs(kernel):

@@ -17,6 +17,7 @@ from tvm_xengine.kernels.library.parts import (
 from tvm_xengine.kernels.schedules.accumulation import substitute
 from tvm_xengine.kernels.slices.pieces import Division, Piece, divide
 from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR, PARTS_ATTR
+from tvm_xengine.scheduling.batch_cut import Span
 
 _OF_THE_WHOLE = (KERNEL_ATTR, OPTIONS_ATTR, PARTS_ATTR, "global_symbol")
 
@@ -24,26 +25,37 @@ _SHAPE_OPTIONS = {"data_shape": 0, "output_shape": 0, "output_batch": 2}
 """Options that repeat the shape of the result, and how many of its last dimensions they leave out."""
 
 
-def piece_kernels(division: Division, piece: Piece) -> tuple[tirx.PrimFunc, ...]:
-    """The kernel of a piece for each slice, which is one and the same where no position counts.
+def piece_kernels(
+    division: Division, piece: Piece, spans: Sequence[Span]
+) -> tuple[tirx.PrimFunc, ...]:
+    """The kernel of a piece for each slice, one and the same for slices of a size where no position counts.
 
     A whole piece has one kernel.
     """
-    first = _kernel_of(division, piece, 0)
     if piece.is_whole:
-        return (first,)
-    if tvm_ffi.structural_equal(first, _kernel_of(division, piece, 1)):
-        named = _named(division, first) if division.is_one_piece else first
-        return (named,) * division.parts
-    others = (_kernel_of(division, piece, number) for number in range(1, division.parts))
-    return (first, *others)
+        return (_kernel_of(division, piece, Span(0, division.parts)),)
+    if not _is_everywhere_alike(division, piece):
+        return tuple(_kernel_of(division, piece, span) for span in spans)
+    of_size: dict[int, tirx.PrimFunc] = {}
+    for span in spans:
+        if span.count not in of_size:
+            first = Span(0, span.count)
+            func = _kernel_of(division, piece, first)
+            of_size[span.count] = _named(division, func, first) if division.is_one_piece else func
+    return tuple(of_size[span.count] for span in spans)
 
 
-def _kernel_of(division: Division, piece: Piece, number: int) -> tirx.PrimFunc:
-    """The kernel of slice `number`."""
+def _is_everywhere_alike(division: Division, piece: Piece) -> bool:
+    """Whether the kernel of a slice does not depend on where the slice lies."""
+    first, second = (_kernel_of(division, piece, Span(number, 1)) for number in (0, 1))
+    return bool(tvm_ffi.structural_equal(first, second))
+
+
+def _kernel_of(division: Division, piece: Piece, span: Span) -> tirx.PrimFunc:
+    """The kernel of a slice."""
     kernel, root = division.kernel, division.kernel.body.block
     nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    writer = _Writer(division, {} if piece.is_whole else _smaller(division), number)
+    writer = _Writer(division, {} if piece.is_whole else _smaller(division, span), span)
     body = [writer.nest(block, nests[block], is_whole=piece.is_whole) for block in piece.blocks]
     made = [b for block in piece.blocks for b in division.blocks[block].written]
     kept = [writer.buffer(b) for b in dict.fromkeys(made) if b not in piece.outputs]
@@ -59,12 +71,12 @@ def _kernel_of(division: Division, piece: Piece, number: int) -> tirx.PrimFunc:
     return func
 
 
-def _smaller(division: Division) -> Mapping[ir.Var, ir.Var]:
+def _smaller(division: Division, span: Span) -> Mapping[ir.Var, ir.Var]:
     """For each sliced buffer one of the size of a slice."""
     found = {}
     for buffer, dimension in division.sliced.items():
         shape = list(buffer.ty.shape)
-        extent = int(shape[dimension]) // division.parts
+        extent = int(shape[dimension]) // division.parts * span.count
         shape[dimension] = tirx.IntImm(shape[dimension].ty, extent)
         found[buffer] = tirx.decl_buffer(shape, str(buffer.ty.dtype.dtype), name=buffer.name)
     return found
@@ -79,10 +91,10 @@ class _Writer:
         The buffers of a slice in place of those of the whole.
     """
 
-    def __init__(self, division: Division, smaller: Mapping[ir.Var, ir.Var], number: int) -> None:
+    def __init__(self, division: Division, smaller: Mapping[ir.Var, ir.Var], span: Span) -> None:
         self.division = division
         self.smaller = smaller
-        self.number = number
+        self.span = span
 
     def buffer(self, buffer: ir.Var) -> ir.Var:
         return self.smaller.get(buffer, buffer)
@@ -99,7 +111,8 @@ class _Writer:
         iter_vars = []
         for one, value in zip(block.iter_vars, nest.iter_values, strict=True):
             if axis is not None and one.var.same_as(axis.var):
-                extent = tirx.IntImm(one.dom.extent.ty, axis.extent // self.division.parts)
+                share = axis.extent // self.division.parts * self.span.count
+                extent = tirx.IntImm(one.dom.extent.ty, share)
                 shares[value] = extent
                 one = tirx.IterVar(ir.Range(0, extent), one.var, one.iter_type)
             iter_vars.append(one)
@@ -125,8 +138,8 @@ class _Writer:
         axis = self.division.shared[number].axis
         if is_whole or axis is None:
             return _Inside(self, {})
-        share = axis.extent // self.division.parts
-        return _Inside(self, {axis.var: axis.var + self.number * share} if self.number else {})
+        start = axis.extent // self.division.parts * self.span.first
+        return _Inside(self, {axis.var: axis.var + start} if start else {})
 
 
 class _Inside:
@@ -173,19 +186,20 @@ class _Inside:
         smaller = self.writer.buffer(buffer)
         if not smaller.same_as(buffer) and self.moved:
             dimension = self.writer.division.sliced[buffer]
-            offset = self.writer.number * int(smaller.ty.shape[dimension])
+            unit = int(buffer.ty.shape[dimension]) // self.writer.division.parts
+            offset = self.writer.span.first * unit
             at[dimension] = self.analyzer.simplify(at[dimension] - offset)
         return at
 
 
-def _named(division: Division, sliced: tirx.PrimFunc) -> tirx.PrimFunc:
+def _named(division: Division, sliced: tirx.PrimFunc, span: Span) -> tirx.PrimFunc:
     """The kernel of a slice, which says what it computes where the whole one does."""
     kernel = division.kernel
     whole = kernel_parts(kernel)
     if whole is None or len(sliced.params) != len(kernel.params):
         return _with_own_name(kernel, sliced)
     if kernel.attrs and PARTS_ATTR in kernel.attrs:
-        parts = _sliced_parts(division, whole)
+        parts = _sliced_parts(division, whole, span)
         return sliced if parts is None else with_parts(sliced, parts)
     return _with_own_name(kernel, sliced)
 
@@ -207,7 +221,7 @@ def _with_own_name(kernel: tirx.PrimFunc, sliced: tirx.PrimFunc) -> tirx.PrimFun
     return sliced.with_attrs(name_attributes(part.name, **options))
 
 
-def _sliced_parts(division: Division, whole: KernelParts) -> KernelParts | None:
+def _sliced_parts(division: Division, whole: KernelParts, span: Span) -> KernelParts | None:
     """The parts of a fused kernel on a slice, None where one of them does not work on slices alone."""
     at = dict(enumerate(division.kernel.params[: whole.num_inputs]))
     sliced = {number: division.sliced[b] for number, b in at.items() if b in division.sliced}
@@ -220,10 +234,12 @@ def _sliced_parts(division: Division, whole: KernelParts) -> KernelParts | None:
         divided = divide(part.func, inputs, (), division.parts)
         if divided is None or not divided.is_one_piece:
             return None
-        kernels = piece_kernels(divided, divided.pieces[0])
-        if not kernels[0].same_as(kernels[-1]) or len(kernels[0].params) != len(part.func.params):
+        if not _is_everywhere_alike(divided, divided.pieces[0]):
             return None
-        parts.append(Part(kernels[0], part.inputs))
+        (func,) = piece_kernels(divided, divided.pieces[0], [span])
+        if len(func.params) != len(part.func.params):
+            return None
+        parts.append(Part(func, part.inputs))
         if (dimension := divided.sliced.get(part.func.params[-1])) is not None:
             sliced[whole.value_of(place)] = dimension
         elif place < len(whole.parts) - 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,17 @@ from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
+from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json, read_problem
 from tvm_xengine.scheduling.schedule import read_schedule, schedule_from_json, schedule_to_json
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status
 
-SCHEMA = "tvm_xengine.plan/4"
+SCHEMA = "tvm_xengine.plan/5"
 """Version of the file, raised when a field is added or changes its meaning."""
 _KEYS = (
     *("schema", "fingerprint", "problem", "schedule", "arenas", "kernels", "measured_kernels"),
-    *("names", "result", "slices"),
+    *("names", "result", "cut"),
 )
 _ROUNDING_RATIO = 1e-9
 """A bound may exceed the value that is computed again by this share, from rounding in sums."""
@@ -71,8 +72,8 @@ class SavedPlan:
         How many kernels were measured for the plan.
     names
         Names that the model gives the tensors of the step, by their names in the step.
-    slices
-        In so many slices of the batch the step runs.
+    cut
+        Where the batch is cut; None where the step takes all of it at once.
     """
 
     fingerprint: str
@@ -80,11 +81,7 @@ class SavedPlan:
     sources: Mapping[str, str]
     measured_kernels: int
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    slices: int = 1
-
-    def __post_init__(self) -> None:
-        if self.slices < 1:
-            raise ValueError(f"expected slices to be at least 1, found {self.slices}")
+    cut: BatchCut | None = None
 
 
 def write_plan(saved: SavedPlan, path: Path) -> None:
@@ -99,7 +96,7 @@ def write_plan(saved: SavedPlan, path: Path) -> None:
         "kernels": saved.sources,
         "measured_kernels": saved.measured_kernels,
         "names": {name: list(names) for name, names in saved.names.items()},
-        "slices": saved.slices,
+        "cut": None if saved.cut is None else asdict(saved.cut),
         "result": {
             one.name: getattr(value := getattr(plan.result, one.name), "value", value)
             for one in fields(SavedResult)
@@ -127,7 +124,7 @@ def read_plan(path: Path) -> SavedPlan:
             typed_value(Mapping[str, str], document["kernels"]),
             typed_value(int, document["measured_kernels"]),
             typed_value(Mapping[str, tuple[str, ...]], document["names"]),
-            typed_value(int, document["slices"]),
+            None if document["cut"] is None else typed(BatchCut, document["cut"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidScheduleError(f"{path} is damaged: {error}") from error
