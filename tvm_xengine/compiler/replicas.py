@@ -1,0 +1,204 @@
+"""Plan a step whose batch is divided over devices: data parallelism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tvm_xengine.compiler.costing.costed import CostedStep
+from tvm_xengine.compiler.lean.slices import costed_in_cut
+from tvm_xengine.compiler.plan import PlannedStep, plan_kernels
+from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.errors import InvalidPlatformError, NoScheduleError, UnsupportedModelError
+from tvm_xengine.passes.slices.slice_batch import batch_extent
+from tvm_xengine.planning.messages import time_limit_message
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.planning.shares.divide import Trial, best_division, proportional_shares
+from tvm_xengine.planning.shares.first_plan import first_plan
+from tvm_xengine.scheduling.batch_cut import BatchCut
+from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
+
+_MOST_SLICES = 8
+"""A share that does not fit runs in up to so many slices: with more, kernels work on too little."""
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Over which devices the batch is divided.
+
+    Attributes
+    ----------
+    count
+        Number of devices; None takes all that compute, unless one alone is as fast.
+    samples
+        The share of each device, by name; empty lets planning choose.
+    """
+
+    count: int | None = None
+    samples: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """The step in shares, with a first plan."""
+
+    costed: CostedStep
+    plan: Plan
+
+
+def plan_replicas(
+    costed: CostedStep,
+    wanted: Replicas,
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> PlannedStep:
+    """Plan a costed step with its batch in shares, one for each replica.
+
+    The shares are chosen first, by plans that keep each share on one device (:func:`best_division`). Then
+    the step in these shares is planned like any other one: its ops may run on any device, and the bound
+    is for all of its schedules.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If there are fewer devices than replicas, or no links between them.
+    UnsupportedModelError
+        If no call of the step can be divided.
+    NoScheduleError
+        If no schedule fits the budgets.
+    """
+    lowered = costed.offered
+    batch = batch_extent(lowered.mod[lowered.func_name])
+    devices = _devices(costed.problem, wanted)
+    if len(devices) > batch:
+        raise InvalidPlatformError(
+            f"a batch of {batch} samples cannot be divided over {len(devices)} devices"
+        )
+
+    def attempt(samples: tuple[int, ...]) -> Trial[_Divided] | None:
+        shown = ", ".join(f"{d} {n}" for d, n in zip(devices, samples, strict=True))
+        reporter.status(f"dividing the batch: {shown}")
+        divided = _divided(costed, devices, samples, options, stores, reporter)
+        reporter.status("")
+        if divided is None:
+            return None
+        simulation = divided.plan.simulation
+        busy = tuple(simulation.busy_us[d] for d in devices)
+        return Trial(samples, options.objective.of(simulation), busy, divided)
+
+    if wanted.samples:
+        found = attempt(tuple(wanted.samples[d] for d in devices))
+    else:
+        speeds = [1 / _whole_us(costed.problem, d) for d in devices]
+        found = best_division(proportional_shares(batch, speeds), attempt)
+    if found is None:
+        raise NoScheduleError(
+            f"no schedule was found with the batch divided over {', '.join(devices)}, in up to"
+            f" {_MOST_SLICES} slices each: give them more memory, or fewer samples in all"
+        )
+    divided = found.plan
+    planned = plan_kernels(divided.costed, options, stores, reporter, divided.plan.schedule)
+    return _saying_shares(planned, devices, found.samples)
+
+
+def _devices(problem: Problem, wanted: Replicas) -> tuple[str, ...]:
+    """The devices of the replicas, in the order of the platform."""
+    platform = problem.platform
+    able = [d.name for d in platform.computing if math.isfinite(_whole_us(problem, d.name))]
+    if wanted.samples:
+        if unknown := [name for name in wanted.samples if name not in able]:
+            raise InvalidPlatformError(
+                f"replicas name {', '.join(unknown)}; devices that can run the whole step are"
+                f" {', '.join(able)}"
+            )
+        chosen = set(wanted.samples)
+    else:
+        count = len(able) if wanted.count is None else wanted.count
+        if count > len(able):
+            raise InvalidPlatformError(
+                f"{count} replicas need as many devices that can run the whole step; the platform has"
+                f" {len(able)}: {', '.join(able)}"
+            )
+        chosen = set(sorted(able, key=lambda d: _whole_us(problem, d))[:count])
+    devices = tuple(name for name in platform.index if name in chosen)
+    _check_links(platform, devices)
+    return devices
+
+
+def _check_links(platform: Platform, devices: Sequence[str]) -> None:
+    for src in devices:
+        for dst in devices:
+            if src != dst and (src, dst) not in platform.link_between:
+                raise InvalidPlatformError(
+                    f"replicas exchange gradients, but there is no link from {src} to {dst}"
+                )
+
+
+def _whole_us(problem: Problem, device: str) -> float:
+    """Time of the whole step on a device; infinite where that cannot run it."""
+    costs = [there.get(device) for there in problem.costs.values()]
+    return sum(math.inf if cost is None else cost.compute_us for cost in costs)
+
+
+def _divided(
+    costed: CostedStep,
+    devices: Sequence[str],
+    samples: Sequence[int],
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> _Divided | None:
+    """The step in shares with a first plan; where a share does not fit, it runs in more slices."""
+    slices = [1] * len(devices)
+    while True:
+        made = costed_in_cut(costed, BatchCut.in_shares(samples, slices), stores, reporter)
+        if made is None:
+            raise UnsupportedModelError(
+                "no call of the step can be divided along the batch, so replicas cannot share it"
+            )
+        share_of = made.lowered.share_of
+        plan = first_plan(made.problem, share_of, devices, options.objective)
+        if plan is not None:
+            home = plan.problem.home
+            housed = replace(made, lowered=replace(made.lowered, home=home), problem=plan.problem)
+            return _Divided(replace(housed, offered=housed.lowered), plan)
+        over = _over_budget(made.problem, share_of, devices, options)
+        more = [
+            2 * n if d in over and 2 * n <= min(_MOST_SLICES, count) else n
+            for d, n, count in zip(devices, slices, samples, strict=True)
+        ]
+        if more == slices:
+            return None
+        slices = more
+
+
+def _over_budget(
+    problem: Problem, share_of: Mapping[str, int], devices: Sequence[str], options: PlanOptions
+) -> set[str]:
+    """The devices on which a plan without budgets takes more memory than there is."""
+    unlimited = problem.with_budgets(dict.fromkeys(problem.platform.index, UNLIMITED_BYTES))
+    plan = first_plan(unlimited, share_of, devices, options.objective)
+    if plan is None:
+        return set()
+    peak = plan.simulation.peak_bytes
+    return {d for d in devices if peak[d] > problem.platform.device(d).budget_bytes}
+
+
+def _saying_shares(
+    planned: PlannedStep, devices: Sequence[str], samples: Sequence[int]
+) -> PlannedStep:
+    shares = ", ".join(f"{d} {n}" for d, n in zip(devices, samples, strict=True))
+    result = planned.plan.result
+    said = (
+        result.message,
+        time_limit_message(result),
+        f"the batch is divided in shares ({shares} samples), and the bound is for these",
+    )
+    message = "; ".join(text for text in said if text)
+    return replace(planned, plan=replace(planned.plan, result=replace(result, message=message)))

@@ -1,0 +1,1 @@
+"""Schedules of a step whose batch is divided in shares among devices."""

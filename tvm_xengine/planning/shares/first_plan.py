@@ -1,0 +1,42 @@
+"""A first plan of a step in shares: each share on its device, the same plan however busy the machine is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tvm_xengine.planning.any_plan import any_plan
+from tvm_xengine.planning.plan import Plan
+from tvm_xengine.planning.shares.order import placed_in_order
+from tvm_xengine.planning.shares.places import places_of_ops, spread_state
+from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.solvers.result import Objective
+
+
+def first_plan(
+    problem: Problem, share_of: Mapping[str, int], devices: Sequence[str], objective: Objective
+) -> Plan | None:
+    """The better plan of two homes of the state: all on the platform's home device, or spread.
+
+    None where neither has a schedule within the budgets in which each share stays on its device.
+
+    Parameters
+    ----------
+    share_of
+        The share of each op that works on one.
+    devices
+        The device of each share.
+    """
+    spread = spread_state(problem.graph, problem.platform, devices)
+    # Ops that constraints pin elsewhere stay there.
+    plans = []
+    for home in ({}, spread) if spread else ({},):
+        housed = replace(problem, home=home)
+        if not housed.state_fits:
+            continue
+        places = places_of_ops(problem.graph, share_of, devices, housed.home)
+        places |= problem.constraints.pinned
+        found = any_plan(placed_in_order(housed, places), objective)
+        if found is not None:
+            plans.append(replace(found, problem=housed))
+    return min(plans, key=lambda plan: objective.of(plan.simulation), default=None)

@@ -1,0 +1,67 @@
+"""Where the ops of a step in shares run, and where its state lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tvm_xengine.scheduling.graph import OpGraph, Role
+from tvm_xengine.scheduling.platform import Platform
+
+_MOST_OF_BUDGET = 0.5
+"""State is not spread to a device of which it would take more: the rest is for activations."""
+
+
+def spread_state(graph: OpGraph, platform: Platform, devices: Sequence[str]) -> dict[str, str]:
+    """A home for each state tensor that the step updates, such that every device sends and adds as much.
+
+    The sum of a gradient is made where the state lies that it updates. So each of N devices receives
+    and sends the share 1/N of gradients and parameters, as in an all-reduce of which one half scatters
+    and the other one gathers. What one op updates stays together, and what no op updates is not named.
+    """
+    limit = {d: _MOST_OF_BUDGET * platform.device(d).budget_bytes for d in devices}
+    taken = dict.fromkeys(devices, 0)
+    home: dict[str, str] = {}
+    for group in _updated_together(graph):
+        trained = any(graph.tensor[name].role is Role.PARAMETER for name in group)
+        if not trained:
+            continue
+        size = sum(graph.tensor[name].size_bytes for name in group)
+        able = [d for d in devices if taken[d] + size <= limit[d]]
+        chosen = min(able, key=lambda d: taken[d]) if able else platform.home
+        if chosen in taken:
+            taken[chosen] += size
+        home.update(dict.fromkeys(group, chosen))
+    return home
+
+
+def _updated_together(graph: OpGraph) -> list[list[str]]:
+    """State tensors that are updated by one op, largest first."""
+    groups = [[state for _, state in op.updates] for op in graph.ops if op.updates]
+    return sorted(groups, key=lambda g: -sum(graph.tensor[name].size_bytes for name in g))
+
+
+def places_of_ops(
+    graph: OpGraph, share_of: Mapping[str, int], devices: Sequence[str], home: Mapping[str, str]
+) -> dict[str, str]:
+    """The device of each op: that of its share, and else that of the state it is made for.
+
+    Parameters
+    ----------
+    share_of
+        The share of each op that works on one.
+    devices
+        The device of each share.
+    home
+        Device of each state tensor.
+    """
+    places = {op: devices[share] for op, share in share_of.items()}
+    for op in reversed(graph.ops):
+        if op.name in places:
+            continue
+        if op.updates:
+            places[op.name] = home[op.updates[0][1]]
+            continue
+        readers = [r for output in op.outputs for r in graph.consumers[output]]
+        common = [places[r] for r in readers if r not in share_of]
+        places[op.name] = common[0] if common else devices[0]
+    return places
