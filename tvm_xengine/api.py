@@ -19,6 +19,7 @@ from tvm_xengine.compiler.costing.links import devices_of_run
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.compiler.options import CompileOptions, CostChoice
 from tvm_xengine.compiler.plan import plan_costed
+from tvm_xengine.compiler.replicas import ReplicasLike, plan_replicas, replicas_of
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.models.model import Predictor
@@ -85,6 +86,7 @@ def compile(
     pin: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
     keep: Sequence[str] = (),
     recompute: Sequence[str] = (),
+    replicas: ReplicasLike = None,
     **options: Any,
 ) -> Step:
     """Compile a training step that fits a memory budget.
@@ -111,7 +113,7 @@ def compile(
         Devices and links, or a platform file; None is this machine's processor.
     costs
         As in `make_problem`.
-    objective, solver, backend
+    objective, solver, backend, replicas
         As in `plan`.
     time_limit_s
         Time limit of the solver. A warning says how far a plan may be from the optimum that was
@@ -136,6 +138,7 @@ def compile(
     # What planning would refuse is refused before minutes of lowering.
     _plan_options(objective, solver, backend, Limits(time_limit_s=time_limit_s), 0)
     check_budget(budget)
+    replicas_of(replicas)
     if isinstance(costs, str):
         one_of("costs", CostChoice, costs)
     training = training_step(model, example_inputs, loss=loss, optimizer=optimizer, **options)
@@ -151,7 +154,12 @@ def compile(
     budgets_of(budget, lowered.platform)
     problem = make_problem(lowered, costs=costs).with_budget(budget)
     planned = plan(
-        problem, time_limit_s=time_limit_s, objective=objective, solver=solver, backend=backend
+        problem,
+        time_limit_s=time_limit_s,
+        objective=objective,
+        solver=solver,
+        backend=backend,
+        replicas=replicas,
     )
     if said := time_limit_warning(planned.plan.result):
         _logger.warning(said)
@@ -387,6 +395,7 @@ def plan(
     solver: str = "auto",
     backend: str | None = None,
     seed: int = 0,
+    replicas: ReplicasLike = None,
 ) -> StepPlan:
     """The best schedule that is found for a problem, with addresses within its budgets.
 
@@ -403,18 +412,29 @@ def plan(
         As in `tvm_xengine.solvers.solve.solve`.
     seed
         Seed of the search.
+    replicas
+        Divide the batch over so many devices, which compute shares of it side by side and add their
+        gradients; ``"auto"`` takes all devices if that is faster, a mapping gives the samples of each. The
+        objective is the makespan then. None leaves the batch whole.
 
     Raises
     ------
     NoScheduleError
         If none fits the budgets; the message says which ones work.
     """
-    limits = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio)
+    limits, wanted = Limits(time_limit_s=time_limit_s, gap_ratio=gap_ratio), replicas_of(replicas)
+    if wanted is not None and objective == Objective.COST.value:
+        objective = Objective.MAKESPAN.value
     options = _plan_options(objective, solver, backend, limits, seed)
     lowered = problem.lowered
 
     def make() -> StepPlan:
-        planned = plan_costed(problem.costed, options, lowered.stores, lowered.reporter)
+        if wanted is None:
+            planned = plan_costed(problem.costed, options, lowered.stores, lowered.reporter)
+        else:
+            planned = plan_replicas(
+                problem.costed, wanted, options, lowered.stores, lowered.reporter
+            )
         return StepPlan(lowered, planned)
 
     return plan_of_ranks(lowered, make)

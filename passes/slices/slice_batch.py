@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import ir, relax, tirx
@@ -36,12 +36,16 @@ class SlicedStep:
     calls
         For each kernel call of the step before, by name, those that do its work.
     share_of
-        For each kernel call that works on slices of one share, by name, the number of that share.
+        For each kernel call that works on slices of one share, and each parameter that is one, by name,
+        the number of that share.
+    inputs
+        For each parameter of the batch that is given in slices, those slices.
     """
 
     mod: tvm.IRModule
     calls: Mapping[str, tuple[str, ...]]
     share_of: Mapping[str, int]
+    inputs: Mapping[str, tuple[str, ...]]
 
 
 def slice_batch(mod: tvm.IRModule, func_name: str, cut: BatchCut) -> SlicedStep | None:
@@ -71,6 +75,7 @@ def slice_batch(mod: tvm.IRModule, func_name: str, cut: BatchCut) -> SlicedStep 
         dw_2of2 = R.call_tir(conv_weight_gradient_slice, (h_2of2, dy_2of2), ...)
         dw_summed = R.call_tir(sum_of_shares, (dw_1of2, dw_2of2), ...)
 
+    and the parameters `x_1of2` and `x_2of2` take the place of `x`, so that each device is given its share.
     Where every slice needs such a sum (batch statistics), the kernel is taken apart around it. Kernels that cannot
     be divided run on whole tensors. Results are those of the step before, but for the order in which sums
     over the batch are added. Runs last, on what :class:`WriteOverState` has made.
@@ -98,7 +103,13 @@ def slice_batch(mod: tvm.IRModule, func_name: str, cut: BatchCut) -> SlicedStep 
         for one in slicer.emitted
         if one.slice is not None
     }
-    return SlicedStep(sliced, calls, share_of)
+    inputs = {
+        param.name: tuple(one.name for one in slices)
+        for param, slices in slicer.given_in_slices.items()
+    }
+    for names in inputs.values():
+        share_of.update(zip(names, cut.shares, strict=True))
+    return SlicedStep(sliced, calls, share_of, inputs)
 
 
 def batch_extent(func: relax.Function) -> int:
@@ -242,6 +253,11 @@ class _Slicer:
         bindings = single_block(func).bindings
         self.taken = {var.name for var in (*func.params, *(b.var for b in bindings))}
         self.has_slices = False
+        self.given_in_slices: dict[relax.Var, tuple[relax.Var, ...]] = {}
+        if reading.has_shares:
+            for param in func.params:
+                if param in reading.given:
+                    self._give_in_slices(param)
 
     def read(self, position: int, binding: relax.Binding) -> None:
         """Write what a binding of the step before becomes."""
@@ -265,12 +281,41 @@ class _Slicer:
         else:
             self._write_whole(binding, call)
 
+    def _give_in_slices(self, param: relax.Var) -> None:
+        """Let parameters that are slices take the place of one of the batch."""
+        slices = tuple(
+            relax.Var(
+                self._name(param.name, k),
+                relax.TensorType(self._slice_shape(param, k), param.ty.dtype),
+            )
+            for k in range(self.parts)
+        )
+        self.made[param] = _Made(slices=slices)
+        self.given_in_slices[param] = slices
+
     def finished(self, func: relax.Function) -> relax.Function:
         """The function in slices; a single result that was a tensor is a tuple of it."""
+        signature, params = StepSignature.read(func), list(func.params)
         is_bound = any(one.binding.var.same_as(func.body.body) for one in self.emitted)
         results = [] if is_bound else [self.whole(one) for one in returned_fields(func)]
-        ordered = in_order_of_slices(self.emitted, func.params, self.parts)
-        return with_results(func, ordered, results) if results else with_bindings(func, ordered)
+        if self.given_in_slices:
+            params = [one for p in func.params for one in self.given_in_slices.get(p, (p,))]
+            signature = self._with_slices_given(signature, func, params)
+        ordered = in_order_of_slices(self.emitted, params, self.parts)
+        made = with_bindings(func, ordered, params)
+        return signature.write(with_results(made, ordered, results) if results else made)
+
+    def _with_slices_given(
+        self, signature: StepSignature, func: relax.Function, params: Sequence[relax.Var]
+    ) -> StepSignature:
+        place = {param: k for k, param in enumerate(params)}
+        roles = [
+            role
+            for param, role in zip(func.params, signature.roles, strict=True)
+            for _ in self.given_in_slices.get(param, (param,))
+        ]
+        updates = tuple(place[func.params[position]] for position in signature.updates)
+        return replace(signature, roles=tuple(roles), updates=updates)
 
     def _is_sliced_view(self, var: relax.Var, value: relax.Expr) -> bool:
         base = self.made[value.args[0]]

@@ -27,7 +27,7 @@ from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import overwritten_state
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable, link
-from tvm_xengine.runtime.inputs import checked_inputs
+from tvm_xengine.runtime.inputs import checked_inputs, in_slices
 from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.runtime.vm_function import emit_calls
 from tvm_xengine.scheduling.graph import Role
@@ -137,8 +137,8 @@ class RankExecutable(StepExecutable):
 
     def write(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Check inputs, and write those that lie in this process."""
-        checked = checked_inputs(self.interface, arrays)
-        super().write({name: values for name, values in checked.items() if name in self.tensors})
+        checked = in_slices(self.interface, checked_inputs(self.interface, arrays))
+        self._write({name: values for name, values in checked.items() if name in self.tensors})
 
     def agreed(self, found: str | None) -> str | None:
         """Collective: the first input or result that a process has found, None where none has."""

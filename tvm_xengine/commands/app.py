@@ -30,6 +30,7 @@ from tvm_xengine.commands.arguments.options import (
     Models,
     OutputOptions,
     PlatformOptions,
+    ReplicaOptions,
     SaveOptions,
     SolverOptions,
 )
@@ -102,6 +103,7 @@ class PlanOptions:
     budget: BudgetOptions = BudgetOptions()
     costs: CostOptions = CostOptions()
     solver: SolverOptions = SolverOptions()
+    division: ReplicaOptions = ReplicaOptions()
     save: SaveOptions = SaveOptions()
     output: OutputOptions = OutputOptions()
 

@@ -50,7 +50,9 @@ class LoweredStep:
     cut
         Where the batch is cut; None where the step takes all of it at once.
     share_of
-        The share of the batch that an op works on; ops that are not named work on all shares.
+        The share of the batch that an op works on, or that an input is; what is not named is of all shares.
+    inputs_in_slices
+        For each input of the batch that the step takes in slices, the names of those.
     home
         Where state lies between steps, by name; what is not named is on the platform's home device.
     """
@@ -64,6 +66,7 @@ class LoweredStep:
     ranks: Ranks | None = None
     cut: BatchCut | None = None
     share_of: Mapping[str, int] = field(default_factory=dict)
+    inputs_in_slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     home: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.lean.slices import costed_in_cut
-from tvm_xengine.compiler.plan import PlannedStep, plan_kernels
+from tvm_xengine.compiler.plan import PlannedStep, plan_costed, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError, UnsupportedModelError
 from tvm_xengine.passes.slices.slice_batch import batch_extent
+from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
@@ -43,6 +44,38 @@ class Replicas:
     samples: Mapping[str, int] = field(default_factory=dict)
 
 
+ReplicasLike = int | str | Mapping[str, int] | None
+"""A number of devices, ``"auto"``, or the share of each device in samples; None does not divide."""
+
+
+def replicas_of(given: ReplicasLike) -> Replicas | None:
+    """What an argument says about replicas.
+
+    Raises
+    ------
+    ValueError
+        If it is another text, or a number below 2.
+    """
+    match given:
+        case None:
+            return None
+        case "auto":
+            return Replicas()
+        case Mapping():
+            if len(given) < 2 or any(count < 1 for count in given.values()):
+                raise ValueError(
+                    f"expected a share of at least one sample for each of two or more devices in"
+                    f" replicas, got {dict(given)}"
+                )
+            return Replicas(len(given), dict(given))
+        case int() if given >= 2:
+            return Replicas(given)
+    raise ValueError(
+        "expected a number of devices from 2, 'auto' or the samples of each device for replicas, got"
+        f" {given!r}"
+    )
+
+
 @dataclass(frozen=True)
 class _Divided:
     """The step in shares, with a first plan."""
@@ -69,13 +102,20 @@ def plan_replicas(
     InvalidPlatformError
         If there are fewer devices than replicas, or no links between them.
     UnsupportedModelError
-        If no call of the step can be divided.
+        If no call of the step can be divided, or the shares given are not of its batch.
     NoScheduleError
         If no schedule fits the budgets.
     """
     lowered = costed.offered
     batch = batch_extent(lowered.mod[lowered.func_name])
     devices = _devices(costed.problem, wanted)
+    if len(devices) == 1:
+        return plan_costed(costed, options, stores, reporter)
+    if wanted.samples and sum(wanted.samples.values()) != batch:
+        raise UnsupportedModelError(
+            f"the shares of {', '.join(wanted.samples)} are {sum(wanted.samples.values())} samples, and"
+            f" the batch has {batch}"
+        )
     if len(devices) > batch:
         raise InvalidPlatformError(
             f"a batch of {batch} samples cannot be divided over {len(devices)} devices"
@@ -97,6 +137,9 @@ def plan_replicas(
     else:
         speeds = [1 / _whole_us(costed.problem, d) for d in devices]
         found = best_division(proportional_shares(batch, speeds), attempt)
+    if wanted.count is None and _is_better_whole(costed, options, found):
+        planned = plan_costed(costed, options, stores, reporter)
+        return _saying(planned, "replicas would not be faster, so the batch is not divided")
     if found is None:
         raise NoScheduleError(
             f"no schedule was found with the batch divided over {', '.join(devices)}, in up to"
@@ -104,7 +147,20 @@ def plan_replicas(
         )
     divided = found.plan
     planned = plan_kernels(divided.costed, options, stores, reporter, divided.plan.schedule)
-    return _saying_shares(planned, devices, found.samples)
+    shares = ", ".join(f"{d} {n}" for d, n in zip(devices, found.samples, strict=True))
+    return _saying(
+        planned, f"the batch is divided in shares ({shares} samples), and the bound is for these"
+    )
+
+
+def _is_better_whole(
+    costed: CostedStep, options: PlanOptions, found: Trial[_Divided] | None
+) -> bool:
+    """Whether a plan of the whole batch is as good as one in shares."""
+    if found is None:
+        return True
+    whole = any_plan(costed.problem, options.objective)
+    return whole is not None and options.objective.of(whole.simulation) <= found.value
 
 
 def _devices(problem: Problem, wanted: Replicas) -> tuple[str, ...]:
@@ -190,15 +246,8 @@ def _over_budget(
     return {d for d in devices if peak[d] > problem.platform.device(d).budget_bytes}
 
 
-def _saying_shares(
-    planned: PlannedStep, devices: Sequence[str], samples: Sequence[int]
-) -> PlannedStep:
-    shares = ", ".join(f"{d} {n}" for d, n in zip(devices, samples, strict=True))
+def _saying(planned: PlannedStep, sentence: str) -> PlannedStep:
     result = planned.plan.result
-    said = (
-        result.message,
-        time_limit_message(result),
-        f"the batch is divided in shares ({shares} samples), and the bound is for these",
-    )
-    message = "; ".join(text for text in said if text)
+    said = (result.message, time_limit_message(result), sentence)
+    message = "; ".join(dict.fromkeys(text for text in said if text))
     return replace(planned, plan=replace(planned.plan, result=replace(result, message=message)))

@@ -50,6 +50,10 @@ class KernelsOfStep(Protocol):
     def ranges(self) -> Mapping[str, ValueRange]:
         """Allowed values of integer inputs, by name."""
 
+    @property
+    def inputs_in_slices(self) -> Mapping[str, tuple[str, ...]]:
+        """For each input that the step takes in slices, the names of those."""
+
     def kernel(self, op: str, device: str) -> PreparedKernel:
         """The kernel of an op on a device."""
 
@@ -140,6 +144,7 @@ class _Maker:
             },
             updated=tuple(self.graph.updated_by),
             ranges=self.step.ranges,
+            slices=self.step.inputs_in_slices,
         )
 
     def _run(self, position: int, step: Compute, is_repeat: bool) -> KernelRun:

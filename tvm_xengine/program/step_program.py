@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.sizes import tensor_bytes
@@ -129,6 +130,15 @@ Call = KernelRun | TensorCopy
 
 
 @dataclass(frozen=True)
+class GivenInput:
+    """What is given for an input."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+
+
+@dataclass(frozen=True)
 class StepInterface:
     """The places of a step's inputs and results.
 
@@ -148,6 +158,9 @@ class StepInterface:
         State tensors that the step overwrites.
     ranges
         Allowed values of integer inputs, by name.
+    slices
+        For each input that is given as a whole and lies in slices of its first dimension, the inputs that
+        these are.
     """
 
     inputs: Mapping[str, ArenaView]
@@ -157,6 +170,23 @@ class StepInterface:
     arena_bytes: Mapping[str, int]
     updated: tuple[str, ...] = ()
     ranges: Mapping[str, ValueRange] = field(default_factory=dict)
+    slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def given(self) -> Mapping[str, GivenInput]:
+        """What is given for each input in an arena, slices as the whole that they are of."""
+        hidden = {name for names in self.slices.values() for name in names}
+        wholes = {name: self._whole(names) for name, names in self.slices.items()}
+        return wholes | {
+            name: GivenInput(view.shape, view.dtype, self.roles[name])
+            for name, view in self.inputs.items()
+            if name not in hidden
+        }
+
+    def _whole(self, names: tuple[str, ...]) -> GivenInput:
+        views = [self.inputs[name] for name in names]
+        shape = (sum(view.shape[0] for view in views), *views[0].shape[1:])
+        return GivenInput(shape, views[0].dtype, self.roles[names[0]])
 
 
 @dataclass(frozen=True)

@@ -39,15 +39,28 @@ def checked_inputs(
     InvalidInputError
         If an input is unknown, missing, of another shape or type, or has a value out of its range.
     """
-    if unknown := [name for name in arrays if name not in interface.inputs]:
+    if unknown := [name for name in arrays if name not in interface.given]:
         raise InvalidInputError(
-            f"expected one of {_some(interface.inputs)} as input, got {unknown[0]!r}"
+            f"expected one of {_some(interface.given)} as input, got {unknown[0]!r}"
         )
     if missing := [name for name in required if name not in arrays]:
         raise InvalidInputError(
             f"expected the inputs {_some(required)}, got {_some(arrays)}: {missing[0]!r} is missing"
         )
     return {name: _checked(interface, name, array) for name, array in arrays.items()}
+
+
+def in_slices(
+    interface: StepInterface, arrays: Mapping[str, NDArray[np.generic]]
+) -> dict[str, NDArray[np.generic]]:
+    """Checked inputs as they lie in arenas: those in slices are cut."""
+    found: dict[str, NDArray[np.generic]] = {}
+    for name, values in arrays.items():
+        pieces = interface.slices.get(name, ())
+        ends = np.cumsum([interface.inputs[piece].shape[0] for piece in pieces])
+        cut = np.split(values, ends[:-1]) if pieces else [values]
+        found.update(zip(pieces or (name,), cut, strict=True))
+    return found
 
 
 def is_finite(array: NDArray[Any]) -> bool:
@@ -61,7 +74,7 @@ def is_finite(array: NDArray[Any]) -> bool:
 
 
 def _checked(interface: StepInterface, name: str, array: ArrayLike) -> NDArray[np.generic]:
-    view = interface.inputs[name]
+    view = interface.given[name]
     try:
         values = np.asarray(array)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -72,7 +85,7 @@ def _checked(interface: StepInterface, name: str, array: ArrayLike) -> NDArray[n
     if values.shape != view.shape:
         raise InvalidInputError(
             f"{name} must have shape {view.shape}, got {values.shape}"
-            f"{_advice(view.shape, values.shape) if interface.roles[name] is Role.BATCH else ''}"
+            f"{_advice(view.shape, values.shape) if view.role is Role.BATCH else ''}"
         )
     wanted = np.dtype(view.dtype)
     if not _is_taken(values, wanted):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tvm_xengine.errors import InvalidInputError, InvalidStateError, StorageError
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import overwritten_state
-from tvm_xengine.runtime.inputs import checked_inputs
+from tvm_xengine.runtime.inputs import checked_inputs, in_slices
 from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.storage import (
     POISON,
@@ -77,8 +77,10 @@ class StepMemory:
         self._lost: dict[str, StoredTensor | None] = {}
 
     def names(self, *roles: Role) -> tuple[str, ...]:
-        """The inputs that have one of `roles`."""
-        return tuple(name for name, role in self.interface.roles.items() if role in roles)
+        """The inputs that have one of `roles`, as they are given."""
+        whole = {piece: name for name, pieces in self.interface.slices.items() for piece in pieces}
+        found = (name for name, role in self.interface.roles.items() if role in roles)
+        return tuple(dict.fromkeys(whole.get(name, name) for name in found))
 
     def write(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Copy inputs (batch, hyper, state) into their place in the arenas, as numbers or arrays.
@@ -91,7 +93,9 @@ class StepMemory:
         StorageError
             If a file of a device could not be written; the state that was to be written is lost.
         """
-        checked = checked_inputs(self.interface, arrays)
+        self._write(in_slices(self.interface, checked_inputs(self.interface, arrays)))
+
+    def _write(self, checked: Mapping[str, NDArray[np.generic]]) -> None:
         roles = self.interface.roles
         self._lost |= {name: None for name in checked if roles[name].is_persistent}
         for name, values in checked.items():

@@ -413,7 +413,7 @@ def _epoch(step: Step, data: Batches, epoch: int, start: int, seed: int) -> Iter
 
 def _batch_size(step: Step) -> int:
     """The leading dimension of the step's first input."""
-    return int(step.executable.interface.inputs[step.batch_names[0]].shape[0])
+    return int(step.executable.interface.given[step.batch_names[0]].shape[0])
 
 
 def _arguments(batch: Any) -> Sequence[Any]:

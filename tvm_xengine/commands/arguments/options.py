@@ -27,6 +27,7 @@ from tvm_xengine.commands.arguments.values import (
     Pins,
     Positive,
     Ratio,
+    Replicas,
     Share,
     choice,
     converted,
@@ -179,6 +180,22 @@ class SolverOptions:
     objective: Annotated[str, choice(OBJECTIVE_NAMES)] = "cost"
     time_limit: Annotated[Positive, shown_as("S")] = 60.0
     gap: Share = 0.0
+
+
+@Parameter(name="*", group=PLAN)
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """How the batch is divided over devices.
+
+    Attributes
+    ----------
+    replicas
+        Divide the batch over so many devices, which work side by side on shares that the plan chooses
+        (auto: over all, where that is faster), or over those named, with so many samples each. Minimises
+        the makespan.
+    """
+
+    replicas: Replicas | None = None
 
 
 @Parameter(name="*", group=PLAN)

@@ -102,6 +102,16 @@ def model(text: str) -> str:
     )
 
 
+def _replicas(text: str) -> int | str | dict[str, int]:
+    """A number of devices, auto, or the samples of each of them."""
+    if text == "auto":
+        return text
+    if "=" not in text:
+        return _whole(2)(text)
+    pairs = [one.partition("=") for one in text.split(",")]
+    return {device: _whole(1)(count) for device, _, count in pairs}
+
+
 def _positive(text: str) -> float:
     value = _float(text)
     if not 0 < value < math.inf:
@@ -224,6 +234,10 @@ Ratios = Annotated[
 Share = Annotated[float, shown_as("X", converter=converted(_share), n_tokens=1)]
 Betas = Annotated[tuple[float, ...], shown_as("X X", converter=_betas, n_tokens=2, negative="")]
 ByteSize = Annotated[int, shown_as("BYTES", converter=converted(_size), n_tokens=1)]
+Replicas = Annotated[
+    int | str | dict[str, int],
+    shown_as("N|auto|DEVICE=N,...", converter=converted(_replicas)),
+]
 DeviceBytes = Annotated[
     tuple[tuple[str, int], ...],
     shown_as("DEVICE=BYTES...", converter=_device_sizes, **_MANY),

@@ -31,7 +31,7 @@ def run_plan(model: str, options: PlanOptions) -> None:
     training = training_of(model, options.step)
     with terminal.reporting() as reporter:
         problem = problem_of(training, options, reporter)
-        planned = api.plan(problem, **arguments)
+        planned = api.plan(problem, **arguments, replicas=options.division.replicas)
     save_plan(planned, options.save)
     summary = planned.summary
     print_report(terminal.console, summary, None)

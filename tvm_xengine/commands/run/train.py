@@ -76,12 +76,14 @@ def run_train(model: str, options: TrainOptions) -> None:
     terminal = Terminal(options.plan.output)
     arguments = solver_arguments(options.plan.solver, options.plan.step.model.seed)
     _check_replan(options)
+    if options.loop.schedule is not None and options.plan.division.replicas is not None:
+        raise UsageError("--schedule runs a given schedule, --replicas looks for one; give one")
     given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
     wanted = wanted_of(model, options, terminal)
     with terminal.reporting() as reporter:
         problem = problem_of(wanted.training, options.plan, reporter)
         planned = (
-            api.plan(problem, **arguments)
+            api.plan(problem, **arguments, replicas=options.plan.division.replicas)
             if given is None
             else plan_of_ranks(
                 problem.lowered,

@@ -96,7 +96,12 @@ def cut_step(step: LoweredStep, cut: BatchCut, prepared: KernelPreparation) -> L
         kernels=kernels,
         constraints=_of_slices(step.constraints, sliced.calls),
         cut=cut,
-        share_of={op: s for op, s in sliced.share_of.items() if op in extraction.graph.op},
+        share_of={
+            name: share
+            for name, share in sliced.share_of.items()
+            if name in extraction.graph.op or name in extraction.graph.tensor
+        },
+        inputs_in_slices=sliced.inputs,
     )
 
 

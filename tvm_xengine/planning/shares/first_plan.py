@@ -23,19 +23,20 @@ def first_plan(
     Parameters
     ----------
     share_of
-        The share of each op that works on one.
+        The share of each op that works on one, and of each input that is one.
     devices
         The device of each share.
     """
+    resident = {tensor.name for tensor in problem.graph.bases if tensor.role.is_resident}
+    of_shares = {name: devices[share] for name, share in share_of.items() if name in resident}
     spread = spread_state(problem.graph, problem.platform, devices)
-    # Ops that constraints pin elsewhere stay there.
     plans = []
     for home in ({}, spread) if spread else ({},):
-        housed = replace(problem, home=home)
+        housed = replace(problem, home={**home, **of_shares})
         if not housed.state_fits:
             continue
         places = places_of_ops(problem.graph, share_of, devices, housed.home)
-        places |= problem.constraints.pinned
+        places |= problem.constraints.pinned  # what is pinned elsewhere stays there
         found = any_plan(placed_in_order(housed, places), objective)
         if found is not None:
             plans.append(replace(found, problem=housed))

@@ -54,7 +54,7 @@ def places_of_ops(
     home
         Device of each state tensor.
     """
-    places = {op: devices[share] for op, share in share_of.items()}
+    places = {name: devices[share] for name, share in share_of.items() if name in graph.op}
     for op in reversed(graph.ops):
         if op.name in places:
             continue

@@ -83,6 +83,8 @@ def _go_on(
         platform.save(file)
         again = with_option(without_devices(command, lost), "--platform", str(file))
         again = with_option(again, "--resume", checkpoint) if exists else again
+        if option_value(again, "--replicas") is not None:
+            again = with_option(again, "--replicas", "auto")  # there are fewer devices now
         return _run(again, platform, rank_timeout_s)
 
 
