@@ -76,9 +76,9 @@ def slice_batch(mod: tvm.IRModule, func_name: str, cut: BatchCut) -> SlicedStep 
         dw_summed = R.call_tir(sum_of_shares, (dw_1of2, dw_2of2), ...)
 
     and the parameters `x_1of2` and `x_2of2` take the place of `x`, so that each device is given its share.
-    Where every slice needs such a sum (batch statistics), the kernel is taken apart around it. Kernels that cannot
-    be divided run on whole tensors. Results are those of the step before, but for the order in which sums
-    over the batch are added. Runs last, on what :class:`WriteOverState` has made.
+    Where every slice needs such a sum (batch statistics), the kernel is taken apart around it. Kernels
+    that cannot be divided run on whole tensors. Results are those of the step before, but for the order in
+    which sums over the batch are added. Runs last, on what :class:`WriteOverState` has made.
 
     Parameters
     ----------

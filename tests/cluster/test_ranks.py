@@ -6,9 +6,11 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.cluster.trains import Seen, Settings
+import tvm_xengine as xe
+from tests.cluster.trains import Seen, Settings, drawn_batch
 from tvm_xengine.cluster.launch import run_processes
 
 
@@ -51,3 +53,34 @@ def test_networks_over_ranks(
     model: str, size: int | None, ranks: tuple[int, ...], tmp_path: Path
 ) -> None:
     _check(_seen_by_ranks(Settings(model, str(tmp_path), ranks=ranks, batch=4, size=size)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "ranks", "replicas", "budgets"),
+    [
+        ("lenet", (0, 1), {"d0": 5, "d1": 3}, {"d1": 500_000}),
+        ("resnet8", (0, 1), 2, {}),
+        ("mlp", (0, 1, 2), 3, {}),
+    ],
+)
+def test_replicas_over_ranks_lose_as_one_process_does(
+    model: str,
+    ranks: tuple[int, ...],
+    replicas: dict[str, int] | int,
+    budgets: dict[str, int],
+    tmp_path: Path,
+) -> None:
+    settings = Settings(
+        model, str(tmp_path), ranks=ranks, scattered=False, replicas=replicas, budgets=budgets
+    )
+    seen = _seen_by_ranks(settings)
+    _check(seen)
+    assert all(seen[0].arena_bytes[device] <= most for device, most in budgets.items())
+    alone = xe.compile(
+        model, batch_size=settings.batch, optimizer=settings.optimizer, costs="roofline",
+        solver="keep-all",
+    )  # fmt: skip
+    random = np.random.default_rng(0)
+    losses = [float(alone(drawn_batch(alone, random))) for _ in range(settings.steps)]
+    np.testing.assert_allclose(seen[0].losses, losses, rtol=1e-4)

@@ -31,6 +31,8 @@ class Settings:
         In bytes, by device; others have plenty.
     scattered
         Whether ops are pinned to devices by turns, so that many tensors move.
+    replicas
+        Samples of each device, or over how many the batch is divided; None leaves it whole.
     """
 
     model: str
@@ -42,6 +44,7 @@ class Settings:
     budgets: dict[str, int] | None = None
     scattered: bool = True
     optimizer: str = "adam"
+    replicas: dict[str, int] | int | None = None
 
     @property
     def platform(self) -> Platform:
@@ -82,21 +85,18 @@ def train(settings: Settings, cache: Path) -> Seen:
         names = [device.name for device in platform.devices]
         pin = {op: names[(k // 5) % len(names)] for k, op in enumerate(ops)}
         lowered = xe.lower(training, platform, cache=cache, pin=pin)
-    plan = xe.plan(xe.make_problem(lowered, "roofline"), time_limit_s=4.0, objective="makespan")
+    plan = xe.plan(
+        xe.make_problem(lowered, "roofline"),
+        time_limit_s=4.0,
+        objective="makespan",
+        replicas=settings.replicas,
+    )
     step = xe.build(lowered, plan).guard()
     step.compare_with_keep_all()
     random = np.random.default_rng(0)
     losses = []
     for _ in range(settings.steps):
-        batch = {}
-        for name in step.batch_names:
-            view = step.executable.interface.inputs[name]
-            allowed = step.executable.interface.ranges.get(name)
-            batch[name] = (
-                random.standard_normal(view.shape).astype(view.dtype)
-                if "float" in view.dtype
-                else random.integers(0, allowed.high if allowed else 2, view.shape)
-            )
+        batch = drawn_batch(step, random)
         losses.append(float(step(batch)))
     state = step.state_dict()
     digest = hashlib.sha256(b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)))
@@ -110,6 +110,20 @@ def train(settings: Settings, cache: Path) -> Seen:
         dict(step.executable.measured_peak_bytes),
         dict(plan.plan.arenas.arena_bytes),
     )
+
+
+def drawn_batch(step: xe.Step, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """Random values of a step's inputs."""
+    interface = step.executable.interface
+    batch = {}
+    for name in step.batch_names:
+        given, allowed = interface.given[name], interface.ranges.get(name)
+        batch[name] = (
+            random.standard_normal(given.shape).astype(given.dtype)
+            if "float" in given.dtype
+            else random.integers(0, allowed.high if allowed else 2, given.shape)
+        )
+    return batch
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
@@ -14,10 +15,11 @@ from tvm_xengine.kernels.library.parts import (
     name_attributes,
     with_parts,
 )
-from tvm_xengine.kernels.schedules.accumulation import substitute
 from tvm_xengine.kernels.slices.pieces import Division, Piece, divide
 from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR, PARTS_ATTR
 from tvm_xengine.scheduling.batch_cut import Span
+
+_Node = TypeVar("_Node", tirx.Stmt, ir.Expr)
 
 _OF_THE_WHOLE = (KERNEL_ATTR, OPTIONS_ATTR, PARTS_ATTR, "global_symbol")
 
@@ -153,8 +155,11 @@ class _Inside:
         self.analyzer = sym.Analyzer()
 
     def stmt(self, stmt: tirx.Stmt) -> tirx.Stmt:
+        return self._mapped(stmt)
+
+    def _mapped(self, node: _Node) -> _Node:
         return tvm_ffi.structural_map(
-            stmt,
+            node,
             [
                 (ir.TensorLoad, self._load),
                 (tirx.BufferStore, self._store),
@@ -163,8 +168,8 @@ class _Inside:
         )
 
     def region(self, region: ir.TensorRegion) -> ir.TensorRegion:
-        least = [substitute(one.min, self.moved) for one in region.region]
-        extents = [substitute(one.extent, self.moved) for one in region.region]
+        least = [self._mapped(one.min) for one in region.region]
+        extents = [self._mapped(one.extent) for one in region.region]
         index = self._index(region.source, least)
         ranges = [ir.Range.from_min_extent(*pair) for pair in zip(index, extents, strict=True)]
         return tirx.BufferRegion(self.writer.buffer(region.source), ranges)

@@ -55,7 +55,7 @@ def proportional_shares(batch: int, weights: Sequence[float]) -> tuple[int, ...]
 def best_division(
     first: Sequence[int], attempt: Callable[[tuple[int, ...]], Trial[_Plan] | None]
 ) -> Trial[_Plan] | None:
-    """The best of some divisions, each as the devices of the last one were busy; None if `attempt` finds none.
+    """The best of some divisions, each as devices were busy in the last one; None if `attempt` finds none.
 
     A device that was busy for longer with its samples, because it is slower or because it recomputes for
     want of memory, gets fewer of them. Ends where a division is not better than the one before.
