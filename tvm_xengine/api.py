@@ -113,7 +113,7 @@ def compile(
         Devices and links, or a platform file; None is this machine's processor.
     costs
         As in `make_problem`.
-    objective, solver, backend, replicas
+    objective, solver, backend
         As in `plan`.
     time_limit_s
         Time limit of the solver. A warning says how far a plan may be from the optimum that was
@@ -126,6 +126,8 @@ def compile(
         File of measurements, with compiled kernels in the same folder; None is the user's cache.
     pin, keep, recompute
         Constraints on the schedule, as in `lower`.
+    replicas
+        As in `plan`.
     options
         Options of `training_step`.
 

@@ -22,6 +22,8 @@ from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
+SUM_OF_SHARES = "sum_of_shares"
+"""How the names of kernels begin that add what shares of the batch have made."""
 _MOST_OF_JOINED = 2
 """A sum of more than so many times the bytes that it is made of is not added slice by slice, since it is
 there twice then: it is cheaper to join the slices, which are there twice for a moment."""
@@ -379,7 +381,7 @@ class _Slicer:
         key = ("sum", shape, dtype)
         if key not in self.kernels:
             func = sum_kernel(shape, dtype, len(shares))
-            self.kernels[key] = self.builder.add_func(func, "sum_of_shares")
+            self.kernels[key] = self.builder.add_func(func, SUM_OF_SHARES)
         value = relax.call_tir(self.kernels[key], relax.Tuple(shares), shares[0].ty)
         stem = shares[0].name.rpartition("_")[0]
         return self._bind(value, self._name(f"{stem}_summed"), None, shares[0].ty)

@@ -12,7 +12,7 @@ from tvm_xengine.compiler.plan import PlannedStep, plan_costed, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import InvalidPlatformError, NoScheduleError, UnsupportedModelError
-from tvm_xengine.passes.slices.slice_batch import batch_extent
+from tvm_xengine.passes.slices.slice_batch import SUM_OF_SHARES, batch_extent
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.messages import time_limit_message
 from tvm_xengine.planning.plan import Plan
@@ -22,7 +22,8 @@ from tvm_xengine.planning.shares.first_plan import first_plan
 from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
+from tvm_xengine.scheduling.schedule import Transfer
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 
 _MOST_SLICES = 8
 """A share that does not fit runs in up to so many slices: with more, kernels work on too little."""
@@ -149,7 +150,9 @@ def plan_replicas(
     planned = plan_kernels(divided.costed, options, stores, reporter, divided.plan.schedule)
     shares = ", ".join(f"{d} {n}" for d, n in zip(devices, found.samples, strict=True))
     return _saying(
-        planned, f"the batch is divided in shares ({shares} samples), and the bound is for these"
+        planned,
+        f"the batch is divided in shares ({shares} samples), and the bound is for these",
+        _copies_in_words(planned),
     )
 
 
@@ -246,8 +249,29 @@ def _over_budget(
     return {d for d in devices if peak[d] > problem.platform.device(d).budget_bytes}
 
 
-def _saying(planned: PlannedStep, sentence: str) -> PlannedStep:
+def _copies_in_words(planned: PlannedStep) -> str:
+    """What devices exchange in a step."""
+    plan, kernels = planned.plan, planned.lowered.extraction.kernels
+    graph = plan.problem.graph
+    summed = {
+        tensor
+        for op in graph.ops
+        if kernels[op.name].startswith(SUM_OF_SHARES)
+        for tensor in (*graph.reads[op.name], *op.outputs)
+    }
+    sent = dict.fromkeys(("sums over the batch", "state", "other tensors"), 0)
+    for step in plan.schedule.steps:
+        if isinstance(step, Transfer):
+            tensor = graph.tensor[step.tensor]
+            kind = "state" if tensor.role.is_resident else "other tensors"
+            kind = "sums over the batch" if step.tensor in summed else kind
+            sent[kind] += tensor.size_bytes
+    named = ", ".join(f"{format_bytes(size)} of {kind}" for kind, size in sent.items())
+    return f"{plan.schedule.transfers} copies in a step: {named}"
+
+
+def _saying(planned: PlannedStep, *sentences: str) -> PlannedStep:
     result = planned.plan.result
-    said = (result.message, time_limit_message(result), sentence)
+    said = (result.message, time_limit_message(result), *sentences)
     message = "; ".join(dict.fromkeys(text for text in said if text))
     return replace(planned, plan=replace(planned.plan, result=replace(result, message=message)))

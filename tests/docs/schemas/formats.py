@@ -27,6 +27,7 @@ from tvm_xengine.cost_models.measure.measurements import (
     MeasurementFailure,
 )
 from tvm_xengine.kernels.store.tuned import TunedSchedule
+from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.graph import Op, Tensor
 from tvm_xengine.scheduling.platform import Device, Link
 from tvm_xengine.scheduling.problem import SCHEMA as PROBLEM_SCHEMA
@@ -108,11 +109,7 @@ def plan() -> Schema:
             "arenas": record(arenas),
             "kernels": {**by_name(TEXT), "description": "Kernel source, by kernel@device."},
             "measured_kernels": WHOLE,
-            "slices": {
-                **WHOLE,
-                "minimum": 1,
-                "description": "Of the batch, in which the step runs.",
-            },
+            "cut": or_null(schema_of(BatchCut)),
             "names": {**by_name(rows(TEXT)), "description": "The model's names of a tensor."},
             "result": schema_of(SavedResult),
         }
