@@ -83,6 +83,41 @@ def test_plans_for_one_answer_share_the_grace(monkeypatch: pytest.MonkeyPatch) -
     assert part.is_over and part.is_late
 
 
+def test_state_comes_to_lie_at_the_bottom_though_a_busy_machine_took_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, turned = training_chain(12, 60), _Turned()
+    reserved: list[Schedule] = []
+
+    def laid_out(
+        asked: Problem,
+        schedule: Schedule,
+        *,
+        effort: int,
+        seed: int = 0,
+        reserve_home: bool = False,
+    ) -> ArenaPlan:
+        plan = plan_arenas(asked, schedule, effort=1000, seed=seed, reserve_home=reserve_home)
+        if not reserve_home:
+            return plan
+        reserved.append(schedule)
+        size = 61 if len(reserved) == 1 else 60
+        return replace(plan, arena_bytes=dict.fromkeys(plan.arena_bytes, size))
+
+    def solved(
+        asked: Problem, *names: str | None, limits: Limits, **options: object
+    ) -> SolveResult:
+        turned.now_s += 10 * limits.time_limit_s
+        return solve(asked, "greedy", limits=Limits(0.2), start=None)
+
+    monkeypatch.setattr(clock, "time", turned)
+    monkeypatch.setattr(planner, "plan_arenas", laid_out)
+    monkeypatch.setattr(planner, "solve", solved)
+    plan = plan_schedule(problem, PlanOptions(limits=Limits(1.0)), prefer_reserved_home=True)
+    assert len(reserved) == 2
+    assert plan.schedule == reserved[1]
+
+
 def test_a_plan_that_the_limit_ended_says_how_far_it_may_be_from_the_optimum() -> None:
     problem = training_chain(6, 60)
     proven = solve(problem)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tvm_xengine.errors import InvalidScheduleError, NoScheduleError
 from tvm_xengine.planning.alternatives.savings import with_savings
@@ -37,6 +39,9 @@ _UNHURRIED_S = 10.0
 """With less time left the layout of a long schedule is packed with a tenth of the usual effort: on a
 U-Net of two devices that takes 0.2 s in place of 2.5 s. Shorter schedules are always packed with all
 of it, so that the same schedule has the same arena whatever time is left."""
+_HOME_S = 2.0
+"""Processor time, beyond the limit if need be, for a layout with all state at the bottom: without one
+the evaluation of a package may not fit, which must not depend on how busy the machine is."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -184,10 +189,21 @@ class _Question:
         return answer(problem, request)
 
     def tightened(
-        self, margin: Mapping[str, int], attempt: int, last: SolveResult
+        self,
+        margin: Mapping[str, int],
+        attempt: int,
+        last: SolveResult,
+        until_processor_s: float = 0.0,
     ) -> SolveResult | None:
-        """An answer under budgets that are smaller by the margin, from the last one; None without."""
-        if not self.clock.may_retry or self.stop.is_set():
+        """An answer under budgets that are smaller by the margin, from the last one; None without.
+
+        Parameters
+        ----------
+        until_processor_s
+            By `time.process_time`; till then there is one although the time is up.
+        """
+        is_late = not self.clock.may_retry and time.process_time() >= until_processor_s
+        if is_late or self.stop.is_set():
             return None
         problem = with_smaller_budgets(self.problem, margin)
         if problem is None:
@@ -286,8 +302,9 @@ def _with_reserved_home(question: _Question, plan: Plan) -> Plan:
     def lay_out(result: SolveResult, attempt: int) -> tuple[ArenaPlan, Mapping[str, int]]:
         return question.lay_out(result, attempt, reserve_home=True)
 
+    tightened = partial(question.tightened, until_processor_s=time.process_time() + _HOME_S)
     try:
-        result, arenas = fit_layout(plan.result, lay_out, question.tightened)
+        result, arenas = fit_layout(plan.result, lay_out, tightened)
     except NoScheduleError:
         return plan
     return _plan_of(question, plan.result, result, arenas)
