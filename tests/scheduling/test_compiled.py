@@ -25,3 +25,16 @@ def test_a_function_is_compiled_while_torch_export_replaces_builtins(
     monkeypatch.setattr(builtins, "max", functools.partial(max))
     monkeypatch.setattr(builtins, "min", functools.partial(min))
     assert [function(number) for number in (-3, 4, 30)] == [0, 4, 10]
+
+
+larger_once = compiled(larger)
+"""Called by a compiled function with constants."""
+
+
+def several(number: int) -> int:
+    return larger_once(1) + larger_once(2) + larger_once(number)
+
+
+def test_a_function_is_compiled_once_for_all_constants_that_it_is_called_with() -> None:
+    assert compiled(several)(3) == 6
+    assert len(larger_once.signatures) == 1  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-from numba import njit
+from numba import njit, types
 
 from tvm_xengine.files.say_once import say_once
 
@@ -42,8 +42,24 @@ def compiled(function: Callable[_P, _R], *folders: Path, **options: bool | str) 
         else:
             _watch_sources(dispatcher, (Path(function.__code__.co_filename).parent, *folders))
             _save_where_possible(dispatcher)
-            return cast("Callable[_P, _R]", dispatcher)
-    return cast("Callable[_P, _R]", njit(cache=False, **options)(function))
+            return cast("Callable[_P, _R]", _compiled_once(dispatcher))
+    return cast("Callable[_P, _R]", _compiled_once(njit(cache=False, **options)(function)))
+
+
+def _compiled_once(dispatcher: Any) -> Any:
+    """The dispatcher, which other compiled functions call by types alone.
+
+    By itself numba compiles it again, with all that it calls, for every constant among the
+    arguments of such a call.
+    """
+    typed = dispatcher.get_call_template
+
+    def by_types(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        named = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return typed(tuple(map(types.unliteral, args)), named)
+
+    dispatcher.get_call_template = by_types
+    return dispatcher
 
 
 def _has_place_for_a_cache() -> bool:

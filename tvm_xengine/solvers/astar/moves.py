@@ -8,49 +8,50 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_xengine.solvers.astar.bits import ONE, assign, has, put
-from tvm_xengine.solvers.astar.eviction import make_room
-from tvm_xengine.solvers.astar.move_scratch import Expansion, Move, MoveScratch
+from tvm_xengine.solvers.astar.move_scratch import Expansion, MoveScratch
 from tvm_xengine.solvers.astar.view import AT_THE_END, StateView, Words
 from tvm_xengine.solvers.astar.walk import cheapest_copy, is_overwritten
 from tvm_xengine.solvers.compiled import inlined
 
 
 @inlined
-def run(e: Expansion, i: int, d: int) -> None:
-    """Run op i on d, after its inputs were brought there."""
+def run(e: Expansion, i: int, d: int) -> tuple[float, int, np.uint64]:
+    """Run op i on d, after its inputs were brought there: weight, units and unread of the move.
+
+    The weight is infinite where the move is of no use.
+    """
     p, b = e.problem, e.scratch
     words = p.reads.shape[1]
     row = e.memory.rows[e.state]
+    useless = np.inf, 0, row[row.size - 1]
     is_useful = False
     for w in range(words):
         is_useful = is_useful or p.makes[i, w] & ~row[d * words + w] != 0
     if not is_useful:
-        return
+        return useless
     unread, is_allowed = _unread_after(p, row, b, i, d)
     if not is_allowed:
-        return
+        return useless
     assign(b.base, row)
     weight, units = p.compute_value[i, d], p.workspace[i, d]
     for j in range(p.must_end_on.size):
         if has(p.reads[i], 0, j) and not has(row, d * words, j):
             old = p.update_of[j]
             if is_overwritten(p, row, d, j) or (old >= 0 and p.home[old] == d):
-                return
+                return useless
             weight += cheapest_copy(p, row, j, d)
             units += p.size[j]
             put(b.base, d * words, j)
         if has(p.makes[i], 0, j) and p.update_of[j] < 0 and not has(row, d * words, j):
             units += p.size[j]
-    if e.memory.paid[e.state] + weight >= e.cut:  # or something is nowhere
-        return
     for j in range(p.must_end_on.size):
         if (
             has(p.makes[i], 0, j)
             and p.update_of[j] >= 0
             and not has(b.base, d * words, p.update_of[j])
         ):
-            return
-    make_room(e, Move(i * p.is_capacitated.size + d, i, -1, d, weight, units, unread))
+            return useless
+    return weight, units, unread
 
 
 @inlined
@@ -146,8 +147,11 @@ def _may_be_overwritten(p: StateView, row: Words, b: MoveScratch, j: int, a: int
 
 
 @inlined
-def copy(e: Expansion, j: int, d: int) -> None:
-    """Copy tensor j to d; an update's result takes the place of the state at home."""
+def copy(e: Expansion, j: int, d: int) -> tuple[float, int, np.uint64]:
+    """Copy tensor j to d: weight, units and unread of the move.
+
+    An update's result takes the place of the state at home.
+    """
     p, b = e.problem, e.scratch
     row = e.memory.rows[e.state]
     assign(b.base, row)
@@ -156,11 +160,7 @@ def copy(e: Expansion, j: int, d: int) -> None:
     if old < 0 or p.home[old] != d:
         units = p.size[j]
         put(b.base, d * p.reads.shape[1], j)
-    weight = cheapest_copy(p, row, j, d)
-    if e.memory.paid[e.state] + weight >= e.cut:
-        return
-    devices = p.is_capacitated.size
     unread = row[row.size - 1]
     if _is_awaited_home(p, row, j, d):
         unread &= ~(ONE << np.uint64(p.producer[j]))
-    make_room(e, Move((p.floor.size + j) * devices + d, -1, j, d, weight, units, unread))
+    return cheapest_copy(p, row, j, d), units, unread

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tvm_xengine.solvers.astar.bits import assign
 from tvm_xengine.solvers.astar.bounds.covers import Covers
 from tvm_xengine.solvers.astar.estimate import estimate
+from tvm_xengine.solvers.astar.eviction import make_room
 from tvm_xengine.solvers.astar.memory import (
     COUNT,
     EXPANDED,
@@ -31,7 +32,7 @@ from tvm_xengine.solvers.astar.memory import (
     find,
     push,
 )
-from tvm_xengine.solvers.astar.move_scratch import Expansion, MoveScratch
+from tvm_xengine.solvers.astar.move_scratch import Expansion, Move, MoveScratch
 from tvm_xengine.solvers.astar.moves import copy, may_copy, run
 from tvm_xengine.solvers.astar.view import StateView, Words
 from tvm_xengine.solvers.astar.walk import DEAD_END, is_finished, needs, relevance
@@ -99,11 +100,20 @@ def _expand(e: Expansion) -> None:
     is_needed = False
     for i in range(p.floor.size):
         is_needed = is_needed or b.outer.need[i]
-    for i in range(p.floor.size):
-        for d in range(p.is_capacitated.size):
-            if b.is_relevant[i] and np.isfinite(p.compute_value[i, d]):
-                run(e, i, d)
-    for j in range(p.must_end_on.size):
-        for d in range(p.is_capacitated.size):
-            if may_copy(p, row, b, j, d, is_needed):
-                copy(e, j, d)
+    ops, devices = p.floor.size, p.is_capacitated.size
+    # One loop and one call of `make_room`, as all of it is compiled wherever it is called.
+    for code in range((ops + p.must_end_on.size) * devices):
+        d = code % devices
+        i, j = code // devices, code // devices - ops
+        if i < ops:
+            if not b.is_relevant[i] or not np.isfinite(p.compute_value[i, d]):
+                continue
+            j = -1
+            weight, units, unread = run(e, i, d)
+        else:
+            if not may_copy(p, row, b, j, d, is_needed):
+                continue
+            i = -1
+            weight, units, unread = copy(e, j, d)
+        if e.memory.paid[e.state] + weight < e.cut:
+            make_room(e, Move(code, i, j, d, weight, units, unread))
