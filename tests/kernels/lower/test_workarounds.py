@@ -16,6 +16,7 @@ import pytest
 import tvm
 from packaging.requirements import Requirement
 from tvm import ir, relax, te, tirx
+from tvm.script import tirx as T
 
 from tests.commands.test_start_up import run as run_program
 from tests.kernels.kernels import NATIVE, run_kernel
@@ -178,3 +179,12 @@ def test_thread_pools_read_only_the_environment() -> None:
     """
     cores, threads, left = map(int, run_program(program).split())
     assert cores == 1 or threads < cores or left < cores, DELETE
+
+
+def test_scripts_are_parsed_with_the_sources_of_all_callers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    monkeypatch.setattr("inspect.stack", lambda *_: asked.append(1) or [])
+    T.prim_func(private=True)
+    assert asked, DELETE

@@ -87,4 +87,9 @@ WORKAROUNDS = (
         " environment say otherwise",
         ("tvm_xengine.kernels.threads", "tvm_xengine.kernels.thread_pool"),
     ),
+    Workaround(
+        "scripts_are_parsed_with_the_sources_of_all_callers",
+        "``T.prim_func`` reads the source lines of every caller, twice, which takes most of its time",
+        ("tvm_xengine.kernels.te.script",),
+    ),
 )

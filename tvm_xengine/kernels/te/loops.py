@@ -14,6 +14,7 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.pointwise.function import both, const, either, isnan, select, zero
 from tvm_xengine.kernels.te.pointwise.special import BERNOULLI
 
@@ -22,7 +23,7 @@ def gcd(a: te.Tensor, b: te.Tensor) -> tvm.tirx.PrimFunc:
     """The greatest common divisor of whole numbers, by Euclid."""
     count, dtype = int(a.shape[0]), a.dtype
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         a: T.Buffer((count,), dtype), b: T.Buffer((count,), dtype), y: T.Buffer((count,), dtype)
     ):
@@ -152,7 +153,7 @@ def polynomial(x: te.Tensor, degree: te.Tensor, *, family: str) -> tvm.tirx.Prim
     def is_wanted(k: Expr, n: Expr, q: Expr) -> Expr:
         return tvm.tirx.all(k < n, tvm.tirx.Not(isnan(q)))
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         x: T.Buffer((count,), dtype),
         degree: T.Buffer((count,), "int64"),
@@ -216,7 +217,7 @@ def hurwitz_zeta(s: te.Tensor, q: te.Tensor) -> tvm.tirx.PrimFunc:
             factor = factor / (z * z)
         return value
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         s: T.Buffer((count,), dtype), q: T.Buffer((count,), dtype), y: T.Buffer((count,), dtype)
     ):

@@ -10,6 +10,7 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.pointwise.function import isnan, zero_times
 
 
@@ -34,7 +35,7 @@ def _running(data: te.Tensor, start: int, exclusive: bool, reverse: bool) -> tvm
     def at(n: Expr) -> Expr:
         return length - 1 - n if reverse else n
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         data: T.Buffer((outer, length, inner), dtype),
         running: T.Buffer((outer, length, inner), dtype),
@@ -63,7 +64,7 @@ def running_extreme(data: te.Tensor, *, largest: bool) -> tvm.tirx.PrimFunc:
         is_beyond = tvm.tirx.any(old > new if largest else old < new, isnan(old))
         return tvm.tirx.all(is_beyond, tvm.tirx.Not(isnan(new)))
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         data: T.Buffer((outer, length, inner), dtype),
         position: T.Buffer((outer, length, inner), "int64"),
@@ -98,7 +99,7 @@ def running_product_backward(
     dtype = data.dtype
     lag = int(exclusive)
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         output_gradient: T.Buffer((outer, length, inner), dtype),
         data: T.Buffer((outer, length, inner), dtype),

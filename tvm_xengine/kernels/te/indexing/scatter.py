@@ -12,6 +12,7 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.indexing.positions import POSITION_DTYPE, checked
 
 
@@ -42,7 +43,7 @@ def _added_along_axis(
     dtype, index_dtype = output_gradient.dtype, indices.dtype
     index_shape = [int(size) for size in indices.shape]
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         output_gradient: T.Buffer((outer, count, inner), dtype),
         indices: T.Buffer(index_shape, index_dtype),
@@ -82,7 +83,7 @@ def write_at(
     def combined(old: Expr, new: Expr) -> Expr:
         return old + new if accumulate else new
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         data: T.Buffer((size,), dtype),
         positions: T.Buffer((count,), POSITION_DTYPE),

@@ -9,6 +9,8 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te import script
+
 
 def cholesky(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
     """The lower triangle L of A = L L^T, from the lower triangle of A.
@@ -18,7 +20,7 @@ def cholesky(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
     batch, size, _ = (int(extent) for extent in matrix.shape)
     dtype = matrix.dtype
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         matrix: T.Buffer((batch, size, size), dtype),
         factor: T.Buffer((batch, size, size), dtype),

@@ -9,6 +9,7 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.linalg.columns import set_identity
 
 _TERMS = 18
@@ -23,7 +24,7 @@ def matrix_exp(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
     batch, size, _ = (int(extent) for extent in matrix.shape)
     dtype = matrix.dtype
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         matrix: T.Buffer((batch, size, size), dtype),
         power: T.Buffer((batch, size, size), dtype),

@@ -9,6 +9,7 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.linalg.columns import copy_matrix
 
 
@@ -20,7 +21,7 @@ def lu_factor(matrix: te.Tensor, *, pivot: bool) -> tvm.tirx.PrimFunc:
     batch, rows, columns = (int(extent) for extent in matrix.shape)
     steps, dtype = min(rows, columns), matrix.dtype
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         matrix: T.Buffer((batch, rows, columns), dtype),
         factors: T.Buffer((batch, rows, columns), dtype),
@@ -66,7 +67,7 @@ def lu_solve(
     columns, dtype = int(right.shape[-1]), factors.dtype
     solve_column = _solve_transposed if transposed else _solve
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         factors: T.Buffer((batch, size, size), dtype),
         pivots: T.Buffer((batch, size), "int32"),

@@ -9,6 +9,7 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.linalg.columns import copy_matrix, set_identity
 
 
@@ -17,7 +18,7 @@ def reflectors(matrix: te.Tensor) -> tvm.tirx.PrimFunc:
     batch, rows, columns = (int(extent) for extent in matrix.shape)
     steps, dtype = min(rows, columns), matrix.dtype
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         matrix: T.Buffer((batch, rows, columns), dtype),
         packed: T.Buffer((batch, rows, columns), dtype),
@@ -53,7 +54,7 @@ def product_of_reflections(
     batch, rows, columns = (int(extent) for extent in packed.shape)
     steps, dtype = int(factor.shape[-1]), packed.dtype
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         packed: T.Buffer((batch, rows, columns), dtype),
         factor: T.Buffer((batch, steps), dtype),

@@ -12,6 +12,7 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.linalg.columns import (
     copy_matrix,
     dot,
@@ -35,7 +36,7 @@ def singular(matrix: te.Tensor, *, width: int) -> tvm.tirx.PrimFunc:
     batch, rows, columns = (int(extent) for extent in matrix.shape)
     dtype = matrix.dtype
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         matrix: T.Buffer((batch, rows, columns), dtype),
         left: T.Buffer((batch, rows, width), dtype),

@@ -11,6 +11,7 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.linalg.columns import (
     exchange,
     exchange_columns,
@@ -35,7 +36,7 @@ def eigen(matrix: te.Tensor, *, upper: bool) -> tvm.tirx.PrimFunc:
         low, high = tvm.tirx.min(i, j), tvm.tirx.max(i, j)
         return matrix[v, low, high] if upper else matrix[v, high, low]
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         matrix: T.Buffer((batch, size, size), dtype),
         values: T.Buffer((batch, size), dtype),

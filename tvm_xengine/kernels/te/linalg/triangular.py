@@ -10,6 +10,8 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm.tirx import Expr
 
+from tvm_xengine.kernels.te import script
+
 
 def solve_triangular(
     matrix: te.Tensor, right: te.Tensor, *, upper: bool, transposed: bool, unit: bool
@@ -25,7 +27,7 @@ def solve_triangular(
     def element(matrix: Expr, v: Expr, i: Expr, k: Expr) -> Expr:
         return matrix[v, at(k), at(i)] if transposed else matrix[v, at(i), at(k)]
 
-    @T.prim_func(private=True, s_tir=True)
+    @script.prim_func(private=True, s_tir=True)
     def func(
         matrix: T.Buffer((batch, size, size), dtype),
         right: T.Buffer((batch, size, columns), dtype),
