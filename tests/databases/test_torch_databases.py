@@ -9,7 +9,7 @@ from tests.databases.torch_samples import module_samples, modules, operator_samp
 from tests.databases.verdict import Status
 from tests.databases.vjp import evaluate
 
-STRIDE = 64
+STRIDE = 128
 """Every so many operators one is in the fast share, of which the first sample is judged."""
 
 AT_ONCE = 12

@@ -7,6 +7,7 @@ import tvm
 from torch import nn
 from tvm import relax
 
+from tests.shares import share
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tests.vm import computed, reference_vm
@@ -172,7 +173,7 @@ class Chain(nn.Module):
         return self.chain(x, self.weight, self.drop)
 
 
-@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("size", share((1, 20), (20,)))
 @pytest.mark.parametrize("chain", CHAINS)
 def test_dropouts_in_a_row_compute_in_one_kernel_what_pytorch_does(chain: str, size: int) -> None:
     x, target = torch.randn(2, size, size)

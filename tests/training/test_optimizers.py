@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from tvm import relax
 
+from tests.shares import share
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
@@ -171,7 +172,7 @@ CLIPPED = ("momentum", "amsgrad", "lion")
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in CLIPPED else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+    share(CASES, CLIPPED),
 )
 def test_five_steps_with_clipped_summed_gradients_agree_with_pytorch(name: str) -> None:
     _assert_five_equal_steps(name, max_norm=0.3, micro_batches=2)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import tvm_xengine as xe
+from tests.shares import share
 from tests.traps.numbers import LOSSES, NUMBERS, ROWS, OfWeight
 from tests.traps.state import STATE
 from tests.traps.training import differences
@@ -23,9 +24,7 @@ FAST = (
 )
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in TRAPS]
-)
+@pytest.mark.parametrize("name", share(TRAPS, FAST))
 def test_steps_of_a_trap_are_those_of_pytorch(name: str) -> None:
     assert not differences(TRAPS[name])
 

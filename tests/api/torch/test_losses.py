@@ -10,6 +10,7 @@ from torch.nn import functional
 
 import tvm_xengine as xe
 from tests.api.conftest import Compile
+from tests.shares import share
 from tvm_xengine.errors import UnsupportedModelError
 
 CLASSES, SAMPLES, RATE = 3, 6, 0.1
@@ -59,7 +60,10 @@ LOSSES: dict[str, tuple[Any, Callable[..., torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+FAST = ("huber", "bce_with_logits weighted", "cross_entropy with options", "nll module")
+
+
+@pytest.mark.parametrize("name", share(LOSSES, FAST))
 def test_a_named_loss_trains_a_module_without_examples_of_its_targets(
     compile_step: Compile, name: str
 ) -> None:

@@ -12,6 +12,7 @@ import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import Attention, Convolutional, perceptron, recurrent
 from tests.api.torch.in_pytorch import Batch, train
+from tests.shares import share
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], int]] = {
     "perceptron": (perceptron, lambda: torch.randn(6, 6), 5),
@@ -51,7 +52,7 @@ def compared(module: nn.Module, batch: Batch) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
     "network",
-    [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS],
+    share(NETWORKS, SMALL),
 )
 def test_there_and_back_is_as_if_pytorch_had_taken_every_step(
     compile_step: Compile, network: str, optimizer: str

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrizations
 from tests.api.conftest import Compile
 from tests.api.torch.in_pytorch import Batch, train
 from tests.commands.in_process import run_command
+from tests.shares import share
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.frontends.torch.read import from_torch_export
@@ -121,9 +122,7 @@ def twins(network: str) -> tuple[nn.Module, nn.Module]:
     return module, reference
 
 
-@pytest.mark.parametrize(
-    "network", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
-)
+@pytest.mark.parametrize("network", share(NETWORKS, FAST))
 def test_there_and_back_is_as_if_pytorch_had_taken_every_step(
     compile_step: Compile, network: str
 ) -> None:

@@ -14,6 +14,7 @@ from tests.databases.torch_judge import judge
 from tests.databases.torch_samples import Sample
 from tests.databases.verdict import Status
 from tests.databases.vjp import evaluate
+from tests.shares import first
 from tvm_xengine.frontends.torch.read import from_torch_export
 
 Function = Callable[..., torch.Tensor]
@@ -206,9 +207,9 @@ def test_functions_at_their_kinks() -> None:
     _check({name: (f, x[finite] if name == "hardshrink" else x) for name, f in AT_KINKS.items()})
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_ties_bounds_and_nan(first: int) -> None:
-    _check(dict(list(OTHERS.items())[first::2]))
+@pytest.mark.parametrize("start", first(1, range(4)))
+def test_ties_bounds_and_nan(start: int) -> None:
+    _check(dict(list(OTHERS.items())[start::4]))
 
 
 def test_numbers_beyond_float32_are_those_of_float64() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import nn
 
+from tests.shares import share
 from tests.training.autograd import exported
 from tests.training.running import ReferenceRun
 from tests.vm import computed
@@ -65,7 +66,10 @@ def drawn(draw: Draw, seed: int = 3) -> list[NDArray[np.float32]]:
     return made
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+FAST = ("rand", "normal_", "normal of tensors", "rrelu", "exponential_")
+
+
+@pytest.mark.parametrize("name", share(CONTINUOUS, FAST))
 def test_numbers_are_those_of_the_distribution_and_new_in_every_step(name: str) -> None:
     draw, distribution = CONTINUOUS[name]
     steps = drawn(draw)
