@@ -9,7 +9,7 @@ import tvm
 from tvm import ir, relax
 
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bindings
-from tvm_xengine.relax_ir.kernel_calls import same_bytes, write_origins
+from tvm_xengine.relax_ir.kernel_calls import read_origins, same_bytes, write_origins
 from tvm_xengine.relax_ir.live_bytes import live_bytes, size_bytes, variables_read
 
 OPAQUE_PATTERN = 8
@@ -128,14 +128,15 @@ class _Groups:
             )
             place[binding.var] = max([ready, *(position[part] for part in parts[:1])])
             made_of[binding.var] = parts
-        fused[func_name] = write_origins(
-            fused[func_name],
-            {
-                var.name: tuple(part.name for part in parts)
-                for var, parts in made_of.items()
-                if len(parts) > 1
-            },
-        )
+        known_origins = read_origins(before)
+        groups = {
+            var.name: tuple(
+                name for part in parts for name in known_origins.get(part.name, (part.name,))
+            )
+            for var, parts in made_of.items()
+            if len(parts) > 1
+        }
+        fused[func_name] = write_origins(fused[func_name], {**known_origins, **groups})
         return cls(before, fused, func_name, position, made_of, place)
 
     def orders(self) -> list[_Order]:

@@ -114,7 +114,9 @@ class Names:
         label = self.label(key) if key in self.graph.tensor else key
         known = self.of_model.get(key, ())
         of_model = (one for one in known if not (_MODULE.fullmatch(one) or _CALL.fullmatch(one)))
-        every = (key, label, *of_model, self.layer.get(key, ""), self.line(key))
+        line = self.line(key)
+        lines = dict.fromkeys((line, line.partition(", ")[0]))  # without the call
+        every = (key, label, *of_model, self.layer.get(key, ""), *lines)
         return tuple(filter(None, every))
 
     def line(self, key: str) -> str:

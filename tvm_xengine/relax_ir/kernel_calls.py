@@ -70,7 +70,11 @@ def kernels_called(func: relax.Function) -> list[str]:
 
 
 def read_origins(func: relax.Function) -> Mapping[str, tuple[str, ...]]:
-    """For each fused call the variables of its parts, in their order; other calls are left out."""
+    """For each fused call the variables of its parts, in their order.
+
+    For the gradient of a parameter that several ops read, the op that it is the gradient of. Other
+    calls are left out.
+    """
     rows = func.attrs.get(_ORIGINS, {}) if func.attrs else {}
     return {str(name): tuple(map(str, parts)) for name, parts in rows.items()}
 

@@ -14,6 +14,7 @@ from tvm_xengine.errors import MissingGradientError, UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
+from tvm_xengine.relax_ir.kernel_calls import write_origins
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature
 from tvm_xengine.relax_ir.types import Array, is_static
 from tvm_xengine.training.body.assembly import Assembly
@@ -138,7 +139,8 @@ def _assembled(
         updates=tuple(order.index(old) for old, _ in replaced),
         ranges=value_ranges(source, source.params[:num_inputs], recipe.loss, assembly.labels),
     )
-    mod[TRAIN_STEP] = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
+    func = signature.write(mod[TRAIN_STEP].with_attr("global_symbol", TRAIN_STEP))
+    mod[TRAIN_STEP] = write_origins(func, assembly.origins) if assembly.origins else func
     return relax.transform.DeadCodeElimination([TRAIN_STEP])(mod), assembly.slots
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -74,6 +75,7 @@ class Tape:
         for position, gradient in output_gradients.items():
             gradients.add(self._source.outputs[position], gradient)
         first_read = _first_reads(self._source, self._active)
+        shared = _shared(self._source)
         for index in reversed(range(len(self._source.ops))):
             op, linearized = self._source.ops[index], self._linearized[index]
             above = tuple(gradients.take(result) for result in op.results)
@@ -82,6 +84,8 @@ class Tape:
                 for operand, gradient in zip(op.operands, pulled, strict=True):
                     if gradient is not None and operand in self._active:
                         gradients.add(operand, gradient)
+                        if operand in shared and gradient.name.startswith(f"{operand.name}_grad"):
+                            emitter.origins[gradient.name] = op.name
             for param in first_read.get(index, ()):
                 gradient = gradients.take(param)
                 if gradient is not None:
@@ -224,6 +228,12 @@ def _first_reads(source: ForwardOps, active: Collection[relax.Var]) -> dict[int,
                 seen.add(read)
                 first.setdefault(index, []).append(read)
     return first
+
+
+def _shared(source: ForwardOps) -> frozenset[relax.Var]:
+    """The parameters that several ops read; their gradients are named after all of them."""
+    reads = Counter(read for op in source.ops for read in set(op.operands))
+    return frozenset(param for param in source.params if reads[param] > 1)
 
 
 def _is_float(var: relax.Var) -> bool:

@@ -28,10 +28,16 @@ class Emitter:
     TE tensor, a list of them, or a PrimFunc that takes the inputs and then the outputs. Equal
     calls share one PrimFunc, which carries the kernel's name and options as attributes, so that
     a device's library may replace it.
+
+    Attributes
+    ----------
+    origins
+        For variables whose names do not say which op they belong to, that op.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
+        self.origins: dict[str, str] = {}
         self._names = UniqueNames()
         self._kernels: dict[tuple[object, ...], tuple[tvm.ir.GlobalVar, list[tvm.ir.Type]]] = {}
 

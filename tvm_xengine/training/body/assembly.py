@@ -59,6 +59,11 @@ class Assembly:
         """Name of the labels; None where the model brings its own loss."""
         return None if self.declared.labels is None else self.declared.labels.name
 
+    @property
+    def origins(self) -> dict[str, tuple[str, ...]]:
+        """For gradients of parameters that several ops read, the op whose gradient each one is."""
+        return {name: (op,) for name, op in self._emitter.origins.items()}
+
     def emit(self) -> tuple[dict[str, relax.Expr], Pairs]:
         """Emit the step; returns its results by name, and pairs (old state, new state)."""
         if self._recipe.micro_batches == 1:
