@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import least_squares
 from tvm.target import Target
 
 from tvm_xengine.cost_models.calibration.calibration import Calibration
@@ -25,7 +26,7 @@ from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, thi
 from tvm_xengine.cost_models.measure.timers import IsolatedTimer, passing_libraries
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
-from tvm_xengine.cost_models.models.cold_calls import ColdCalls, fit_cold_calls
+from tvm_xengine.cost_models.models.cold_calls import COLD_START, ColdCalls
 from tvm_xengine.cost_models.models.processors import processor_of
 from tvm_xengine.errors import MeasurementError
 from tvm_xengine.kernels.device_kernel import DeviceKernel
@@ -101,8 +102,8 @@ def calibrate(predictor: AdaptedPredictor, share: float, sweep: Sweep, times: Ti
             " more time"
         )
     table = table_of([kernel_features(kernel) for kernel in samples], feature_set())
-    hot_us, cold_us = (np.array([times[k.key][place] for k in samples]) for place in (0, 1))
-    factor, cold, spread = fit_machine(predictor, share, table, hot_us, cold_us)
+    cold_us = np.array([times[kernel.key][1] for kernel in samples])
+    factor, cold, spread = fit_machine(predictor, share, table, cold_us)
     machine = this_machine()
     return Calibration(
         machine=machine.key,
@@ -120,17 +121,27 @@ def fit_machine(
     predictor: AdaptedPredictor,
     share: float,
     table: FeatureTable,
-    hot_us: NDArray[np.float64],
     cold_us: NDArray[np.float64],
 ) -> tuple[float, ColdCalls, float]:
-    """The factor, what cold caches cost, and the spread of what is left."""
+    """The factor, what a call and its bytes cost beside it, and the spread of what is left.
+
+    All three numbers are fitted at once, by robust least squares of logarithms: most kernels of a sweep
+    are short, and say more of calls than of rates.
+    """
     plain = replace(predictor, factor=1.0, cold=ColdCalls(0.0, 0.0), caches=())
-    predicted_us, _ = plain.times_us(table, share)
-    factor = float(np.median(hot_us / predicted_us))
-    cold = fit_cold_calls(hot_us, cold_us, table)
-    fitted = replace(predictor, factor=factor, cold=cold)
+    hot_us, _ = plain.times_us(table, share)
+
+    def residuals(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
+        factor, call_us, us_per_byte = map(float, np.exp(logarithms))
+        made_us = factor * hot_us + ColdCalls(call_us, us_per_byte).extra_us(table)
+        return np.asarray(np.log(made_us / cold_us), dtype=np.float64)
+
+    start = np.log((1.0, *COLD_START))
+    numbers = np.exp(least_squares(residuals, start, loss="soft_l1").x)
+    factor, call_us, us_per_byte = map(float, numbers)
+    fitted = replace(predictor, factor=factor, cold=ColdCalls(call_us, us_per_byte))
     errors = np.abs(np.log(cold_us / fitted.times_us(table, share)[0]))
-    return factor, cold, float(np.quantile(errors, 0.8))
+    return factor, fitted.cold, float(np.quantile(errors, 0.8))
 
 
 def rates_of(sweep: Sweep, times: Times) -> dict[str, float]:

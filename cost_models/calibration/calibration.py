@@ -30,9 +30,9 @@ class Calibration:
         What the machine does, for people and for models: ``stream_L1_gb_s`` and so on, ``product_gflop_s``,
         ``most_gflop_s`` of any kernel, ``call_us``.
     factor
-        Measured by predicted time with hot caches, the median over kernels.
+        Of all times with hot caches.
     cold
-        What cold caches cost.
+        What a call in cold caches and its bytes cost beside them.
     spread
         Four of five calibrating kernels are predicted within ``exp(spread)``.
     kernels

@@ -117,6 +117,8 @@ class Dataset:
         Of one call; 0 where it was not measured.
     machines
         `KernelRecord.machine` of each row; empty where all are of one.
+    processors
+        LLVM's name of the processor that each row was measured on; empty where that is unknown.
     hot_us
         Times of kernels called again and again; not a number where that was not measured.
     """
@@ -134,6 +136,7 @@ class Dataset:
     workspace_bytes: NDArray[np.float64]
     energy_uj: NDArray[np.float64]
     machines: tuple[str, ...] = ()
+    processors: tuple[str, ...] = ()
     hot_us: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
@@ -160,6 +163,7 @@ class Dataset:
             workspace_bytes=self.workspace_bytes[at],
             energy_uj=self.energy_uj[at],
             machines=tuple(self.machines[i] for i in at) if self.machines else (),
+            processors=tuple(self.processors[i] for i in at) if self.processors else (),
             hot_us=self.hot_us[at],
         )
 
@@ -240,7 +244,11 @@ class DatasetFolder:
                 f"{self.folder}: expected measured kernels, found none; collect some with"
                 " tvm-xengine costs collect"
             )
-        return replace(make_dataset(found, self.feature_names), hot_us=self._hot_us(found))
+        return replace(
+            make_dataset(found, self.feature_names),
+            hot_us=self._hot_us(found),
+            processors=self._processors(found),
+        )
 
     def measured(self) -> list[tuple[KernelRecord, Measurement]]:
         """The kernels that have a measurement, with it."""
@@ -249,6 +257,11 @@ class DatasetFolder:
             for record in self._records.values()
             if (measured := self.measurements.find(record.kernel, record.device)) is not None
         ]
+
+    def _processors(self, rows: Sequence[tuple[KernelRecord, Measurement]]) -> tuple[str, ...]:
+        machines = [self.measurements.find_machine(record.machine) for record, _ in rows]
+        names = tuple(machine.llvm_cpu for machine in machines if machine is not None)
+        return names if len(names) == len(rows) and all(names) else ()
 
     def _hot_us(self, rows: Sequence[tuple[KernelRecord, Measurement]]) -> NDArray[np.float64]:
         hot = (self.measurements.find(record.kernel, record.device, HOT) for record, _ in rows)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset
-from tvm_xengine.cost_models.judging.fold_jobs import FoldJob, FoldStore, answers
+from tvm_xengine.cost_models.judging.fold_jobs import PROCESSOR, FoldJob, FoldStore, answers
 from tvm_xengine.cost_models.judging.metrics import Metrics, metrics_of
 from tvm_xengine.cost_models.models.boosted_trees import family_folds
 from tvm_xengine.cost_models.models.model import CostModel, Prediction
@@ -135,7 +135,7 @@ SPLITS: Mapping[str, Callable[[Dataset], Folds]] = {
     "size": _size_fold,
     "unusual": _unusual_fold,
     "source": lambda data: _each_in_turn(data.sources),
-    "processor": lambda data: _each_in_turn(data.machines),
+    PROCESSOR: lambda data: _each_in_turn(data.processors),
 }
 """Ways to divide a dataset: at random, by network family, by size, into designed and random networks, by
-where kernels come from, and by machine."""
+where kernels come from, and by processor."""

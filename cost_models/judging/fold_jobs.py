@@ -15,6 +15,7 @@ from loky import ProcessPoolExecutor
 from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.model import CostModel, Prediction
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.append_only import AppendOnlyFile
@@ -24,6 +25,9 @@ _LEARNERS = ("numpy", "scikit-learn", "scipy", "xgboost")
 
 _MODELS = Path(__file__).parent.parent / "models"
 """The code of this package's models."""
+
+PROCESSOR = "processor"
+"""The split whose models know no label of the processor that they are asked about."""
 
 Rows = NDArray[np.intp]
 
@@ -53,7 +57,10 @@ class FoldJob:
         """
         asked = data.take(self.test)
         try:
-            found = self.model.fit(data.take(self.train)).predict(asked.table)
+            fitted = self.model.fit(data.take(self.train))
+            if self.split == PROCESSOR and isinstance(fitted, AdaptedPredictor):
+                fitted = fitted.elsewhere()
+            found = fitted.predict(asked.table)
             times = np.array([found.time_us, found.lo_us, found.hi_us], dtype=np.float64)
         except Exception as error:  # whatever a model of another package raises
             raise InvalidDatasetError(
@@ -158,7 +165,7 @@ def _keys(jobs: Sequence[FoldJob], data: Dataset) -> list[str]:
     common = hashlib.sha256()
     for column in (data.table.values, data.table.work, data.time_us, data.hot_us, data.noise_ratio):
         common.update(np.ascontiguousarray(column).tobytes())
-    facts = (data.table.names, data.families, data.sources, data.machines, learners(), _code())
+    facts = (data.table.names, data.families, data.sources, data.processors, learners(), _code())
     common.update(repr(facts).encode())
     keys = []
     for job in jobs:

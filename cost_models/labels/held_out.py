@@ -1,13 +1,13 @@
-"""Families of networks that no choice about a model has looked at, and the ledger of every look.
+"""What no choice about a model has looked at, and the ledger of every look.
 
-Training and the splits of the leaderboard leave them out. Who judges a model on them writes a line to the
-ledger first, so that everybody can see how often it was done.
+Training and the splits of the leaderboard leave the held-out families of networks out. Who judges a model on
+them, or on a processor that it has no labels of, writes a line to the ledger, so that everybody can
+see how often it was done.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +17,6 @@ import numpy as np
 from tvm_xengine.checks.documents import typed
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.judging.evaluate import HeldOut
-from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.append_only import AppendOnlyFile
 
@@ -26,10 +25,13 @@ HELD_OUT_FAMILIES = frozenset(("conformer", "cspdarknet", "regnet", "srresnet"))
 
 LEDGER = "ledger.jsonl"
 
+FAMILIES = "families"
+"""Scope of a look at the held-out families."""
+
 
 @dataclass(frozen=True)
 class Look:
-    """A line of the ledger: a model that was judged on the held-out families.
+    """A line of the ledger: a model that was judged on what it had not seen.
 
     Attributes
     ----------
@@ -39,6 +41,8 @@ class Look:
         Of the labels that it was judged by.
     why
         What was decided by it, or to be shown.
+    scope
+        What was unseen: `FAMILIES`, or a processor by LLVM's name.
     """
 
     date: str
@@ -49,6 +53,7 @@ class Look:
     median_error_ratio: float
     total_ratio: float
     coverage_ratio: float
+    scope: str = FAMILIES
 
 
 def is_held_out(data: Dataset) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -61,22 +66,13 @@ def open_part(data: Dataset) -> Dataset:
     return data.take(np.flatnonzero(~is_held_out(data)))
 
 
-def judge(
-    predictor: Predictor, data: Dataset, ledger: Path, described: Mapping[str, str]
-) -> HeldOut:
-    """What a model predicts for the held-out rows, after the ledger has a line of it.
-
-    Parameters
-    ----------
-    ledger
-        File that the line is appended to.
-    described
-        The fields `model` and `why` of the line.
+def held_out_part(data: Dataset) -> Dataset:
+    """The rows of held-out families.
 
     Raises
     ------
     InvalidDatasetError
-        When no kernel is of a held-out family.
+        When there are none.
     """
     rows = np.flatnonzero(is_held_out(data))
     if not len(rows):
@@ -84,14 +80,18 @@ def judge(
             "expected kernels of held-out families"
             f" ({', '.join(sorted(HELD_OUT_FAMILIES))}), found none"
         )
-    part = data.take(rows)
-    found = HeldOut(part, predictor.predict(part.table))
-    metrics = found.metrics()
+    return data.take(rows)
+
+
+def note_look(found: HeldOut, ledger: Path, *, model: str, why: str, scope: str = FAMILIES) -> None:
+    """Write down what a model predicts for held-out rows: the fields of `Look`."""
+    part, metrics = found.data, found.metrics()
     times = " ".join(f"{key} {us:.4g}" for key, us in zip(part.kernels, part.time_us, strict=True))
     look = Look(
         date=datetime.now(timezone.utc).date().isoformat(),
-        model=described["model"],
-        why=described["why"],
+        model=model,
+        why=why,
+        scope=scope,
         kernels=len(part),
         digest=hashlib.sha256(times.encode()).hexdigest()[:16],
         median_error_ratio=round(metrics.median_error_ratio, 4),
@@ -99,7 +99,6 @@ def judge(
         coverage_ratio=round(metrics.coverage_ratio, 4),
     )
     AppendOnlyFile(ledger).append(asdict(look))
-    return found
 
 
 def looks(ledger: Path) -> tuple[Look, ...]:

@@ -98,7 +98,7 @@ class AdaptedTrees:
             machine_limits=_limits(machine),
             caches_limits=_limits(left),
             cold=cold,
-            machines=max(1, len(set(data.machines))),
+            machines=max(1, len(set(data.processors))),
         )
 
     def _corrections(

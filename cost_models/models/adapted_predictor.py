@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
-from tvm_xengine.cost_models.models.interval_widths import BySize, size_bins, with_interval
+from tvm_xengine.cost_models.models.interval_widths import (
+    TRANSFER_DEVIATION,
+    BySize,
+    size_bins,
+    widened,
+    with_interval,
+)
 from tvm_xengine.cost_models.models.model import CALL_US, Prediction
 from tvm_xengine.cost_models.models.threads import most_threads, on_one_thread
 from tvm_xengine.cost_models.models.whole_view import whole_view
@@ -32,7 +38,7 @@ class AdaptedPredictor:
     machine_limits, caches_limits
         Between which their mean is kept.
     machines
-        Number of machines that the labels are of.
+        Number of machines that the labels are of; those of one processor count once.
     factor
         Of all times with hot caches, from a calibration of the machine that is asked about.
     disagreement_floor, widths, smearing
@@ -56,11 +62,15 @@ class AdaptedPredictor:
 
     @property
     def share_elsewhere(self) -> float:
-        """How much of the machine's factor is expected of a machine that nobody has labels of.
+        """How much of the machine's factor is expected of a processor that nobody has labels of.
 
-        The mean of the factors of the machines with labels, and of the prior's, which has none.
+        The mean of the factors of the processors with labels, and of the prior's, which has none.
         """
         return self.machines / (self.machines + 1)
+
+    def elsewhere(self) -> Elsewhere:
+        """What this model says of a processor that nobody has labels of."""
+        return Elsewhere(self)
 
     def predict(self, table: FeatureTable, share: NDArray[np.float64] | float = 1.0) -> Prediction:
         """Run times of kernels.
@@ -105,6 +115,18 @@ class AdaptedPredictor:
         typical_us = (hot_us + self.cold.extra_us(table)) * np.exp(caches)
         spread = np.sqrt(prior_spread**2 + (share * machine_spread) ** 2 + caches_spread**2)
         return np.maximum(typical_us, CALL_US), np.asarray(spread, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A model of processors with labels, asked about one without."""
+
+    model: AdaptedPredictor
+
+    def predict(self, table: FeatureTable) -> Prediction:
+        """Run times of kernels there."""
+        answer = self.model.predict(table, self.model.share_elsewhere)
+        return widened(answer, np.full(len(table), TRANSFER_DEVIATION))
 
 
 def corrected_view(table: FeatureTable) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tvm_xengine.cost_models.features.table import FeatureTable
 
-_START = (0.3, 1e-4)
+COLD_START = (0.3, 1e-4)
 """Where the search begins: some cache misses of a call, and 10 GB/s."""
 
 
@@ -39,5 +39,5 @@ def fit_cold_calls(
         return np.asarray(np.log((hot_us + found.extra_us(table)) / cold_us), dtype=np.float64)
 
     return ColdCalls(
-        *map(float, np.exp(least_squares(residuals, np.log(_START), loss="soft_l1").x))
+        *map(float, np.exp(least_squares(residuals, np.log(COLD_START), loss="soft_l1").x))
     )

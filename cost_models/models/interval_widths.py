@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,18 @@ _LEAST_RESIDUALS = 50
 
 _LARGEST_RATIO = 2.0
 """Held-out kernels that are further off say nothing of the mean of others."""
+
+COVERED_DEVIATIONS = 1.2816
+"""Half an interval that holds four times out of five, in standard deviations."""
+
+COMMON_TRANSFER_DEVIATION = 0.2
+"""What the logarithms of all errors have in common on a processor that a model has not learned from."""
+
+_OWN_TRANSFER_DEVIATION = 0.25
+"""What each error has there of its own. Fitted on one pair of processors, from a Rocket Lake to a Zen 4."""
+
+TRANSFER_DEVIATION = math.hypot(COMMON_TRANSFER_DEVIATION, _OWN_TRANSFER_DEVIATION)
+"""What such a processor adds to an error, where nothing was measured on it."""
 
 BySize = tuple[float, float, float]
 """A number for short, middle and long kernels."""
@@ -57,3 +71,10 @@ def with_interval(
     factor = np.exp(np.array(widths)[size_bins(typical_us)] * spread)
     lo_us, hi_us = typical_us / factor, typical_us * factor
     return Prediction(np.clip(mean_us, lo_us, hi_us), lo_us, hi_us)
+
+
+def widened(answer: Prediction, added: NDArray[np.float64]) -> Prediction:
+    """Intervals whose errors have a standard deviation more in their logarithms, (rows,); 0 changes none."""
+    own = np.log(answer.hi_us / answer.lo_us) / 2 / COVERED_DEVIATIONS
+    factor = np.exp(COVERED_DEVIATIONS * (np.hypot(own, added) - own))
+    return Prediction(answer.time_us, answer.lo_us / factor, answer.hi_us * factor)

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_xengine.cost_models.models.interval_widths import (
+    COMMON_TRANSFER_DEVIATION,
+    COVERED_DEVIATIONS,
+)
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
-COVERED_DEVIATIONS = 1.2816
-"""Half an interval that holds four times out of five, in standard deviations."""
-
-COMMON_DEVIATION = {CostSource.PREDICTED: 0.05, CostSource.TRANSFERRED: 0.2}
+COMMON_DEVIATION = {
+    CostSource.PREDICTED: 0.05,
+    CostSource.TRANSFERRED: COMMON_TRANSFER_DEVIATION,
+}
 """What the logarithms of all errors on a device have in common."""
 
 _ALIKE_SHARE = 0.9

@@ -102,7 +102,8 @@ def predict_by(predictor: Predictor, kernels: Sequence[DeviceKernel]) -> dict[st
             "expected the cost model to predict 0 <= lo_us <= time_us <= hi_us, finite and time_us > 0,"
             f" got {lo_us[at]}, {time_us[at]}, {hi_us[at]} for the kernel {distinct[at].name}"
         )
-    return costs_of([kernel.symbol for kernel in distinct], answer, CostSource.PREDICTED)
+    sources = [CostSource.PREDICTED] * len(distinct)
+    return costs_of([kernel.symbol for kernel in distinct], answer, sources)
 
 
 def predict_to_correct(
@@ -159,7 +160,8 @@ def _roofline(kernels: Sequence[DeviceKernel], roofline: RooflinePredictor) -> d
     if not kernels:
         return {}
     symbols = [kernel.symbol for kernel in kernels]
-    return costs_of(symbols, roofline.predict(_features(kernels)), CostSource.ROOFLINE)
+    sources = [CostSource.ROOFLINE] * len(kernels)
+    return costs_of(symbols, roofline.predict(_features(kernels)), sources)
 
 
 def _features(kernels: Sequence[DeviceKernel]) -> FeatureTable:

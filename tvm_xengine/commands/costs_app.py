@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tvm_xengine.commands.arguments.names import QUANTITY_NAMES, SPLIT_NAMES
+from tvm_xengine.commands.arguments.names import QUANTITY_NAMES, SPLIT_NAMES, UNSEEN_NAMES
 from tvm_xengine.commands.arguments.options import OUTPUT, Model, OutputOptions
 from tvm_xengine.commands.arguments.step_options import StepOptions
 from tvm_xengine.commands.arguments.values import (
@@ -172,16 +172,26 @@ def judge(
     cost_model: Annotated[
         File | None, Parameter(help="Cost model to judge instead of the shipped one.")
     ] = None,
+    on: Annotated[
+        str,
+        choice(UNSEEN_NAMES),
+        Parameter(help="Locked families of networks, or processors without labels in the model."),
+    ] = "families",
+    calibration: Annotated[
+        File | None,
+        Parameter(help="File of costs calibrate; by default this machine's."),
+    ] = None,
     ledger: Annotated[
         File | None, Parameter(help="Ledger to write to; by default that of the shipped labels.")
     ] = None,
     out: OutputOptions = _OUT,
 ) -> None:
-    """Judge a cost model on the locked families; a line of the ledger says so."""
-    from tvm_xengine.commands.costs.labels import judge_model
+    """Judge a cost model on what it has not seen; a line of the ledger says so."""
+    from tvm_xengine.commands.costs import judging
 
     terminal = Terminal(out)
-    terminal.write(judge_model(dataset, cost_model, ledger, why, terminal))
+    look = judging.Look(on, why, cost_model, ledger, calibration)
+    terminal.write(judging.judge(dataset, look, terminal))
 
 
 @costs.command

@@ -38,7 +38,7 @@ def calibration(**changes: object) -> Calibration:
 
 def test_a_sweep_finds_the_law_of_a_machine():
     data, bare = elsewhere(), unadapted(read_model(SHIPPED_MODEL)).predictor
-    factor, cold, spread = fit_machine(bare, 0.0, data.table, data.hot_us, data.time_us)
+    factor, cold, spread = fit_machine(bare, 0.0, data.table, data.time_us)
     assert factor == pytest.approx(SLOWER, rel=0.01)
     assert (cold.call_us, cold.us_per_byte) == pytest.approx((CALL_US, US_PER_BYTE), rel=0.05)
     assert spread < 0.01

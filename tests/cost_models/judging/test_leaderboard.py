@@ -24,7 +24,7 @@ def test_splits_are_those_that_the_data_allows():
     models = (LogLinear(), NearestNeighbours())
     board = leaderboard(models, data)
     assert set(board) == {"random", "family", "size"}
-    both = replace(data, machines=("a", "b") * 60, sources=("tir", "onednn") * 60)
+    both = replace(data, processors=("a", "b") * 60, sources=("tir", "onednn") * 60)
     assert {"source", "processor"} <= set(leaderboard(models, both))
     text = page(board, data, ["Made-up data."])
     assert text.count("| log-linear |") == 3

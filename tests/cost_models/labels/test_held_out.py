@@ -7,18 +7,22 @@ from dataclasses import replace
 import pytest
 
 from tests.cost_models.synthetic import synthetic
+from tvm_xengine.cost_models.judging.evaluate import HeldOut
 from tvm_xengine.cost_models.labels.held_out import (
+    FAMILIES,
     HELD_OUT_FAMILIES,
+    LEDGER,
+    held_out_part,
     is_held_out,
-    judge,
     looks,
+    note_look,
     open_part,
 )
+from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS
 from tvm_xengine.cost_models.models.baselines import LogLinear
 from tvm_xengine.errors import InvalidDatasetError
 
 LOCKED = min(HELD_OUT_FAMILIES)
-DESCRIBED = {"model": "log-linear", "why": "a test"}
 
 
 def data_with_locked(rows: int = 60):
@@ -38,20 +42,26 @@ def test_a_kernel_that_occurs_in_a_locked_family_stays_out():
 def test_each_look_is_a_line_of_the_ledger(tmp_path):
     ledger, data = tmp_path / "ledger.jsonl", data_with_locked()
     predictor = LogLinear().fit(open_part(data))
-    held_out = judge(predictor, data, ledger, DESCRIBED)
-    judge(predictor, data, ledger, DESCRIBED | {"why": "again"})
-    assert len(held_out.data) == 20
-    found = looks(ledger)
-    assert [look.why for look in found] == ["a test", "again"]
-    assert found[0].digest == found[1].digest
-    assert found[0].median_error_ratio == pytest.approx(
-        held_out.metrics().median_error_ratio, abs=1e-4
+    part = held_out_part(data)
+    found = HeldOut(part, predictor.predict(part.table))
+    note_look(found, ledger, model="log-linear", why="a test")
+    note_look(found, ledger, model="log-linear", why="again", scope="znver3")
+    assert len(part) == 20
+    lines = looks(ledger)
+    assert [(look.why, look.scope) for look in lines] == [
+        ("a test", FAMILIES),
+        ("again", "znver3"),
+    ]
+    assert lines[0].digest == lines[1].digest
+    assert lines[0].median_error_ratio == pytest.approx(
+        found.metrics().median_error_ratio, abs=1e-4
     )
 
 
-def test_without_locked_kernels_nothing_is_judged_or_written(tmp_path):
-    ledger = tmp_path / "ledger.jsonl"
-    data = synthetic(20)
+def test_data_without_locked_kernels_has_no_held_out_part():
     with pytest.raises(InvalidDatasetError, match=LOCKED):
-        judge(LogLinear().fit(data), data, ledger, DESCRIBED)
-    assert not ledger.exists()
+        held_out_part(synthetic(20))
+
+
+def test_the_shipped_ledger_can_be_read():
+    assert looks(SHIPPED_LABELS / LEDGER)

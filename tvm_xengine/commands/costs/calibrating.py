@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tvm_xengine.commands.costs.given import learnable
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.calibration.calibrate import calibrate, time_sweep
 from tvm_xengine.cost_models.calibration.calibration import Calibration, write_calibration
 from tvm_xengine.cost_models.calibration.unadapted import unadapted
-from tvm_xengine.cost_models.dataset.dataset import Dataset
-from tvm_xengine.cost_models.judging.metrics import Metrics, metrics_of
+from tvm_xengine.cost_models.judging.unseen import before_and_after
 from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.model_file import ModelFile, read_model
-from tvm_xengine.cost_models.models.processors import processor_of
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, calibration_path
-from tvm_xengine.cost_models.prediction.prior import correction_of
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.report.costs import print_facts, print_metrics
@@ -68,29 +63,14 @@ def _adapted(model: ModelFile) -> AdaptedPredictor:
 def _compared(prior: ModelFile, found: Calibration, terminal: Terminal) -> dict[str, Any]:
     """Errors of a model that knows no labels, on those of this processor that calibrated nothing."""
     data = learnable(None, terminal)
-    rows = [
-        row
-        for row, (target, kernel) in enumerate(zip(data.targets, data.kernels, strict=True))
-        if processor_of(target) == found.processor and kernel not in set(found.kernels)
-    ]
-    if not rows:
+    shown = {
+        how: judged.metrics()
+        for how, judged in before_and_after(prior, data, found.processor, found)
+    }
+    if not shown:
         terminal.note(f"no shipped labels are of {found.processor}: nothing to compare with")
         return {}
-    part = data.take(rows)
-    shown = {
-        "before": _metrics(prior, part),
-        "after": _metrics(replace(prior, calibration=found), part),
-    }
-    title = f"the prior, without labels, on {len(part)} shipped labels of {found.processor}"
+    kernels = max(metrics.kernels for metrics in shown.values())
+    title = f"the prior, without labels, on {kernels} shipped labels of {found.processor}"
     print_metrics(terminal.console, title, shown)
-    return {name: asdict(metrics) for name, metrics in shown.items()}
-
-
-def _metrics(model: ModelFile, data: Dataset) -> Metrics:
-    symbols = tuple(str(row) for row in range(len(data)))
-    costs = correction_of(model, symbols, data.devices, data.targets, data.table).predicted
-    time_us, lo_us, hi_us = (
-        np.array([getattr(costs[symbol], name) for symbol in symbols])
-        for name in ("compute_us", "lo_us", "hi_us")
-    )
-    return metrics_of(data.time_us, time_us, data.families, (lo_us, hi_us))
+    return {how: asdict(metrics) for how, metrics in shown.items()}

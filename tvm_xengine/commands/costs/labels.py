@@ -9,23 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from tvm_xengine.commands.arguments.usage import UsageError
-from tvm_xengine.commands.costs.given import learnable, loaded, note_missing
+from tvm_xengine.commands.costs.given import learnable, note_missing
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.judging.fold_jobs import FoldStore, learners
 from tvm_xengine.cost_models.judging.leaderboard import leaderboard, page
-from tvm_xengine.cost_models.labels.held_out import LEDGER, judge
 from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels
 from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, pack, this_generator, unpack
 from tvm_xengine.cost_models.measure.measurements import default_cache_path
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.catalogue import cost_models
 from tvm_xengine.cost_models.models.model import CostModel
-from tvm_xengine.cost_models.models.model_file import read_model
-from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.kernels.threads import usable_cores
-from tvm_xengine.report.costs import print_metrics
 
 
 def pack_labels(dataset: Path, labels: Path, terminal: Terminal) -> dict[str, Any]:
@@ -87,21 +83,3 @@ def _origin(data: Dataset, dataset: Path | None, command: str) -> list[str]:
         " same names among them; the other models know these labels only. The locked families were unseen by"
         " both.",
     ]
-
-
-def judge_model(
-    dataset: Path | None,
-    cost_model: Path | None,
-    ledger: Path | None,
-    why: str,
-    terminal: Terminal,
-) -> dict[str, Any]:
-    """Judge a model on locked families."""
-    model = read_model(cost_model or SHIPPED_MODEL)
-    data = loaded(dataset, terminal)
-    name = (cost_model or SHIPPED_MODEL).name
-    described = {"model": f"{name} ({model.card.get('kernels', '?')} kernels)", "why": why}
-    held_out = judge(model.predictor, data, ledger or SHIPPED_LABELS / LEDGER, described)
-    rows = {name: held_out.metrics(), **held_out.by_source()}
-    print_metrics(terminal.console, "locked families", rows)
-    return {key: asdict(metrics) for key, metrics in rows.items()}

@@ -1,0 +1,89 @@
+"""Judge a model on what it has not seen; a line of the ledger for each look."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tvm_xengine.commands.costs.given import loaded
+from tvm_xengine.commands.terminal import Terminal
+from tvm_xengine.cost_models.calibration.calibration import Calibration, read_calibration
+from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.judging.evaluate import HeldOut
+from tvm_xengine.cost_models.judging.unseen import asked_about, before_and_after, unseen_processors
+from tvm_xengine.cost_models.labels.held_out import FAMILIES, LEDGER, held_out_part, note_look
+from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS
+from tvm_xengine.cost_models.models.model_file import ModelFile, read_model
+from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, calibration_path
+from tvm_xengine.errors import InvalidDatasetError
+from tvm_xengine.report.costs import print_metrics
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is judged, and why.
+
+    Attributes
+    ----------
+    on
+        `FAMILIES` of networks that are held out, or ``processors``.
+    cost_model, ledger, calibration
+        None is the shipped model, the ledger of the shipped labels, and this machine's calibration.
+    """
+
+    on: str
+    why: str
+    cost_model: Path | None = None
+    ledger: Path | None = None
+    calibration: Path | None = None
+
+
+def judge(dataset: Path | None, look: Look, terminal: Terminal) -> dict[str, Any]:
+    """Judge a model on held-out families, or on each processor that it has no labels of."""
+    path = look.cost_model or SHIPPED_MODEL
+    model, data = read_model(path), loaded(dataset, terminal)
+    name = f"{path.name} ({model.card.get('kernels', '?')} kernels)"
+    document: dict[str, Any] = {}
+
+    def note(found: HeldOut, scope: str, how: str = "") -> None:
+        note_look(
+            found,
+            look.ledger or SHIPPED_LABELS / LEDGER,
+            model=f"{name}, {how}" if how else name,
+            why=look.why,
+            scope=scope,
+        )
+
+    if look.on == FAMILIES:
+        found = asked_about(model, held_out_part(data))
+        note(found, FAMILIES)
+        rows = {path.name: found.metrics(), **found.by_source()}
+        print_metrics(terminal.console, "locked families", rows)
+        return {key: asdict(metrics) for key, metrics in rows.items()}
+    for processor in _unseen(model, data):
+        rows = {}
+        calibration = _calibration(look.calibration)
+        for how, found in before_and_after(model, data, processor, calibration):
+            note(found, processor, how)
+            rows[how] = found.metrics()
+            rows |= {f"{how}, {source}": metrics for source, metrics in found.by_source().items()}
+        print_metrics(terminal.console, f"{processor}, which the model has no labels of", rows)
+        document[processor] = {how: asdict(metrics) for how, metrics in rows.items()}
+    return document
+
+
+def _unseen(model: ModelFile, data: Dataset) -> tuple[str, ...]:
+    processors = unseen_processors(model, data)
+    if not processors:
+        raise InvalidDatasetError(
+            f"expected kernels of a processor that the model has no labels of"
+            f" ({', '.join(sorted(model.processors))}), found none; collect some there"
+        )
+    return processors
+
+
+def _calibration(path: Path | None) -> Calibration | None:
+    """The one that was named, else this machine's."""
+    path = path or calibration_path()
+    return read_calibration(path) if path.exists() else None
