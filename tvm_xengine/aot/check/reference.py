@@ -31,7 +31,9 @@ from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.problem import OpCost
 from tvm_xengine.training.step import TrainingStep
 
-PLATFORM = Platform((Device("cpu", "llvm -mcpu=native", kernels=("tir",)),))
+_PLAIN = "llvm -opt-level=1"
+"""Most of an export is compiling what runs for twenty steps; the results are those of level 3."""
+PLATFORM = Platform((Device("cpu", f"{_PLAIN} -mcpu=native", kernels=("tir",)),))
 """This machine, with generated kernels only, as a package has them."""
 
 
@@ -85,7 +87,7 @@ def host_step_with_loops_of_c(training: TrainingStep, optimize: Optimize) -> Ste
 
     Results are then rounded as in the package.
     """
-    plain = resolve_target("llvm")
+    plain = resolve_target(_PLAIN)
     own = plain.with_host(plain)
     c = tvm.target.Target({"kind": "c"})
     step = lower_for_target(training.mod, PLATFORM, c, optimize, TRAIN_STEP)
