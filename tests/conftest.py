@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import inspect
+import linecache
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import settings
@@ -20,6 +24,28 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background so, and tests of interrupts would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_READ_FRAMES = 4
+"""TVM looks at the line of the third."""
+
+
+def _nearest_sources(_context: int = 1) -> list[inspect.FrameInfo]:
+    """`inspect.stack` without the sources of far callers.
+
+    TVMScript asks for it twice for each function. With sources, the sixty callers that a test has
+    take longer than parsing, and took a third of the time in which tests are collected.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    found: list[inspect.FrameInfo] = []
+    while frame is not None:
+        code, line = frame.f_code, frame.f_lineno
+        read = [linecache.getline(code.co_filename, line)] if len(found) < _READ_FRAMES else None
+        found.append(inspect.FrameInfo(frame, code.co_filename, line, code.co_name, read, 0))
+        frame = frame.f_back
+    return found
+
+
+inspect.stack = _nearest_sources
 
 settings.register_profile("repeatable", derandomize=True, max_examples=25)
 settings.register_profile("many", derandomize=True, max_examples=100)
