@@ -71,7 +71,7 @@ def test_train_reports_the_same_numbers_as_its_json(tmp_path: Path, cache: Path)
     done = run(
         *("train", "mlp", "--data", "digits", "--platform", str(platform)),
         *("--budget-ratio", "0.7", "--steps", "30", "--time-limit", "3", "--json", str(report)),
-        *("--save-schedule", str(tmp_path / "schedule.json")),
+        *("--save-schedule", str(tmp_path / "schedule.json"), *ROOFLINE),
         cache=cache,
     )
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_train_reports_the_same_numbers_as_its_json(tmp_path: Path, cache: Path)
 
 def test_plan_says_what_would_happen_and_executes_nothing(tmp_path: Path, cache: Path) -> None:
     report = tmp_path / "plan.json"
-    done = run("plan", "mlp", "--budget", "cpu=1MiB", "--json", str(report), cache=cache)
+    done = run("plan", "mlp", "--budget", "cpu=1MiB", *ROOFLINE, "--json", str(report), cache=cache)
     assert done.returncode == 0, done.stderr
     numbers = json.loads(report.read_text())
     assert numbers["status"] == "optimal"

@@ -29,8 +29,8 @@ def problem(tmp_path: Path) -> Path:
     [
         (),
         ("--solver", "greedy"),
-        ("--solver", "checkmate", "--backend", "highs"),
-        ("--solver", "tight", "--gap", "0.1"),
+        ("--solver", "tight", "--backend", "highs", "--gap", "0.1"),
+        pytest.param(("--solver", "checkmate", "--backend", "highs"), marks=pytest.mark.slow),
         ("--budget-ratio", "0.8"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.commands.faults.long_commands import write_dataset
 from tvm_xengine.__main__ import main
 
 PLAN = ("plan", "mlp", "--costs", "roofline", "--solver", "greedy")
-TRAIN = ("train", "lenet", "--steps", "2", "--costs", "roofline", "--solver", "greedy")
+TRAIN = ("train", "mlp", "--steps", "2", "--costs", "roofline", "--solver", "greedy")
 EXPORT = ("export", "mlp", "--target", "host", "--arena-bytes", "8MiB")
 
 
