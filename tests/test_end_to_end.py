@@ -19,6 +19,7 @@ from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.solvers.result import Limits
@@ -27,7 +28,7 @@ from tvm_xengine.training.step import TrainingStep
 
 BATCH = 4
 IMAGE = (16, 16)
-QUICK = PlanOptions(limits=Limits(time_limit_s=4.0, gap_ratio=0.01))
+QUICK = PlanOptions(limits=Limits(time_limit_s=1.0, gap_ratio=0.01))
 Array = NDArray[np.generic]
 
 PLATFORM = Platform(
@@ -83,6 +84,12 @@ def problem_on(lowered: LoweredStep, *names: str) -> Problem:
     return make_problem(step, lambda _: sizes)
 
 
+@pytest.fixture(scope="module")
+def kept(lowered: LoweredStep) -> StepExecutable:
+    """The step that keeps everything on one device."""
+    return build_step(lowered, plan_keep_all(problem_on(lowered, "cpu"), "cpu"))
+
+
 def batches(training: TrainingStep) -> Iterator[Mapping[str, Array]]:
     image, label = training.batch_names
     data = load_digits((1, *IMAGE))
@@ -92,7 +99,7 @@ def batches(training: TrainingStep) -> Iterator[Mapping[str, Array]]:
 
 
 def test_a_step_that_only_recomputes_is_bit_identical(
-    training: TrainingStep, lowered: LoweredStep
+    training: TrainingStep, lowered: LoweredStep, kept: StepExecutable
 ) -> None:
     problem = problem_on(lowered, "cpu")
     problem = problem.with_budgets(budgets_for_ratio(problem, 0.6))
@@ -101,9 +108,8 @@ def test_a_step_that_only_recomputes_is_bit_identical(
     assert plan.schedule.transfers == 0
     assert plan.arenas.arena_bytes["cpu"] <= problem.platform.device("cpu").budget_bytes
     executable = build_step(lowered, plan)
-    reference = build_step(lowered, plan_keep_all(problem, "cpu"))
     trace, comparison = train(
-        executable, training.initial_state, batches(training), 8, reference=reference
+        executable, training.initial_state, batches(training), 8, reference=kept
     )
     assert comparison is not None
     assert comparison.is_identical
@@ -113,7 +119,7 @@ def test_a_step_that_only_recomputes_is_bit_identical(
 
 @pytest.mark.parametrize("helper", ["cpu_generic", "card"])
 def test_a_step_over_two_memories_agrees_with_keeping_everything(
-    training: TrainingStep, lowered: LoweredStep, helper: str
+    training: TrainingStep, lowered: LoweredStep, kept: StepExecutable, helper: str
 ) -> None:
     """A second CPU takes ops over; a card that only stores takes tensors."""
     problem = problem_on(lowered, "cpu", helper)
@@ -122,10 +128,7 @@ def test_a_step_over_two_memories_agrees_with_keeping_everything(
     plan = plan_schedule(problem, QUICK)
     assert plan.schedule.transfers > 0
     executable = build_step(lowered, plan)
-    reference = build_step(lowered, plan_keep_all(problem, "cpu"))
-    _, comparison = train(
-        executable, training.initial_state, batches(training), 5, reference=reference
-    )
+    _, comparison = train(executable, training.initial_state, batches(training), 5, reference=kept)
     assert comparison is not None
     assert comparison.max_rel_diff <= 1e-5
     if helper == "card":
@@ -133,15 +136,13 @@ def test_a_step_over_two_memories_agrees_with_keeping_everything(
 
 
 def test_the_step_does_what_relax_itself_makes_of_the_training_graph(
-    training: TrainingStep, lowered: LoweredStep
+    training: TrainingStep, kept: StepExecutable
 ) -> None:
     """Against TVM's own build of the same function: other kernels, other memory planner."""
-    problem = problem_on(lowered, "cpu")
-    executable = build_step(lowered, plan_keep_all(problem, "cpu"))
-    executable.poison()
-    executable.write(training.initial_state)
+    kept.poison()
+    kept.write(training.initial_state)
     batch = next(batches(training))
-    results = executable.step(batch)
+    results = kept.step(batch)
     built = relax.build(training.mod, tvm.target.Target({"kind": "llvm"}))
     machine = relax.VirtualMachine(built, tvm.cpu())
     arguments = {**batch, **training.initial_state}
@@ -149,14 +150,14 @@ def test_the_step_does_what_relax_itself_makes_of_the_training_graph(
         *(tvm.runtime.tensor(np.asarray(arguments[p.name])) for p in training.function.params)
     )
     np.testing.assert_allclose(results["loss"], expected[0].numpy(), rtol=1e-5)
-    state = executable.read_state()
+    state = kept.read_state()
     count = len(training.result_names)
     for position, name in enumerate(training.updated_names, start=count):
         np.testing.assert_allclose(state[name], expected[position].numpy(), rtol=1e-3, atol=1e-5)
 
 
 def test_nothing_is_allocated_beside_the_arenas_while_steps_run(
-    training: TrainingStep, lowered: LoweredStep
+    training: TrainingStep, kept: StepExecutable
 ) -> None:
     """The process's heap, asked through glibc, does not grow over many steps."""
     heap = pytest.importorskip("ctypes").CDLL(None)
@@ -179,16 +180,14 @@ def test_nothing_is_allocated_beside_the_arenas_while_steps_run(
         info = heap.mallinfo2()
         return int(info.uordblks + info.hblkhd)
 
-    problem = problem_on(lowered, "cpu")
-    executable = build_step(lowered, plan_keep_all(problem, "cpu"))
-    executable.write(training.initial_state)
+    kept.write(training.initial_state)
     batch = next(batches(training))  # written before every step: its bytes are used again
     for _ in range(3):
-        executable.step(batch)
+        kept.step(batch)
     growth_bytes = []
     for _ in range(5):  # what another thread of the process allocates once is in one of them
         before = used_bytes()
         for _ in range(10):
-            executable.step(batch)
+            kept.step(batch)
         growth_bytes.append(used_bytes() - before)
     assert min(growth_bytes) < 4 * 1024

@@ -10,6 +10,7 @@ from torch import nn
 import tvm_xengine as xe
 from tests.api.conftest import Compile
 from tests.api.networks import Attention, perceptron, recurrent
+from tests.shares import share
 from tvm_xengine.compiler import plan as planning
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.planning.clock import Clock
@@ -17,16 +18,21 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.platform import Platform
 
 
+@pytest.fixture(scope="module", params=share(("mlp", "lenet"), ("mlp",)))
+def network(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def found(cache: Path) -> xe.Estimate:
-    return xe.estimate("lenet", batch_size=8, cache=cache)
+def found(network: str, cache: Path) -> xe.Estimate:
+    return xe.estimate(network, batch_size=8, cache=cache)
 
 
 @pytest.mark.slow
 def test_keep_all_is_what_an_unlimited_plan_takes(
-    found: xe.Estimate, compile_step: Compile
+    network: str, found: xe.Estimate, compile_step: Compile
 ) -> None:
-    step = compile_step("lenet", batch_size=8)
+    step = compile_step(network, batch_size=8)
     assert step.executable.measured_peak_bytes["cpu"] == found.keep_all_bytes
     state = step.training.step.initial_state
     parameters = [v for n, v in state.items() if n in step.training.step.slots]
@@ -43,8 +49,8 @@ def test_fits_says_that_the_smallest_budget_works(found: xe.Estimate) -> None:
 
 
 @pytest.mark.slow
-def test_the_smallest_budget_works(found: xe.Estimate, compile_step: Compile) -> None:
-    step = compile_step("lenet", batch_size=8, budget=found.smallest_bytes)
+def test_the_smallest_budget_works(network: str, found: xe.Estimate, compile_step: Compile) -> None:
+    step = compile_step(network, batch_size=8, budget=found.smallest_bytes)
     assert step.executable.measured_peak_bytes["cpu"] <= found.smallest_bytes
 
 
@@ -63,7 +69,7 @@ def test_a_plan_is_found_in_the_smallest_budget(
 
 
 def test_that_plan_is_found_where_every_solve_comes_too_late(
-    found: xe.Estimate, compile_step: Compile, monkeypatch: pytest.MonkeyPatch
+    network: str, found: xe.Estimate, compile_step: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     def late(*_args: object, **_options: object) -> Plan:
@@ -72,7 +78,7 @@ def test_that_plan_is_found_where_every_solve_comes_too_late(
     monkeypatch.setattr(planning, "plan_kernels", late)
     for left in ("left_s", "until_over_s"):
         monkeypatch.setattr(Clock, left, -1.0)
-    step = compile_step("lenet", batch_size=8, budget=found.smallest_bytes)
+    step = compile_step(network, batch_size=8, budget=found.smallest_bytes)
     assert step.executable.measured_peak_bytes["cpu"] <= found.smallest_bytes
     assert step.plan.plan.result.solver == "greedy"
 

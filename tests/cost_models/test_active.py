@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from tests.shares import first
 from tests.solvers.samples.networks import pair, residual
 from tvm_xengine.cost_models.active import ActiveLimits, Planning, plan_actively
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
@@ -74,7 +75,7 @@ class Laboratory:
         return simulate(self.true, plan.schedule).cost_us
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first(1, range(3)))
 def test_measuring_what_the_plan_relies_on_is_nearly_as_good_as_measuring_all(seed):
     laboratory = Laboratory(seed, factor=2.0)
     planning = laboratory.planning()

@@ -113,7 +113,7 @@ def test_residual_networks_compute_the_same_on_an_emulated_gpu(tmp_path):
 
 
 def test_every_kernel_of_a_training_step_has_launches_and_source():
-    kernels = [prepare_kernel(f, GPU, name) for name, f in step_kernels("resnet8", 1).items()]
+    kernels = [prepare_kernel(f, GPU, name) for name, f in step_kernels("lenet", 1).items()]
     source = device_source(kernels, GPU)
     for kernel in kernels:
         assert "__global__ void __launch_bounds__" in source

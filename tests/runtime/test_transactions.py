@@ -13,6 +13,7 @@ import tvm_xengine as xe
 from tests.commands.faults.disks import full_disk
 from tests.runtime.at_calls import at_calls
 from tests.runtime.steps import NETWORKS, PLATFORMS, batches, compiled, state_bytes
+from tests.shares import share
 from tvm_xengine.errors import InvalidPlatformError, InvalidStateError, StorageError
 from tvm_xengine.program.step_program import Call, TensorCopy
 from tvm_xengine.runtime.events import can_overlap
@@ -60,9 +61,11 @@ def test_a_fault_at_any_call_undoes_the_step(
     assert state_bytes(twin) == state_bytes(step)
 
 
-@pytest.mark.parametrize("guarded", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize(
+    ("guarded", "every"), share([(False, 4), (False, 1), (True, 1)], [(False, 4)])
+)
 def test_an_interrupt_at_any_call_leaves_a_whole_step(
-    guarded: bool, tmp_path: Path, cache: Path
+    guarded: bool, every: int, tmp_path: Path, cache: Path
 ) -> None:
     """Also where another thread takes the signal."""
     step, twin = (compiled("mlp", "file", tmp_path, cache) for _ in range(2))
@@ -71,7 +74,7 @@ def test_an_interrupt_at_any_call_leaves_a_whole_step(
     with at_calls(step.executable, lambda _call, _ended: moments.append(True)):
         step(next(batches(step)))
     twin(next(batches(twin)))
-    count, arrives_at = len(moments), 0
+    count, arrives_at = len(moments), 1 - every
 
     def interrupt(_call: Call, _has_ended: bool) -> None:
         moments.append(True)
@@ -79,12 +82,13 @@ def test_an_interrupt_at_any_call_leaves_a_whole_step(
             os.kill(os.getpid(), signal.SIGINT)
 
     with at_calls(step.executable, interrupt):
-        for arrives_at, batch in enumerate(islice(batches(step, seed=2), count), start=1):
+        for taken, batch in enumerate(islice(batches(step, seed=2), 0, count, every), start=2):
+            arrives_at += every
             moments.clear()
             with pytest.raises(KeyboardInterrupt):
                 step(batch)
             twin(batch)
-            assert step.steps_taken == twin.steps_taken == 1 + arrives_at
+            assert step.steps_taken == twin.steps_taken == taken
             assert state_bytes(step) == state_bytes(twin)
 
 

@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 from tvm.target import Target
 
 from tests.aot.examples import MODELS, need_tools
+from tests.shares import share
 from tvm_xengine.aot.emit_c.kernel import CKernel, c_kernel
 from tvm_xengine.aot.emit_c.math_functions import helper_definitions
 from tvm_xengine.aot.plan.kernels import Optimize, lower_for_target
@@ -145,10 +146,7 @@ NETWORKS = ("attention", "dropped", "strided", "ds_cnn", "lenet", "resnet8")
 
 @pytest.mark.parametrize(
     ("network", "optimize"),
-    [
-        pytest.param(*each, marks=() if each in QUICK else pytest.mark.slow)
-        for each in itertools.product(NETWORKS, Optimize)
-    ],
+    share(itertools.product(NETWORKS, Optimize), QUICK),
 )
 def test_every_kernel_of_a_training_step_computes_the_same_bits(
     network: str, optimize: Optimize, tmp_path: Path

@@ -109,6 +109,7 @@ def test_a_board_that_is_lost_ends_the_measuring_and_only_the_kernel_that_ran_is
     assert lost == [kernels[1]]
 
 
+@pytest.mark.slow
 def test_measuring_goes_on_when_the_board_takes_a_new_session(tmp_path):
     kernels, cache, board = _small_kernels(), MeasurementCache(tmp_path / "m.jsonl"), _Board()
     timer = RpcTimer(board.address)

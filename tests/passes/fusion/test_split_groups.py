@@ -154,7 +154,12 @@ def test_the_planned_arena_of_a_short_result_is_smaller(monkeypatch):
     "name", ["ds_cnn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet8", "gpt_nano"))]
 )
 @pytest.mark.parametrize(
-    "sources", [pytest.param(("onednn", "tir"), marks=needs_onednn), ("tir",)], ids=lambda s: s[0]
+    "sources",
+    [
+        pytest.param(("onednn", "tir"), marks=(needs_onednn, pytest.mark.slow)),
+        ("tir",),
+    ],
+    ids=lambda s: s[0],
 )
 def test_networks_lose_no_more_time_than_they_save_memory(name, sources, monkeypatch):
     training = build_training_step(load_model(name, batch_size=4))

@@ -45,8 +45,14 @@ def snapshot_of(story: Story) -> Any:
     return pickle.loads(memory_snapshot(story))
 
 
-def test_every_picture_is_written_in_every_format(tmp_path: Path) -> None:
-    written = write_figures(story_of(chain_plan()), tmp_path / "new" / "folder")
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of the plan of a chain."""
+    folder = tmp_path_factory.mktemp("figures") / "new" / "folder"
+    return list(write_figures(story_of(chain_plan()), folder))
+
+
+def test_every_picture_is_written_in_every_format(written: list[Path]) -> None:
     assert {path.name for path in written} == {
         f"{name}.{kind}" for name in ("memory_d0", "arena_d0", "timeline") for kind in FORMATS
     }
@@ -54,10 +60,9 @@ def test_every_picture_is_written_in_every_format(tmp_path: Path) -> None:
         assert path.read_bytes().startswith(_BEGINS[path.suffix[1:]])
 
 
-def test_the_same_plan_gives_the_same_files(tmp_path: Path) -> None:
-    story = story_of(chain_plan())
-    first, second = (write_figures(story, tmp_path / name) for name in "ab")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+def test_the_same_plan_gives_the_same_files(written: list[Path], tmp_path: Path) -> None:
+    again = write_figures(story_of(chain_plan()), tmp_path)
+    assert [path.read_bytes() for path in written] == [path.read_bytes() for path in again]
 
 
 def test_the_top_of_the_stack_is_the_peak() -> None:
@@ -85,9 +90,9 @@ def test_the_timeline_marks_what_is_recomputed() -> None:
     assert bars == len(story.steps)
 
 
-def test_text_of_an_svg_is_text(tmp_path: Path) -> None:
-    write_figures(story_of(chain_plan()), tmp_path)
-    tree = ElementTree.parse(tmp_path / "memory_d0.svg")
+def test_text_of_an_svg_is_text(written: list[Path]) -> None:
+    (path,) = (path for path in written if path.name == "memory_d0.svg")
+    tree = ElementTree.parse(path)
     texts = {"".join(one.itertext()) for one in tree.iter("{http://www.w3.org/2000/svg}text")}
     assert {"Memory of d0", "time [ms]", "live bytes [MiB]", "budget"} <= texts
 
