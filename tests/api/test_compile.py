@@ -79,11 +79,11 @@ def test_a_whole_number_that_holds_no_tensor_was_meant_as_a_ratio(budget: int) -
 
 
 def test_a_budget_holds_and_one_that_cannot_is_refused(compile_step: Compile) -> None:
-    step = compile_step("lenet", loss="cross_entropy", batch_size=4, budget=1.0)
+    step = compile_step("mlp", loss="cross_entropy", batch_size=4, budget=1.0)
     peak = step.executable.measured_peak_bytes["cpu"]
     assert peak <= step.plan.plan.problem.platform.devices[0].budget_bytes
     with pytest.raises(NoScheduleError, match="infeasible"):
-        compile_step("lenet", loss="cross_entropy", batch_size=4, budget="600KiB")
+        compile_step("mlp", loss="cross_entropy", batch_size=4, budget="20KiB")
 
 
 @pytest.mark.parametrize("outputs", [1, 6])
@@ -116,13 +116,13 @@ def test_a_plan_of_many_tensors_is_reported_in_short_lines(compile_step: Compile
 def test_a_plan_is_saved_and_built_again_for_its_own_model_only(
     compile_step: Compile, cache, tmp_path
 ) -> None:
-    step = compile_step("lenet", loss="cross_entropy", batch_size=4, budget=1.0)
+    step = compile_step("mlp", loss="cross_entropy", batch_size=4, budget=1.0)
     step.plan.save(tmp_path / "plan.json")
-    lowered = xe.lower(xe.training_step("lenet", batch_size=4), cache=cache)
+    lowered = xe.lower(xe.training_step("mlp", batch_size=4), cache=cache)
     plan = xe.StepPlan.load(tmp_path / "plan.json", lowered)
     assert plan.plan.schedule == step.plan.plan.schedule
     assert plan.plan.arenas.arena_bytes == step.plan.plan.arenas.arena_bytes
-    other = xe.lower(xe.training_step("lenet", batch_size=5), cache=cache)
+    other = xe.lower(xe.training_step("mlp", batch_size=5), cache=cache)
     with pytest.raises(xe.XEngineError, match="plan of another step"):
         xe.StepPlan.load(tmp_path / "plan.json", other)
 
