@@ -171,5 +171,7 @@ def _simplified(expr: ir.Expr, axes: Sequence[Axis]) -> ir.Expr:
     """Return `expr` with what is known about the axes used."""
     analyzer = sym.Analyzer()
     for axis in axes:
-        analyzer.bind(axis.var, ir.Range(0, max(axis.extent, 1)))
+        dtype = str(axis.var.ty.dtype)
+        extent = tirx.const(max(axis.extent, 1), dtype)
+        analyzer.bind(axis.var, ir.Range(tirx.const(0, dtype), extent))
     return analyzer.simplify(expr)
