@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import inf, isinf, isnan, nan
+from math import inf, isnan, nan
 
 import pytest
 import torch
@@ -114,7 +114,6 @@ DISTANCES: dict[str, Function] = {
 
 _UNORDERED = "of equal values PyTorch returns whichever its partial sort leaves first"
 _UNSORTED = "PyTorch sorts with a comparison that is no order where a NaN is"
-_IN_LOGARITHMS = "PyTorch adds the logarithms of gradients, of which infinities leave other NaN"
 
 UNDETERMINED: dict[str, tuple[str, Callable[[tuple[float, ...]], bool]]] = {
     **{
@@ -122,7 +121,6 @@ UNDETERMINED: dict[str, tuple[str, Callable[[tuple[float, ...]], bool]]] = {
         for name in ("topk", "topk, smallest", "kthvalue")
     },
     "mode": (_UNSORTED, lambda row: any(isnan(x) for x in row)),
-    "logcumsumexp": (_IN_LOGARITHMS, lambda row: any(isinf(x) for x in row)),
 }
 """Results or gradients that PyTorch does not determine, or gets from the way that it computes them."""
 

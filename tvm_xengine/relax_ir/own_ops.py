@@ -77,6 +77,9 @@ kernels are in :mod:`tvm_xengine.kernels.te.loops`."""
 RUNNING_EXTREME = "tvm_xengine.running_extreme_position"
 """Where the greatest (least) element so far lies, the last one of equal ones."""
 
+RUNNING_LOG_SUM = "tvm_xengine.running_log_sum"
+"""Logarithms of the running sums of exponentials along an axis."""
+
 
 def pointwise(name: str, *operands: relax.Expr | float) -> relax.Call:
     """A call of a pointwise operator on tensors, then numbers."""
@@ -94,6 +97,11 @@ def running_extreme_position(x: relax.Expr, axis: int, *, largest: bool) -> rela
     """Positions along an axis, int64, of the greatest or least elements up to each one."""
     op = ir.Op.get(RUNNING_EXTREME)
     return relax.Call(op, [x, _argument(axis), _argument(int(largest))])
+
+
+def running_log_sum(x: relax.Expr, axis: int) -> relax.Call:
+    """log of the sum of exp(x) up to each element along an axis."""
+    return relax.Call(ir.Op.get(RUNNING_LOG_SUM), [x, _argument(axis)])
 
 
 def options_of(call: relax.Call) -> tuple[float, ...]:
@@ -135,6 +143,6 @@ for _name in POINTWISE_OPS:
     register_op_attr(PREFIX + _name, "FLegalize", _legalize)
 register_op_attr(RUNNING_EXTREME, "FInferType", _position_type)
 register_op_attr(RUNNING_EXTREME, "FPurity", True)
-for _name in LOOP_OPS:
-    register_op_attr(PREFIX + _name, "FInferType", lambda call, _builder: call.args[0].ty)
-    register_op_attr(PREFIX + _name, "FPurity", True)
+for _name in (*(PREFIX + name for name in LOOP_OPS), RUNNING_LOG_SUM):
+    register_op_attr(_name, "FInferType", lambda call, _builder: call.args[0].ty)
+    register_op_attr(_name, "FPurity", True)

@@ -9,6 +9,7 @@ from hypothesis import assume
 from tvm import relax
 
 from tests.training.cases.case import Array, Case, Draw, DrawCase
+from tvm_xengine.relax_ir.own_ops import RUNNING_LOG_SUM, running_log_sum
 
 op, nn = relax.op, relax.op.nn
 
@@ -86,6 +87,14 @@ def _cumulative_of_all(ours: Ours, theirs: Callable[[torch.Tensor, int], torch.T
     return draw_case
 
 
+def _running_log_sum(draw: Draw) -> Case:
+    x = draw.normal(*draw.shape())
+    axis = draw.axis(x.ndim)
+    return Case(
+        lambda x: running_log_sum(x, axis), lambda x: torch.logcumsumexp(x, axis), {"x": x}
+    )
+
+
 def _cross_entropy_with_logits(draw: Draw) -> Case:
     shape = draw.shape(ranks=(1, 2))
     batch = shape[0] if len(shape) > 1 else 1
@@ -139,6 +148,7 @@ CASES: dict[str, list[DrawCase]] = {
         _cumulative(op.cumprod, torch.cumprod, 1),
         _cumulative_of_all(op.cumprod, torch.cumprod),
     ],
+    RUNNING_LOG_SUM: [_running_log_sum],
     "nn.nll_loss": [_nll_loss],
     "nn.cross_entropy_with_logits": [_cross_entropy_with_logits],
 }

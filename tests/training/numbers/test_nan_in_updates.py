@@ -46,6 +46,22 @@ class Normed(nn.Module):
         return self.norm(x).sum()
 
 
+class RunningLogs(nn.Module):
+    """Logarithms of running sums, of rows with infinities and with NaN."""
+
+    rows: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        rows = [[0.5, -1.0, 2.0, 0.0], [-INF, 1.0, 2.0, 3.0], [1.0, INF, 0.0, 2.0], [1, 2, NAN, 3]]
+        self.register_buffer("rows", torch.tensor(rows))
+        self.w = nn.Parameter(torch.zeros(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = torch.logcumsumexp(self.rows + self.w, 1)
+        return (torch.where(made.isfinite(), made, 0.0) * torch.nan_to_num(x, posinf=1).sum(0)).sum()
+
+
 @dataclass(frozen=True)
 class Case:
     """A step of ours, and the same in PyTorch."""
@@ -94,6 +110,7 @@ CASES = {
     "clipped by both": Case(Sums, xe.SGD(0.1), sgd, clip_norm=1.0, clip_value=1.5),
     "amsgrad": Case(Sums, xe.Adam(0.1, amsgrad=True), amsgrad),
     "running statistics": Case(Normed, xe.SGD(0.1), sgd),
+    "running logarithms": Case(RunningLogs, xe.SGD(0.1), sgd),
 }
 
 

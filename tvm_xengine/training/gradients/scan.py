@@ -1,4 +1,4 @@
-"""Gradients of running sums and products."""
+"""Gradients of running sums, products and logarithms of sums."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from tvm import relax
 
 from tvm_xengine.kernels.te.indexing.scan import (
     running_extreme,
+    running_log_sum,
+    running_log_sum_backward,
     running_product,
     running_product_backward,
     running_sum,
 )
-from tvm_xengine.relax_ir.own_ops import RUNNING_EXTREME, options_of
+from tvm_xengine.relax_ir.own_ops import RUNNING_EXTREME, RUNNING_LOG_SUM, options_of
 from tvm_xengine.training.emitter import Emitter, dtype_of, shape_of
 from tvm_xengine.training.gradients.shape import shaped
 from tvm_xengine.training.rule import Gradients, Linearized, Rule, Site
@@ -59,6 +61,20 @@ def _running_extreme(emitter: Emitter, site: Site) -> Linearized:
     return Linearized((shaped(emitter, found, shape, site.name),), lambda _gradients: (None,))
 
 
+def _running_log_sum(emitter: Emitter, site: Site) -> Linearized:
+    shape, (axis,) = site.shape, (int(number) for number in options_of(site.source.call))
+    lines = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    data = shaped(emitter, site.operands[0], lines, f"{site.name}_data")
+    summed = emitter.call(running_log_sum, [data], f"{site.name}_lines")
+
+    def pullback(gradients: Gradients) -> Gradients:
+        given = shaped(emitter, gradients[0], lines, f"{site.name}_backward_input")
+        pulled = emitter.call(running_log_sum_backward, [given, data, summed], site.grad_name(0))
+        return (_in_place_of_data(emitter, site, pulled),)
+
+    return Linearized((shaped(emitter, summed, shape, site.name),), pullback)
+
+
 def _as_lines(emitter: Emitter, site: Site, value: relax.Expr, name: str) -> relax.Expr:
     """As (outer, length, inner), in the type of the result; no axis means all elements in a row."""
     if dtype_of(value) != str(site.source.results[0].ty.dtype):
@@ -84,4 +100,5 @@ RULES: dict[str, Rule] = {
     "relax.cumsum": _cumsum,
     "relax.cumprod": _cumprod,
     RUNNING_EXTREME: _running_extreme,
+    RUNNING_LOG_SUM: _running_log_sum,
 }

@@ -13,7 +13,7 @@ from tvm_xengine.frontends.torch.aten.arithmetic import truth
 from tvm_xengine.frontends.torch.aten.converter import Builder, Converter, Expr, dtype_name, scalar
 from tvm_xengine.frontends.torch.aten.creation import as_type
 from tvm_xengine.relax_ir.matrix_ops import value_and_change
-from tvm_xengine.relax_ir.own_ops import pointwise, running_extreme_position
+from tvm_xengine.relax_ir.own_ops import pointwise, running_extreme_position, running_log_sum
 from tvm_xengine.relax_ir.types import static_shape
 
 Reduction = Callable[..., Expr]
@@ -218,20 +218,9 @@ def running_extreme(largest: bool, builder: Builder, x: Expr, dim: int) -> list[
 
 
 def logcumsumexp(builder: Builder, x: Expr, dim: int) -> Expr:
-    """log of the running sums of exp(x) along an axis, by adding what lies 1, 2, 4, ... before."""
-    shape = static_shape(x.ty)
-    if not shape:
-        return x
-    axis = dim % len(shape)
-    distance = 1
-    while distance < shape[axis]:
-        before = builder.emit(relax.op.strided_slice(x, [axis], [0], [shape[axis] - distance]))
-        behind = builder.emit(relax.op.strided_slice(x, [axis], [distance], [shape[axis]]))
-        head = builder.emit(relax.op.strided_slice(x, [axis], [0], [distance]))
-        added = builder.emit(pointwise("logaddexp", before, behind))
-        x = builder.emit(relax.op.concat([head, added], axis=axis))
-        distance *= 2
-    return x
+    """log of the running sums of exp(x) along an axis."""
+    rank = len(static_shape(x.ty))
+    return builder.emit(running_log_sum(x, dim % rank)) if rank else x
 
 
 def logsumexp(builder: Builder, x: Expr, dim: Dims, keepdim: bool) -> Expr:

@@ -12,6 +12,7 @@ from tvm.tirx import Expr
 
 from tvm_xengine.kernels.te import script
 from tvm_xengine.kernels.te.pointwise.function import isnan, zero_times
+from tvm_xengine.kernels.te.pointwise.functions import log_of_sum
 
 
 def running_sum(data: te.Tensor, *, exclusive: bool, reverse: bool) -> tvm.tirx.PrimFunc:
@@ -174,5 +175,84 @@ def running_product_backward(
                         T.cast(0, dtype),
                     ),
                 )
+
+    return func
+
+
+def running_log_sum(data: te.Tensor) -> tvm.tirx.PrimFunc:
+    """y[n] = log of the sum of exp(x) up to n, added up in float64 as PyTorch does."""
+    outer, length, inner = (int(extent) for extent in data.shape)
+    dtype = data.dtype
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        data: T.Buffer((outer, length, inner), dtype),
+        running: T.Buffer((outer, length, inner), dtype),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for o, i in T.grid(outer, inner):
+            with T.sblock("line"):
+                v_o, v_i = T.axis.remap("SS", [o, i])
+                T.reads(data[v_o, 0:length, v_i])
+                T.writes(running[v_o, 0:length, v_i])
+                total = T.sblock_alloc_buffer((1,), "float64")
+                total[0] = -T.infinity("float64")
+                for n in T.serial(length):
+                    total[0] = log_of_sum(T.cast(data[v_o, n, v_i], "float64"), total[0])
+                    running[v_o, n, v_i] = T.cast(total[0], dtype)
+
+    return func
+
+
+def running_log_sum_backward(
+    output_gradient: te.Tensor, data: te.Tensor, output: te.Tensor
+) -> tvm.tirx.PrimFunc:
+    """dx[k] = exp(x[k]) times the sum from k on of dy exp(-y).
+
+    As in PyTorch's ``logcumsumexp_backward``: in logarithms, of which positive and negative gradients have
+    a sum each, with the least number instead of the logarithm of others.
+    """
+    outer, length, inner = (int(extent) for extent in data.shape)
+    dtype = data.dtype
+    least = tvm.tirx.min_value(dtype)
+
+    def term(gradient: Expr, output: Expr, side: Expr) -> Expr:
+        size = T.Select(side == 0, gradient, -gradient)
+        counted = T.Select(size > T.cast(0, dtype), T.log(size), least)
+        return T.cast(counted - output, "float64")
+
+    @T.prim_func(private=True, s_tir=True)
+    def func(
+        output_gradient: T.Buffer((outer, length, inner), dtype),
+        data: T.Buffer((outer, length, inner), dtype),
+        output: T.Buffer((outer, length, inner), dtype),
+        data_gradient: T.Buffer((outer, length, inner), dtype),
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for o, i in T.grid(outer, inner):
+            with T.sblock("line"):
+                v_o, v_i = T.axis.remap("SS", [o, i])
+                T.reads(
+                    output_gradient[v_o, 0:length, v_i],
+                    data[v_o, 0:length, v_i],
+                    output[v_o, 0:length, v_i],
+                )
+                T.writes(data_gradient[v_o, 0:length, v_i])
+                totals = T.sblock_alloc_buffer((2,), "float64")
+                for side in T.serial(2):
+                    totals[side] = -T.infinity("float64")
+                for back in T.serial(length):
+                    for side in T.serial(2):
+                        totals[side] = log_of_sum(
+                            term(
+                                output_gradient[v_o, length - 1 - back, v_i],
+                                output[v_o, length - 1 - back, v_i],
+                                side,
+                            ),
+                            totals[side],
+                        )
+                    data_gradient[v_o, length - 1 - back, v_i] = T.exp(
+                        T.cast(totals[0], dtype) + data[v_o, length - 1 - back, v_i]
+                    ) - T.exp(T.cast(totals[1], dtype) + data[v_o, length - 1 - back, v_i])
 
     return func

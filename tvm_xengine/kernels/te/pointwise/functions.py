@@ -97,7 +97,8 @@ def _scalar_power_slope(g: Expr, a: Expr, exponent: float) -> Expr:
     return g * (exponent * te.power(a, const(exponent - 1, a)))
 
 
-def _log_of_sum(a: Expr, b: Expr) -> Expr:
+def log_of_sum(a: Expr, b: Expr) -> Expr:
+    """log(exp(a) + exp(b)); of two equal infinities it is that infinity."""
     same = both(a == b, te.abs(a) == float("inf"))
     return select(same, a, greater(a, b) + log1p(te.exp(-te.abs(a - b))))
 
@@ -285,7 +286,7 @@ FUNCTIONS: dict[str, Pointwise] = {
     "log1p": Pointwise(log1p, (lambda g, a: g / (a + 1.0),)),
     "log2": Pointwise(lambda a: te.log(a) / log(2), (lambda g, a: g / (a * log(2)),)),
     "logaddexp": Pointwise(
-        _log_of_sum,
+        log_of_sum,
         (
             lambda g, a, b: g / (1.0 + te.exp(b - a)),
             lambda g, a, b: g / (1.0 + te.exp(a - b)),
