@@ -51,7 +51,22 @@ class Trap:
     )
 
 
-def differences(trap: Trap) -> list[str]:
+Made = Callable[[Trap, nn.Module, torch.Tensor], xe.Training]
+"""The training of a trap's module for targets."""
+
+
+def of_module(trap: Trap, module: nn.Module, targets: torch.Tensor) -> xe.Training:
+    """The training that the module is given to directly."""
+    return xe.training_step(
+        module,
+        trap.inputs,
+        loss=trap.loss,
+        optimizer=trap.optimizer(module),
+        example_targets=targets,
+    )
+
+
+def differences(trap: Trap, made: Made = of_module) -> list[str]:
     """How the steps differ from those of PyTorch: losses, and all tensors of the state at the end."""
     module = copy.deepcopy(trap.module).train()
     targets = trap.targets
@@ -60,7 +75,7 @@ def differences(trap: Trap) -> list[str]:
             shape = copy.deepcopy(module)(*trap.inputs).shape
         targets = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     wanted = copy.deepcopy(module)
-    losses, found, state = _ours(trap, module, targets)
+    losses, found, state = _ours(made(trap, module, targets), [*trap.inputs, targets])
     expected = _pytorch(trap, wanted, targets)
     wrong = [
         f"loss of step {k}: {ours} instead of {theirs}"
@@ -77,15 +92,8 @@ def differences(trap: Trap) -> list[str]:
 
 
 def _ours(
-    trap: Trap, module: nn.Module, targets: torch.Tensor
+    training: xe.Training, tensors: Sequence[torch.Tensor]
 ) -> tuple[list[float], dict[str, str], dict[str, np.ndarray]]:
-    training = xe.training_step(
-        module,
-        trap.inputs,
-        loss=trap.loss,
-        optimizer=trap.optimizer(module),
-        example_targets=targets,
-    )
     lowered = lower_step(training.step.mod, PLATFORM)
     costs = {kernel.symbol: OpCost(1.0) for kernel in lowered.kernels.values()}
     executable = build_step(
@@ -93,7 +101,7 @@ def _ours(
     )
     executable.write(training.step.initial_state)
     executable.poison()
-    given: Sequence[np.ndarray] = [one.numpy() for one in (*trap.inputs, targets)]
+    given: Sequence[np.ndarray] = [one.numpy() for one in tensors]
     names = training.step.batch_names
     batch = dict(
         zip(names, given[-len(names) :] if len(names) < len(given) else given, strict=True)

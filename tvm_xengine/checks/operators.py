@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tvm_xengine.checks.names import some
@@ -22,6 +23,16 @@ GRADIENT_ADVICE = (
     "replace them in the model, freeze the parameters in front of them, or add gradients as"
     " CONTRIBUTING.md says"
 )
+
+
+_OPERATOR = re.compile(r'ir\.Op\(span=None.*?name="([\w.]+)".*?support_level=\d+\)')
+"""How TVM writes an operator of Relax in its messages."""
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error, which names TVM's operators as a user would."""
+    lines = str(error).strip().splitlines()
+    return _OPERATOR.sub(r"\1", lines[0]) if lines else type(error).__name__
 
 
 def located(operators: Iterable[tuple[str, str]]) -> str:

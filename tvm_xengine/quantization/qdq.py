@@ -9,6 +9,7 @@ from tvm import relax
 from tvm_xengine.quantization.affine import LOWEST, Affine
 from tvm_xengine.relax_ir import integer_ops as ops
 from tvm_xengine.relax_ir.forward_ops import ForwardOp, ForwardOps
+from tvm_xengine.relax_ir.matrix_ops import VALUE_AND_CHANGE
 from tvm_xengine.relax_ir.own_ops import options_of
 
 
@@ -23,6 +24,9 @@ def without_pairs(source: ForwardOps) -> tuple[ForwardOps, dict[relax.Var, Affin
     real: dict[relax.Expr, relax.Expr] = {}
     kept: list[ForwardOp] = []
     for old in source.ops:
+        if old.op == VALUE_AND_CHANGE and old.operands[0] in real:  # a pair with its gradient
+            real[old.results[0]] = real[old.operands[0]]
+            continue
         operands = tuple(real.get(one, one) for one in old.operands)
         op = replace(old, call=old.rebuild(operands), operands=operands)
         if op.op == ops.QUANTIZE:

@@ -90,9 +90,7 @@ def _cumulative_of_all(ours: Ours, theirs: Callable[[torch.Tensor, int], torch.T
 def _running_log_sum(draw: Draw) -> Case:
     x = draw.normal(*draw.shape())
     axis = draw.axis(x.ndim)
-    return Case(
-        lambda x: running_log_sum(x, axis), lambda x: torch.logcumsumexp(x, axis), {"x": x}
-    )
+    return Case(lambda x: running_log_sum(x, axis), lambda x: torch.logcumsumexp(x, axis), {"x": x})
 
 
 def _cross_entropy_with_logits(draw: Draw) -> Case:

@@ -59,7 +59,9 @@ class RunningLogs(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made = torch.logcumsumexp(self.rows + self.w, 1)
-        return (torch.where(made.isfinite(), made, 0.0) * torch.nan_to_num(x, posinf=1).sum(0)).sum()
+        return (
+            torch.where(made.isfinite(), made, 0.0) * torch.nan_to_num(x, posinf=1).sum(0)
+        ).sum()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
@@ -21,21 +21,38 @@ def load_external_data(path: Path, model: onnx.ModelProto) -> None:
         beyond its file, or its file is missing.
     """
     folder = path.parent.resolve()
-    for tensor in _tensors(model.graph):
-        if external_data_helper.uses_external_data(tensor):
-            _check(path, folder, tensor)
-    external_data_helper.load_external_data_for_model(model, str(folder))
+    stored = [one for one in _of_model(model) if external_data_helper.uses_external_data(one)]
+    for tensor in stored:
+        _check(path, folder, tensor)
+    for tensor in stored:
+        external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def _of_model(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+    for info in model.training_info:
+        yield from (*_of_graph(info.initialization), *_of_graph(info.algorithm))
+
+
+def _of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
-    for node in graph.node:
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
             for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
+                yield from _of_graph(inner)
 
 
 def _check(path: Path, folder: Path, tensor: onnx.TensorProto) -> None:

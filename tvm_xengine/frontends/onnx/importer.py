@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, get_constant
 
-from tvm_xengine.checks.operators import NODE_ADVICE, with_advice
+from tvm_xengine.checks.operators import NODE_ADVICE, first_line, with_advice
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.initialise import initialised
@@ -26,36 +26,26 @@ from tvm_xengine.frontends.onnx.author.intent import state_roles
 from tvm_xengine.frontends.onnx.converters import converters
 from tvm_xengine.frontends.onnx.external_data import load_external_data
 from tvm_xengine.frontends.onnx.graphs.constants import fold_constants
-from tvm_xengine.frontends.onnx.graphs.functions import (
-    opset_of,
-    write_out_functions,
-    write_out_own_functions,
-)
-from tvm_xengine.frontends.onnx.graphs.quantized import dequantize_weights
+from tvm_xengine.frontends.onnx.graphs.functions import opset_of, write_out_functions
 from tvm_xengine.frontends.onnx.graphs.rewrites import (
-    bind_batch,
-    lift_weights,
-    materialise_filled_weights,
+    count_norms_of_inference,
     set_norm_modes,
     write_constants_as_tensors,
     write_padding,
 )
-from tvm_xengine.frontends.onnx.graphs.separate import hoist_initialisers
 from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, hold_narrow_types
 from tvm_xengine.frontends.onnx.node import OnnxNode
 from tvm_xengine.frontends.onnx.place import places_of
+from tvm_xengine.frontends.onnx.plain import PlainModel, plain
 from tvm_xengine.frontends.onnx.refusals import (
     VALUES_DECIDE_SHAPE,
     layer_name,
     require_fixed_shapes,
     require_known_operators,
     require_known_types,
-    require_made,
-    require_tensors,
 )
 from tvm_xengine.frontends.place import Place
 from tvm_xengine.frontends.roles import Use
-from tvm_xengine.relax_ir.types import Array
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +83,8 @@ def import_model(
     batch_size, initialise_seed
         Those of `tvm_xengine.frontends.onnx.read.from_onnx`.
     train_norms
-        Whether batch norms use the statistics of the batch, or do what the file says. Most files
-        are exported for inference, so the statistics are what a training step usually needs.
+        Whether batch norms of a file that is exported for inference use the statistics of the batch,
+        as a training step usually needs, or do what the file says.
 
     Raises
     ------
@@ -109,7 +99,7 @@ def import_model(
         raise UnsupportedModelError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
     except Exception as error:  # onnx trusts a file to be what it says
         raise UnsupportedModelError(
-            f"{name}: the graph contradicts itself: {_first_line(error)}"
+            f"{name}: the graph contradicts itself: {first_line(error)}"
         ) from error
     for note in made.notes:
         logger.warning("%s: %s", name, note)
@@ -119,42 +109,44 @@ def import_model(
 def _read(
     name: str, model: onnx.ModelProto, batch_size: int | None, *, train_norms: bool
 ) -> ForwardModel:
-    model, scales = _plain(name, model, batch_size)
-    roles, notes = state_roles(model.graph)
+    from_pytorch = model.producer_name == "pytorch"
+    given = plain(name, model, batch_size)
+    try:
+        return _of_plain(name, given, from_pytorch=from_pytorch, train_norms=train_norms)
+    except UnsupportedModelError as error:
+        raise given.refusal(error) from error
+
+
+def _of_plain(
+    name: str, given: PlainModel, *, from_pytorch: bool, train_norms: bool
+) -> ForwardModel:
+    roles, told = state_roles(given.model.graph, from_pytorch=from_pytorch)
     state = {role.name for role in roles if role.use is not Use.CONSTANT}
-    model, narrow = _convertible(model, state, train_norms=train_norms)
-    notes = [*notes, *(_held_note(tensor, kind) for tensor, kind in narrow.items())]
+    model, narrow = _convertible(given.model, state)
+    held = [_held_note(tensor, kind) for tensor, kind in narrow.items()]
+    norms = count_norms_of_inference(model.graph) if train_norms else 0
+    set_norm_modes(model.graph, train=norms > 0)
+    notes = [*given.notes, *told, *held, *([_norms_note(norms)] if norms else [])]
     names = _rename(model.graph)
     values = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     mod, places = _imported(model, {names[one] for one in state if one in names})
     origins = [replace(one, variable=names[one.name]) for one in roles if one.name in names]
     parameters = {role.variable for role in origins if role.is_parameter}
     found = assemble(name, mod, values, parameters, origins=origins, notes=notes)
-    known = {names[one]: scale for one, scale in scales.items() if one in names}
+    known = {names[one]: scale for one, scale in given.weight_scales.items() if one in names}
     return replace(found, places=places, weight_scales=known)
 
 
-def _plain(
-    name: str, model: onnx.ModelProto, batch_size: int | None
-) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model of fixed shapes, one graph and operators of ONNX, whose weights are initialisers.
-
-    Beside it, the scales of weights that the file holds as whole numbers.
-    """
-    require_tensors(model)
-    require_made(model.graph)
-    bind_batch(name, model, batch_size)
-    model = write_out_own_functions(model)
-    hoist_initialisers(model.graph)
-    write_constants_as_tensors(model.graph)
-    materialise_filled_weights(model.graph)
-    scales = dequantize_weights(model.graph)
-    lift_weights(model.graph)
-    return model, scales
+def _norms_note(count: int) -> str:
+    return (
+        f"the file has its {count} batch norms for inference, and they train with the statistics of the"
+        " batch; to keep running statistics as they are, use torch.export with the norms in"
+        " evaluation mode"
+    )
 
 
 def _convertible(
-    model: onnx.ModelProto, state: Collection[str], *, train_norms: bool
+    model: onnx.ModelProto, state: Collection[str]
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
     """The model in operators that have a converter, constants folded.
 
@@ -168,7 +160,6 @@ def _convertible(
     narrow = hold_narrow_types(model)
     require_known_types(model)
     write_padding(model)
-    set_norm_modes(model.graph, train=train_norms)
     return model, narrow
 
 
@@ -197,7 +188,7 @@ def _imported(
             warnings.simplefilter("ignore")
             mod = importer.from_onnx(model.graph, opset_of(model))
     except Exception as error:
-        reason = f"{importer.place} cannot be imported: {_first_line(error)}"
+        reason = f"{importer.place} cannot be imported: {first_line(error)}"
         raise UnsupportedModelError(with_advice(reason, NODE_ADVICE)) from error
     require_fixed_shapes(mod["main"])
     return mod, importer.bb.places
@@ -206,6 +197,9 @@ def _imported(
 def _rename(graph: onnx.GraphProto) -> dict[str, str]:
     """Rename inputs and initialisers to identifiers; returns the new names by the old ones."""
     names = UniqueNames()
+    for node in graph.node:
+        for made in node.output:
+            names.fresh(made)
     renamed = {
         tensor.name: names.fresh(identifier(tensor.name))
         for tensor in [*graph.input, *graph.initializer]
@@ -291,8 +285,3 @@ def _known_operators() -> frozenset[str]:
     """The operators that have a converter, here or in TVM."""
     known = {name for name, convert in _get_convert_map().items() if convert is not None}
     return frozenset(known | {"Constant", *converters()}) - VALUES_DECIDE_SHAPE.keys()
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

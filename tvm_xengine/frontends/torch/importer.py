@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tvm_xengine.checks.names import some
-from tvm_xengine.checks.operators import TORCH_ADVICE, located, with_advice
+from tvm_xengine.checks.operators import TORCH_ADVICE, first_line, located, with_advice
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.model import ForwardModel
@@ -47,7 +47,7 @@ def load_program(path: Path) -> ExportedProgram:
             return torch.export.load(path)
     except Exception as error:
         raise UnsupportedModelError(
-            f"{path} is not a program saved by torch.export.save: {_first_line(error)}"
+            f"{path} is not a program saved by torch.export.save: {first_line(error)}"
         ) from error
 
 
@@ -72,7 +72,7 @@ def import_exported_program(
         raise
     except Exception as error:  # of PyTorch's own decompositions
         raise UnsupportedModelError(
-            f"{name}: PyTorch cannot decompose the program: {_first_line(error)}"
+            f"{name}: PyTorch cannot decompose the program: {first_line(error)}"
         ) from None
     _check_shapes(name, program)
     _check_written(name, program, prefix)
@@ -80,7 +80,7 @@ def import_exported_program(
     try:
         mod, values = importer.translate(program)
     except Exception as error:
-        reason = f"{importer.place} cannot be imported: {_first_line(error)}"
+        reason = f"{importer.place} cannot be imported: {first_line(error)}"
         raise UnsupportedModelError(f"{name}: {with_advice(reason, TORCH_ADVICE)}") from error
     parameters = (
         importer.param_names[spec.arg.name]
@@ -541,8 +541,3 @@ def _layer(node: fx.Node) -> str:
 
 def _op_name(node: fx.Node) -> str:
     return str(getattr(node.target, "__name__", node.target))
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

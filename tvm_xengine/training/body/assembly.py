@@ -113,8 +113,9 @@ class Assembly:
         owner = {value: declared.values[param] for param, value in state.items()}
         now = dict(replaced)
         for old, new in tape.updates:  # a norm that is called twice goes on with its last update
-            owner[new] = owner[old]
-            now[owner[old]] = new
+            if old in owner:  # statistics that the model computes itself are no state
+                owner[new] = owner[old]
+                now[owner[old]] = new
         taken = {*state.values(), *loss.results.values(), *(new for _, new in tape.updates)}
         now |= self._written(tape, taken)
 

@@ -8,19 +8,33 @@ import onnx
 
 from tvm_xengine.checks.names import some
 from tvm_xengine.frontends.onnx.author.roles import decide_roles
-from tvm_xengine.frontends.onnx.graphs.separate import separate_merged, tie_copies
+from tvm_xengine.frontends.onnx.graphs.separate import (
+    separate_merged,
+    tie_copies,
+    undo_identities,
+)
 from tvm_xengine.frontends.roles import TensorRole, Use
 
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 """Where PyTorch's newer exporter writes the operators that a node came from."""
 
 
-def state_roles(graph: onnx.GraphProto) -> tuple[list[TensorRole], list[str]]:
+def state_roles(
+    graph: onnx.GraphProto, *, from_pytorch: bool
+) -> tuple[list[TensorRole], list[str]]:
     """The role of each initialiser, in the order of the file, and what the user must know.
 
-    Tensors that an exporter merged are separated and copies of embeddings tied in `graph`.
+    Tensors that an exporter merged are separated and copies of tensors tied in `graph`.
+
+    Parameters
+    ----------
+    from_pytorch
+        Whether PyTorch wrote the file, whose exporter names merged tensors by ``Identity``; in other
+        files that is the tensor itself.
     """
     notes = []
+    if from_pytorch:
+        undo_identities(graph)
     if separated := separate_merged(graph):
         notes.append(
             f"several layers read {some(separated)}; the exporter seems to have merged tensors of"
@@ -29,7 +43,7 @@ def state_roles(graph: onnx.GraphProto) -> tuple[list[TensorRole], list[str]]:
         )
     if tied := tie_copies(graph):
         told = some(f"{copy} (of {table})" for copy, table in tied)
-        notes.append(f"copies of embeddings are tied to them again: {told}")
+        notes.append(f"copies of tensors are tied to them again: {told}")
     if count := _folded_norms(graph):
         notes.append(
             f"the exporter folded batch norms into {count} convolutions, and the network trains"

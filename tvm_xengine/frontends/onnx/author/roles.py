@@ -15,7 +15,7 @@ from tvm_xengine.frontends.onnx.author.tables import (
     is_mask,
     named_by_exporter,
 )
-from tvm_xengine.frontends.onnx.author.uses import InputUse, use_of
+from tvm_xengine.frontends.onnx.author.uses import NORMS, InputUse, use_of
 from tvm_xengine.frontends.onnx.graphs.functions import all_nodes
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.relax_ir.types import Array
@@ -26,6 +26,7 @@ def decide_roles(graph: onnx.GraphProto) -> dict[str, TensorRole]:
 
     1. What a layer multiplies with, adds or looks up is trained: filters, matrices, scales and
        biases of norms, recurrent weights, tables of embeddings.
+       The ones and zeros that an exporter writes for a norm without scale and shift are constants.
     2. Running means and variances are statistics.
     3. An operand of arithmetic (a bias, a scale, a table of positions) is trained, unless its
        values are those of a mask or of a formula, unless it is a single number that the exporter
@@ -40,11 +41,16 @@ def decide_roles(graph: onnx.GraphProto) -> dict[str, TensorRole]:
     return _Decision(graph).roles()
 
 
+_SCALE = 1
+"""Position of the scale among the inputs of a norm; the shift follows it."""
+
+
 @dataclass(frozen=True)
 class _Reading:
     """One use of a tensor of the file, perhaps after operators that read nothing else."""
 
     node: onnx.NodeProto
+    position: int
     use: InputUse
 
 
@@ -71,7 +77,17 @@ class _Decision:
 
     def _can_train(self, name: str) -> bool:
         value = self.values[name]
-        return is_float(value) and not is_mask(value) and not self._is_looked_up_formula(name)
+        if self._is_neutral(name) or self._is_looked_up_formula(name):
+            return False
+        return is_float(value) and not is_mask(value)
+
+    def _is_neutral(self, name: str) -> bool:
+        """The ones or zeros of a norm that has no scale or no shift."""
+        value = self.values[name]
+        read = [one for one in self.readings[name] if one.use is InputUse.WEIGHT]
+        return named_by_exporter(name) and all(
+            one.node.op_type in NORMS and (value == (one.position == _SCALE)).all() for one in read
+        )
 
     def _is_looked_up_formula(self, name: str) -> bool:
         """A table of sines that positions are looked up in."""
@@ -102,6 +118,8 @@ class _Decision:
             case InputUse.STATISTIC:
                 return Use.STATISTIC, f"running statistic of {told}"
             case InputUse.WEIGHT:
+                if self._is_neutral(name):
+                    return Use.CONSTANT, f"{told} has no such weight of its own"
                 if self._can_train(name):
                     return Use.TRAINED, f"weight of {told}"
                 return Use.FROZEN, f"read by {told}, with the values of a mask or of a formula"
@@ -144,13 +162,14 @@ def _readings(graph: onnx.GraphProto, values: Mapping[str, Array]) -> dict[str, 
             continue
         for position, name in enumerate(node.input):
             for origin in origins.get(name, ()):
-                found[origin].append(_Reading(node, use_of(node, position)))
+                found[origin].append(_Reading(node, position, use_of(node, position)))
     return found
 
 
 def _passed(node: onnx.NodeProto, name: str, origins: Mapping[str, set[str]]) -> Iterable[str]:
-    """Shapes are made of a tensor without its values."""
-    return () if node.op_type in ("Shape", "Size") else origins[name]
+    """Shapes are made of a tensor without its values; scales of quantisation are no weights."""
+    is_scale = node.op_type in ("QuantizeLinear", "DequantizeLinear") and name != node.input[0]
+    return () if is_scale or node.op_type in ("Shape", "Size") else origins[name]
 
 
 def _followers(graph: onnx.GraphProto, weights: set[str]) -> set[str]:

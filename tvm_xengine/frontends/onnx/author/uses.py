@@ -45,6 +45,12 @@ _WEIGHTS: Mapping[str, tuple[int, ...]] = {
 }
 """Positions of the inputs that are weights."""
 
+NORMS = frozenset(
+    {"BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"}
+    | {"RMSNormalization"}
+)
+"""Operators whose weights are a scale, and a shift behind it."""
+
 _ARITHMETIC = frozenset({"Add", "Concat", "Div", "Mean", "Mul", "Pow", "Sub", "Sum"})
 
 _STATES = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}

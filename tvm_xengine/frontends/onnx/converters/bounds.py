@@ -1,4 +1,4 @@
-"""Clipping, padding and repeating."""
+"""Clipping, padding, cutting and repeating."""
 
 from __future__ import annotations
 
@@ -73,4 +73,26 @@ def pad(node: OnnxNode) -> relax.Expr:
     return node.emit(relax.op.nn.pad(x, widths, known[mode], value))
 
 
-CONVERTERS: dict[str, Converter] = {"Clip": clip, "Pad": pad, "Tile": tile}
+def slice_of(node: OnnxNode) -> relax.Expr | None:
+    """A part, with bounds in attributes as before version 10; TVM takes those in inputs."""
+    if "starts" not in node.attributes:
+        return None
+    starts, ends = node.integers(1, "starts") or [], node.integers(2, "ends") or []
+    axes = node.integers(3, "axes")
+    axes = list(range(len(starts))) if axes is None else axes
+    return node.emit(relax.op.strided_slice(node.input(0), axes, starts, ends))
+
+
+def expand(node: OnnxNode) -> relax.Expr:
+    """Repeats along axes of extent one, of the tensor or of a constant shape."""
+    shape = np.broadcast_shapes(node.shape(), tuple(node.integers(1, "the shape") or ()))
+    return node.emit(relax.op.broadcast_to(node.input(0), shape))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Clip": clip,
+    "Expand": expand,
+    "Pad": pad,
+    "Slice": slice_of,
+    "Tile": tile,
+}

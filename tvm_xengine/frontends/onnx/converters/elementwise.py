@@ -96,6 +96,16 @@ def _repeated_product(node: OnnxNode, x: relax.Expr, exponent: int) -> relax.Exp
     return node.emit(relax.op.ones(node.shape(), node.dtype())) if made is None else made
 
 
+def parametric_relu(node: OnnxNode) -> None:
+    """Left to TVM, which does not look whether the slopes fit the tensor."""
+    shape, slopes = node.shape(), node.shape(1)
+    missing = (1,) * (len(shape) - len(slopes))
+    if len(slopes) > len(shape) or any(
+        one not in (1, extent) for one, extent in zip((*missing, *slopes), shape, strict=True)
+    ):
+        raise UnsupportedModelError(f"slopes of shape {slopes} do not broadcast to {shape}")
+
+
 def dropout(node: OnnxNode) -> relax.Expr:
     """Dropout as a training step does it, whatever the mode in the file; the mask is that of
     inference, which keeps all."""
@@ -122,5 +132,6 @@ CONVERTERS: dict[str, Converter] = {
     "IsInf": is_inf,
     "Mish": lambda node: node.emit(pointwise("mish", node.input(0))),
     "Mod": modulo,
+    "PRelu": parametric_relu,
     "Pow": power,
 }

@@ -143,6 +143,19 @@ def split(node: OnnxNode) -> relax.Expr | None:
     )
 
 
+def greatest(node: OnnxNode) -> relax.Expr | None:
+    """The greatest elements in order, as version 10 defines it; TVM has the others."""
+    if node.opset != _COUNT_IN_INPUT:
+        return None
+    count = node.integers(1, "the number of elements") or []
+    axis = node.integer("axis", -1)
+    return node.emit(relax.op.topk(node.input(0), count[0], axis, ret_type="both", dtype="int64"))
+
+
+_COUNT_IN_INPUT = 10
+"""The version of TopK that has the number of elements as an input, and no order to choose."""
+
+
 CONVERTERS: dict[str, Converter] = {
     "Compress": compress,
     "DepthToSpace": depth_to_space,
@@ -153,6 +166,7 @@ CONVERTERS: dict[str, Converter] = {
     "SpaceToDepth": space_to_depth,
     "TensorScatter": tensor_scatter,
     "Split": split,
+    "TopK": greatest,
     "Trilu": triangle,
     "Unsqueeze": unsqueeze,
 }

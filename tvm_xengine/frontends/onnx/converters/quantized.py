@@ -11,9 +11,11 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.converters.casts import rounded
+from tvm_xengine.frontends.onnx.graphs.quantized import JOINED
 from tvm_xengine.frontends.onnx.narrow_types import NARROW, numpy_type
 from tvm_xengine.frontends.onnx.node import Converter, OnnxNode, literal
 from tvm_xengine.relax_ir.integer_ops import DEQUANTIZE, QUANTIZE, integer_call
+from tvm_xengine.relax_ir.matrix_ops import value_and_change
 from tvm_xengine.relax_ir.types import constant_value, static_shape
 
 _BYTES = ("int8", "uint8")
@@ -60,7 +62,32 @@ def _saturated(
 
 
 def dequantize(node: OnnxNode) -> relax.Expr:
-    """(x - zero point) * scale, by tensor, by axis or by block."""
+    """(x - zero point) * scale, by tensor, by axis or by block.
+
+    Of a number that was quantized before (the input that `join_pairs` adds) the gradient is 1 unless
+    it was saturated.
+    """
+    made = node.emit(_dequantized(node))
+    real = node.optional(JOINED)
+    if real is None or node.dtype() not in _BYTES or str(real.ty.dtype) != str(made.ty.dtype):
+        return made
+    shape = node.shape()
+    scaled = relax.op.round(relax.op.divide(real, _along(node, node.input(1), shape)))
+    zero = node.optional(2)
+    if zero is not None:
+        point = relax.op.astype(_along(node, zero, shape), str(real.ty.dtype))
+        scaled = relax.op.add(scaled, point)
+    limits = np.iinfo(node.dtype())
+    fixed = node.emit(relax.op.grad.no_grad(node.emit(scaled)))
+    inside = relax.op.logical_and(
+        relax.op.greater_equal(fixed, literal(limits.min, str(real.ty.dtype))),
+        relax.op.less_equal(fixed, literal(limits.max, str(real.ty.dtype))),
+    )
+    change = relax.op.where(node.emit(inside), real, literal(0, str(real.ty.dtype)))
+    return node.emit(value_and_change(made, node.emit(change)))
+
+
+def _dequantized(node: OnnxNode) -> relax.Expr:
     scale, zero = node.input(1), node.optional(2)
     dtype = _named_type(node, "output_dtype") or str(scale.ty.dtype)
     plain = None if node.dtype() not in _BYTES else _numbers(node, scale, zero)

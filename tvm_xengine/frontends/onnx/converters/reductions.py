@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from tvm import relax
@@ -53,4 +54,18 @@ def minimum(node: OnnxNode) -> relax.Expr | None:
     return _extreme(relax.op.min, node, largest=False)
 
 
-CONVERTERS: dict[str, Converter] = {"ReduceMax": maximum, "ReduceMin": minimum}
+def _elements(formula: Callable[[relax.Expr], relax.Expr], node: OnnxNode) -> relax.Expr | None:
+    """What a reduction does with each element, where it is over no axes; others are left to TVM."""
+    if node.integers(1, "axes") or not node.integer("noop_with_empty_axes", 0):
+        return None
+    return node.emit(formula(node.input(0)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "ReduceL1": partial(_elements, relax.op.abs),
+    "ReduceL2": partial(_elements, relax.op.abs),
+    "ReduceLogSum": partial(_elements, relax.op.log),
+    "ReduceMax": maximum,
+    "ReduceMin": minimum,
+    "ReduceSumSquare": partial(_elements, relax.op.square),
+}

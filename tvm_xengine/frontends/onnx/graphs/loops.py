@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.graphs.functions import opset_of
+from tvm_xengine.frontends.onnx.graphs.names import inner_graphs, rename_graph
 from tvm_xengine.relax_ir.types import Array
 
 _MOST_NODES = 100_000
@@ -90,25 +91,20 @@ def _renamed(
             if made:
                 names[made] = prefix + made
                 copied.output[position] = names[made]
-        for attribute in copied.attribute:
-            if attribute.HasField("g"):
-                _rename_inside(attribute.g, names)
+        for inner in inner_graphs(copied):
+            _rename_inside(inner, names, prefix)
         yield copied
 
 
-def _rename_inside(graph: onnx.GraphProto, outer: Mapping[str, str]) -> None:
-    """Rename what the graph of a node reads of the graphs around it."""
+def _rename_inside(graph: onnx.GraphProto, outer: Mapping[str, str], prefix: str) -> None:
+    """Rename what the graph of a node makes, and what it reads of the graphs around it."""
     own = {one.name for one in [*graph.input, *graph.initializer]}
-    own |= {made for node in graph.node for made in node.output}
-    names = {old: new for old, new in outer.items() if old not in own}
+    own |= {made for node in graph.node for made in node.output if made}
+    names = {**outer, **{name: prefix + name for name in own}}
+    rename_graph(graph, names)
     for node in graph.node:
-        for position, read in enumerate(node.input):
-            node.input[position] = names.get(read, read)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _rename_inside(attribute.g, names)
-    for output in graph.output:
-        output.name = names.get(output.name, output.name)
+        for inner in inner_graphs(node):
+            _rename_inside(inner, names, prefix)
 
 
 def _loop(writer: _Writer, constants: Mapping[str, Array]) -> list[onnx.NodeProto] | None:

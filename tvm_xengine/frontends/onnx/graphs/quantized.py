@@ -50,6 +50,23 @@ def dequantize_weights(graph: onnx.GraphProto) -> dict[str, Array]:
     return scales
 
 
+def join_pairs(graph: onnx.GraphProto) -> None:
+    """Give each DequantizeLinear that undoes a QuantizeLinear the number that was quantized, as last input.
+
+    Its gradient goes straight to that number, as in PyTorch's ``fake_quantize``.
+    """
+    makers = {node.output[0]: node for node in graph.node if node.op_type == "QuantizeLinear"}
+    for node in graph.node:
+        made_by = makers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+        if made_by is not None and list(made_by.input[1:]) == list(node.input[1:]):
+            node.input.extend([""] * (JOINED - len(node.input)))
+            node.input.append(made_by.input[0])
+
+
+JOINED = 3
+"""The position of that number among the inputs of DequantizeLinear."""
+
+
 def _read(
     node: onnx.NodeProto, known: dict[str, onnx.TensorProto]
 ) -> tuple[Array, Array, Array] | None:

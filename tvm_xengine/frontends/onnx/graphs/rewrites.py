@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,11 @@ from onnx import helper, numpy_helper
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.author.uses import InputUse, use_of
+from tvm_xengine.frontends.onnx.graphs.constants import constant_tensors
 from tvm_xengine.frontends.onnx.graphs.functions import all_nodes
+from tvm_xengine.frontends.onnx.graphs.names import all_inner_graphs, taken_names, unused
 from tvm_xengine.frontends.onnx.graphs.shapes import inferred, known_shapes
+from tvm_xengine.relax_ir.types import Array
 
 
 def write_constants_as_tensors(graph: onnx.GraphProto) -> None:
@@ -22,16 +25,14 @@ def write_constants_as_tensors(graph: onnx.GraphProto) -> None:
             continue
         (attribute,) = node.attribute
         value = helper.get_attribute_value(attribute)
+        array: Array
         match attribute.name:
             case "value_float" | "value_floats":
                 array = np.array(value, np.float32)
             case "value_int" | "value_ints":
                 array = np.array(value, np.int64)
             case "sparse_value":
-                array = np.zeros(tuple(value.dims), numpy_helper.to_array(value.values).dtype)
-                places = numpy_helper.to_array(value.indices)
-                flat = places if places.ndim == 1 else np.ravel_multi_index(places.T, array.shape)
-                array.reshape(-1)[flat] = numpy_helper.to_array(value.values)
+                array = _dense(value)
             case "value":
                 continue
             case _:
@@ -42,25 +43,46 @@ def write_constants_as_tensors(graph: onnx.GraphProto) -> None:
         node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(array)))
 
 
+def write_sparse_as_dense(graph: onnx.GraphProto) -> None:
+    """Make initialisers of all elements from those that name only the ones that are not zero."""
+    for sparse in graph.sparse_initializer:
+        graph.initializer.append(numpy_helper.from_array(_dense(sparse), sparse.values.name))
+    del graph.sparse_initializer[:]
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> Array:
+    values = numpy_helper.to_array(sparse.values)
+    places = numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), dense.shape)
+    dense.reshape(-1)[flat] = values
+    return dense
+
+
 def lift_weights(graph: onnx.GraphProto) -> None:
-    """Make initialisers of the Constant nodes that a layer reads as its weights."""
+    """Make initialisers of the Constant nodes that a layer reads as its weights.
+
+    Those in the body of a loop are one tensor for all iterations.
+    """
     weights = {
         name
         for node in all_nodes(graph)
         for position, name in enumerate(node.input)
         if use_of(node, position) in (InputUse.WEIGHT, InputUse.STATISTIC)
     }
-    kept = []
-    for node in graph.node:
-        if node.op_type != "Constant" or node.output[0] not in weights:
-            kept.append(node)
-            continue
-        tensor = onnx.TensorProto()
-        tensor.CopyFrom(node.attribute[0].t)
-        tensor.name = node.output[0]
-        graph.initializer.append(tensor)
-    del graph.node[:]
-    graph.node.extend(kept)
+    # Inner ones first: to replace the nodes of a graph copies what is in them.
+    for one in reversed([graph, *all_inner_graphs(graph)]):
+        kept = []
+        for node in one.node:
+            if node.op_type != "Constant" or node.output[0] not in weights:
+                kept.append(node)
+                continue
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            graph.initializer.append(tensor)
+        del one.node[:]
+        one.node.extend(kept)
 
 
 def materialise_filled_weights(graph: onnx.GraphProto) -> None:
@@ -82,12 +104,15 @@ def materialise_filled_weights(graph: onnx.GraphProto) -> None:
     graph.node.extend(kept)
 
 
-def bind_batch(name: str, model: onnx.ModelProto, batch_size: int | None) -> None:
+def bind_batch(name: str, model: onnx.ModelProto, batch_size: int | None) -> set[int]:
     """Give every input a fixed shape, the leading dimension being the batch size.
 
     Reshapes that keep the leading dimension, and say so by its number, keep the new one.
+
+    Returns the other batch sizes that the file is for.
     """
     graph = model.graph
+    replaced: set[int] = set()
     leading = _leading_dimensions(model)
     initialised = {tensor.name for tensor in graph.initializer}
     inputs = [one for one in graph.input if one.name not in initialised]
@@ -98,6 +123,7 @@ def bind_batch(name: str, model: onnx.ModelProto, batch_size: int | None) -> Non
             raise UnsupportedModelError(f"{name}: the input {one.name} has no known shape")
         dims = one.type.tensor_type.shape.dim
         if dims and batch_size is not None:
+            replaced |= {dims[0].dim_value} - {0, batch_size}
             dims[0].dim_value = batch_size
         open_dims = [d.dim_param or "?" for d in dims if not d.HasField("dim_value")]
         if open_dims:
@@ -109,9 +135,10 @@ def bind_batch(name: str, model: onnx.ModelProto, batch_size: int | None) -> Non
     if batch_size is not None:
         for node in graph.node:
             if node.op_type == "Reshape":
-                _rebatch_reshape(graph, node, leading, batch_size)
+                _rebatch_reshape(graph, node, leading, replaced, batch_size)
     # Shapes of the old batch size would contradict the new one.
     del graph.value_info[:]
+    return replaced
 
 
 def _leading_dimensions(model: onnx.ModelProto) -> dict[str, int]:
@@ -126,18 +153,20 @@ def _leading_dimensions(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def _rebatch_reshape(
-    graph: onnx.GraphProto, node: onnx.NodeProto, leading: dict[str, int], batch_size: int
+    graph: onnx.GraphProto,
+    node: onnx.NodeProto,
+    leading: dict[str, int],
+    replaced: Collection[int],
+    batch_size: int,
 ) -> None:
     """Replace the leading number of a target shape that is the old batch size of its input."""
-    position = next(
-        (k for k, tensor in enumerate(graph.initializer) if tensor.name == node.input[1]), None
-    )
-    if position is None:
+    known = constant_tensors(graph)
+    if node.input[1] not in known:
         return
-    shape = numpy_helper.to_array(graph.initializer[position]).copy()
-    if len(shape) and shape[0] > 0 and shape[0] == leading.get(node.input[0]):
+    shape = numpy_helper.to_array(known[node.input[1]]).copy()
+    if len(shape) and shape[0] in replaced and shape[0] == leading.get(node.input[0]):
         shape[0] = batch_size
-        node.input[1] = f"{node.output[0]}_shape"
+        node.input[1] = unused(f"{node.output[0]}_shape", taken_names(graph))
         graph.initializer.append(numpy_helper.from_array(shape, node.input[1]))
 
 
@@ -212,6 +241,39 @@ def _pad_transposed(
     attributes["pads"], attributes["output_padding"] = begins + ends, behind
 
 
+def count_norms_of_inference(graph: onnx.GraphProto) -> int:
+    """How many batch norms a file has in inference mode because all of it is exported for that.
+
+    A file with a norm or a dropout in training mode means the mode of each.
+    """
+    known = constant_tensors(graph)
+    modes = []
+    for node in graph.node:
+        if node.op_type == "BatchNormalization":
+            modes.append(_is_in_training(node))
+        elif node.op_type == "Dropout" and _is_on(known.get("".join(node.input[2:3]))):
+            return 0
+    return 0 if any(modes) else len(modes)
+
+
+def _is_on(tensor: onnx.TensorProto | None) -> bool:
+    return tensor is not None and bool(numpy_helper.to_array(tensor).any())
+
+
+def _is_in_training(norm: onnx.NodeProto) -> bool:
+    """By its attribute, or, before opset 14, by its further results."""
+    return len(norm.output) > 1 or any(a.name == "training_mode" and a.i for a in norm.attribute)
+
+
+def drop_unread_masks(graph: onnx.GraphProto) -> None:
+    """Leave out the masks of dropouts that nothing reads."""
+    read = {name for node in graph.node for name in node.input}
+    read |= {output.name for output in graph.output}
+    for node in graph.node:
+        if node.op_type == "Dropout" and read.isdisjoint(node.output[1:]):
+            del node.output[1:]
+
+
 def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
     """Put batch norms into training mode where asked.
 
@@ -224,7 +286,7 @@ def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
         if node.op_type != "BatchNormalization":
             continue
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        training = train or bool(attributes.get("training_mode", 0))
+        training = train or _is_in_training(node)
         momentum = 1 - attributes.get("momentum", 0.9)
         epsilon = attributes.get("epsilon", 1e-5)
         del node.attribute[:]

@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tvm_xengine.frontends.onnx.author.tables import is_float, is_uniform
+from tvm_xengine.frontends.onnx.author.tables import is_float, is_uniform, named_by_exporter
 from tvm_xengine.frontends.onnx.author.uses import InputUse, use_of
 from tvm_xengine.frontends.onnx.graphs.functions import all_nodes
+from tvm_xengine.frontends.onnx.graphs.names import taken_names, unused
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 """Where PyTorch's newer exporter writes the module that a node came from."""
@@ -31,17 +32,15 @@ def hoist_initialisers(graph: onnx.GraphProto) -> None:
 def separate_merged(graph: onnx.GraphProto) -> list[str]:
     """Give tensors back that an exporter merged because they had equal values.
 
-    PyTorch's older exporter leaves an ``Identity`` under the name of the tensor that it merged
-    into another one, so that this is undone exactly. Others let several layers read one tensor.
-    Such a tensor is taken apart where it is both a weight and a running statistic; where all its
-    elements are equal, as in norms and biases that were never trained; and where the file comes
-    from PyTorch's newer exporter, which merges small tensors of different modules.
+    Several layers then read one tensor. Such a tensor is taken apart where it is both a weight and
+    a running statistic; where all its elements are equal, as in norms and biases that were never
+    trained; and where the file comes from PyTorch's newer exporter, which merges small tensors of
+    different modules.
 
     Returns the names of the tensors that were read by several layers and are separated.
     """
-    _undo_identities(graph)
     values = {tensor.name: tensor for tensor in graph.initializer}
-    taken = set(values) | {made for node in all_nodes(graph) for made in node.output}
+    taken = taken_names(graph)
     separated = []
     for name, reads in _weight_reads(graph).items():
         if name not in values or len(reads) < 2 or not _is_merged(values[name], reads):
@@ -49,7 +48,7 @@ def separate_merged(graph: onnx.GraphProto) -> list[str]:
         separated.append(name)
         for node, position in reads[1:]:
             layer = _layer(node) or node.name or node.output[0]
-            copy = _unused(f"{layer}.{name.rsplit('.', 1)[-1]}".lstrip("."), taken)
+            copy = unused(f"{layer}.{name.rsplit('.', 1)[-1]}".lstrip("."), taken)
             tensor = onnx.TensorProto()
             tensor.CopyFrom(values[name])
             tensor.name = copy
@@ -58,7 +57,11 @@ def separate_merged(graph: onnx.GraphProto) -> list[str]:
     return separated
 
 
-def _undo_identities(graph: onnx.GraphProto) -> None:
+def undo_identities(graph: onnx.GraphProto) -> None:
+    """Give tensors back that PyTorch's older exporter merged into others of equal values.
+
+    It leaves an ``Identity`` under the name of the merged tensor, so that this is undone exactly.
+    """
     values = {tensor.name: tensor for tensor in graph.initializer}
     outputs = {info.name for info in graph.output}
     kept = []
@@ -124,34 +127,28 @@ def _layer(node: onnx.NodeProto) -> str:
     return _scope(node) or "/".join(parts[:-1]) or node.name or node.output[0]
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}_{number}"
-    taken.add(candidate)
-    return candidate
-
-
 def tie_copies(graph: onnx.GraphProto) -> list[tuple[str, str]]:
-    """Let products read the table of an embedding of which they hold a transposed copy.
+    """Let products read the tensor of which they hold a copy.
 
     Exporters write the weight of a linear layer transposed, which unties it from the embedding
-    that shares it. Layers of one kind with equal values are clones, not ties, and stay apart.
+    that shares it, and compute the transposed of a matrix that the code also reads as it is.
+    Layers of one kind with equal values are clones, not ties, and stay apart.
 
     Returns the pairs (copy, table).
     """
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    tables = {
-        name: values[name]
-        for node in graph.node
-        if node.op_type == "Gather" and (name := node.input[0]) in values
-        if values[name].ndim == 2 and is_float(values[name]) and not is_uniform(values[name])
+    matrices = {
+        name: value
+        for name, value in values.items()
+        if value.ndim == 2 and is_float(value) and not is_uniform(value)
     }
+    looked_up = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    tables = {name: value for name, value in matrices.items() if name in looked_up}
+    own = {name: value for name, value in matrices.items() if not named_by_exporter(name)}
     tied: list[tuple[str, str]] = []
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        for position, table, is_transposed in list(_copies_in(node, values, tables)):
+        for position, table, is_transposed in list(_copies_in(node, matrices, tables, own)):
             tied.append((node.input[position], table))
             if is_transposed:
                 turned = f"{node.output[0]}/{table}_transposed"
@@ -167,18 +164,27 @@ def tie_copies(graph: onnx.GraphProto) -> list[tuple[str, str]]:
 
 
 def _copies_in(
-    node: onnx.NodeProto, values: dict[str, np.ndarray], tables: dict[str, np.ndarray]
+    node: onnx.NodeProto,
+    matrices: dict[str, np.ndarray],
+    tables: dict[str, np.ndarray],
+    own: dict[str, np.ndarray],
 ) -> Iterator[tuple[int, str, bool]]:
-    """Which inputs of a product hold a table: (position, name of the table, transposed?)."""
+    """Which inputs of a product hold another matrix: (position, name of the matrix, transposed?).
+
+    Tables of embeddings as they are or transposed; matrices with a name of the author (`own`) where a
+    name of the exporter has their transposed values.
+    """
     if node.op_type not in ("MatMul", "Gemm"):
         return
     for position, name in enumerate(node.input[:2]):
-        if name not in values or name in tables:
+        if name not in matrices or name in tables:
             continue
-        for table, value in tables.items():
-            if np.array_equal(values[name], value):
-                yield position, table, False
-                break
-            if np.array_equal(values[name], value.T):
-                yield position, table, True
-                break
+        value = matrices[name]
+        turned = {**tables, **(own if named_by_exporter(name) else {})}
+        table = next((k for k, one in tables.items() if np.array_equal(value, one)), None)
+        if table is not None:
+            yield position, table, False
+            continue
+        table = next((k for k, one in turned.items() if np.array_equal(value, one.T)), None)
+        if table is not None:
+            yield position, table, True
