@@ -25,14 +25,10 @@ from tvm_xengine.frontends.naming_builder import NamingBlockBuilder, UniqueNames
 from tvm_xengine.frontends.onnx.author.intent import state_roles
 from tvm_xengine.frontends.onnx.converters import converters
 from tvm_xengine.frontends.onnx.external_data import load_external_data
+from tvm_xengine.frontends.onnx.graphs import modes
 from tvm_xengine.frontends.onnx.graphs.constants import fold_constants
 from tvm_xengine.frontends.onnx.graphs.functions import opset_of, write_out_functions
-from tvm_xengine.frontends.onnx.graphs.rewrites import (
-    count_norms_of_inference,
-    set_norm_modes,
-    write_constants_as_tensors,
-    write_padding,
-)
+from tvm_xengine.frontends.onnx.graphs.rewrites import write_constants_as_tensors, write_padding
 from tvm_xengine.frontends.onnx.narrow_types import HELD_AS, hold_narrow_types
 from tvm_xengine.frontends.onnx.node import OnnxNode
 from tvm_xengine.frontends.onnx.place import places_of
@@ -84,7 +80,7 @@ def import_model(
         Those of `tvm_xengine.frontends.onnx.read.from_onnx`.
     train_norms
         Whether batch norms of a file that is exported for inference use the statistics of the batch,
-        as a training step usually needs, or do what the file says.
+        and dropouts drop elements, as a training step usually needs, or do what the file says.
 
     Raises
     ------
@@ -124,9 +120,9 @@ def _of_plain(
     state = {role.name for role in roles if role.use is not Use.CONSTANT}
     model, narrow = _convertible(given.model, state)
     held = [_held_note(tensor, kind) for tensor, kind in narrow.items()]
-    norms = count_norms_of_inference(model.graph) if train_norms else 0
-    set_norm_modes(model.graph, train=norms > 0)
-    notes = [*given.notes, *told, *held, *([_norms_note(norms)] if norms else [])]
+    asleep = modes.of_inference(model.graph) if train_norms else {}
+    modes.set_modes(model.graph, train=bool(asleep))
+    notes = [*given.notes, *told, *held, *([modes.told(asleep)] if asleep else [])]
     names = _rename(model.graph)
     values = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     mod, places = _imported(model, {names[one] for one in state if one in names})
@@ -135,14 +131,6 @@ def _of_plain(
     found = assemble(name, mod, values, parameters, origins=origins, notes=notes)
     known = {names[one]: scale for one, scale in given.weight_scales.items() if one in names}
     return replace(found, places=places, weight_scales=known)
-
-
-def _norms_note(count: int) -> str:
-    return (
-        f"the file has its {count} batch norms for inference, and they train with the statistics of the"
-        " batch; to keep running statistics as they are, use torch.export with the norms in"
-        " evaluation mode"
-    )
 
 
 def _convertible(

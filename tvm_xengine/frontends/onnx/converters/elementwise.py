@@ -107,7 +107,7 @@ def parametric_relu(node: OnnxNode) -> None:
 
 
 def dropout(node: OnnxNode) -> relax.Expr:
-    """Dropout as a training step does it, whatever the mode in the file; the mask is that of
+    """Dropout as a training step does it (`set_modes` has removed others); the mask is that of
     inference, which keeps all."""
     x = node.input(0)
     ratio = node.value(1, "the ratio")

@@ -39,7 +39,7 @@ def batch_norm(node: OnnxNode) -> relax.Expr | None:
         x, *(node.input(k) for k in range(1, 5)), 1, epsilon, momentum=momentum, training=True
     )
     axes = [k for k in range(len(node.shape())) if k != 1]
-    # A file's momentum weighs the old value; `set_norm_modes` has written that of the new one.
+    # A file's momentum weighs the old value; `set_modes` has written that of the new one.
     moved = [
         relax.op.add(
             relax.op.multiply(literal(1 - momentum, dtype), node.input(position)),

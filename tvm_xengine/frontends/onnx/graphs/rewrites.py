@@ -241,61 +241,10 @@ def _pad_transposed(
     attributes["pads"], attributes["output_padding"] = begins + ends, behind
 
 
-def count_norms_of_inference(graph: onnx.GraphProto) -> int:
-    """How many batch norms a file has in inference mode because all of it is exported for that.
-
-    A file with a norm or a dropout in training mode means the mode of each.
-    """
-    known = constant_tensors(graph)
-    modes = []
-    for node in graph.node:
-        if node.op_type == "BatchNormalization":
-            modes.append(_is_in_training(node))
-        elif node.op_type == "Dropout" and _is_on(known.get("".join(node.input[2:3]))):
-            return 0
-    return 0 if any(modes) else len(modes)
-
-
-def _is_on(tensor: onnx.TensorProto | None) -> bool:
-    return tensor is not None and bool(numpy_helper.to_array(tensor).any())
-
-
-def _is_in_training(norm: onnx.NodeProto) -> bool:
-    """By its attribute, or, before opset 14, by its further results."""
-    return len(norm.output) > 1 or any(a.name == "training_mode" and a.i for a in norm.attribute)
-
-
 def drop_unread_masks(graph: onnx.GraphProto) -> None:
     """Leave out the masks of dropouts that nothing reads."""
     read = {name for node in graph.node for name in node.input}
     read |= {output.name for output in graph.output}
     for node in graph.node:
         if node.op_type == "Dropout" and read.isdisjoint(node.output[1:]):
-            del node.output[1:]
-
-
-def set_norm_modes(graph: onnx.GraphProto, *, train: bool) -> None:
-    """Put batch norms into training mode where asked.
-
-    ONNX weighs the old statistics with `momentum`; Relax, like PyTorch, the new ones, which TVM's
-    importer does not convert.
-    """
-    read = {name for node in graph.node for name in node.input}
-    read |= {output.name for output in graph.output}
-    for node in graph.node:
-        if node.op_type != "BatchNormalization":
-            continue
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        training = train or _is_in_training(node)
-        momentum = 1 - attributes.get("momentum", 0.9)
-        epsilon = attributes.get("epsilon", 1e-5)
-        del node.attribute[:]
-        node.attribute.extend(
-            [
-                helper.make_attribute("epsilon", float(epsilon)),
-                helper.make_attribute("momentum", float(momentum)),
-                helper.make_attribute("training_mode", int(training)),
-            ]
-        )
-        if not training or read.isdisjoint(node.output[1:]):
             del node.output[1:]
