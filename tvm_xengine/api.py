@@ -24,7 +24,12 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.cost_models.models.model import Predictor
 from tvm_xengine.model.arguments import limit, one_of, patterns, pins, whole_number
-from tvm_xengine.model.chosen_optimizer import OptimizerLike, chosen_optimizer, groups_by_pattern
+from tvm_xengine.model.chosen_optimizer import (
+    OptimizerLike,
+    chosen_optimizer,
+    groups_by_pattern,
+    left_alone,
+)
 from tvm_xengine.model.int8 import Int8, with_frozen_int8
 from tvm_xengine.model.kind_of_model import check_options, is_module
 from tvm_xengine.model.losses import LossLike
@@ -257,9 +262,9 @@ def training_step(
     source, wanted = model_and_loss(
         model, example_inputs, loss, example_targets, seed=seed, **options
     )
-    forward = source.training.with_trained(
-        None if train is None else patterns("train", train), patterns("freeze", freeze)
-    )
+    wanted_names = None if train is None else patterns("train", train)
+    left = left_alone(optimizer, model, source.training)
+    forward = source.training.with_trained(wanted_names, (*patterns("freeze", freeze), *left))
     source = replace(source, training=forward)
     if frozen is not None:
         source = with_frozen_int8(source, frozen)

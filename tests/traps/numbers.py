@@ -144,7 +144,17 @@ def _straight_through(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return (w + (torch.round(w * 4) / 4 - w).detach()) * x
 
 
+def _detached_in_place(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    y = w * x
+    z = y * 1
+    before = z * 2
+    z.detach_()
+    z.add_(w)
+    return y + z * w + before
+
+
 NUMBERS = {
+    "detached in place": Trap(OfWeight(_detached_in_place), (ROWS,)),
     "views that are written": Trap(OfWeight(_written_through_views), (ROWS,)),
     "written after it was read": Trap(OfWeight(_written_after_it_was_read), (ROWS,)),
     "a copy of the input that is written": Trap(OfWeight(_written_input), (ROWS,)),

@@ -207,6 +207,23 @@ class ForwardHook(nn.Module):
         return self.layer(x)
 
 
+class Queue(nn.Module):
+    """A buffer that forward assigns, from a batch whose gradient it does not need."""
+
+    queue: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("queue", torch.randn(12, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        scores = y @ self.queue.clone().t()
+        self.queue = torch.cat([y.detach(), self.queue[:6]])
+        return scores
+
+
 class Checkpointed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -248,6 +265,12 @@ STATE = {
     "weight norm": Trap(WeightNorm(), (ROWS,)),
     "slices of a parameter": Trap(SlicedParameter(), (ROWS,)),
     "hooks of forward": Trap(ForwardHook(), (ROWS,)),
+    "a queue that is assigned": Trap(Queue(), (ROWS,)),
+    "an optimizer of the last layer": Trap(
+        nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3)),
+        (ROWS,),
+        optimizer=lambda module: torch.optim.SGD(module[2].parameters(), 0.1),
+    ),
     "checkpointed": Trap(Checkpointed(), (ROWS,)),
     "padding of an embedding": Trap(Padded(), (WORDS,)),
 }

@@ -55,6 +55,19 @@ def _written_weight(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return w * x
 
 
+def _written_without_gradients(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    y = w * x
+    with torch.no_grad():
+        y[0].clamp_(min=0)
+    return y * w
+
+
+def _written_through_detach(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    y = w * x
+    y.detach().mul_(2.0)
+    return y * w
+
+
 class CumulativeNorm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -71,6 +84,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "complex numbers": (lambda: OfWeight(_in_complex_numbers), "complex"),
     "a weight read through .data": (lambda: OfWeight(_through_data), "detach"),
     "a weight that forward writes": (lambda: OfWeight(_written_weight), "writes the parameters"),
+    "a write under no_grad": (lambda: OfWeight(_written_without_gradients), "clamp_.*clone"),
+    "a write through detach()": (lambda: OfWeight(_written_through_detach), "mul_.*clone"),
     "statistics over all batches": (CumulativeNorm, "momentum=None"),
 }
 
@@ -119,3 +134,27 @@ class Hooked(nn.Module):
 def test_hooks_on_gradients_that_the_export_loses_are_told(where: str, named: str) -> None:
     notes = xe.training_step(Hooked(where), ROWS, loss="mse").notes
     assert len([note for note in notes if named in note]) == len(notes) == 1
+
+
+class Counts(nn.Module):
+    """Forward changes a number and a flag, which an exported program does not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 4), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.layer.bias.requires_grad_(False)
+        return self.layer(x) * self.calls
+
+
+def test_what_forward_changes_outside_of_buffers_is_told_and_undone() -> None:
+    module = Counts()
+    notes = xe.training_step(module, ROWS, loss="mse").notes
+    assert [note.split(",")[0] for note in notes] == [
+        "forward changes calls",
+        "forward changes layer.bias.requires_grad",
+    ]
+    assert module.calls == 0
+    assert module.layer.bias.requires_grad

@@ -10,7 +10,7 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.roles import matches
 from tvm_xengine.model.kind_of_model import is_module
-from tvm_xengine.model.torch_optimizer import from_torch_optimizer
+from tvm_xengine.model.torch_optimizer import from_torch_optimizer, not_held
 from tvm_xengine.training.optimizers import SGD, Optimizer, optimizer_called
 from tvm_xengine.training.recipe import ParameterGroup
 
@@ -32,6 +32,13 @@ def chosen_optimizer(
             raise ValueError("an optimizer of PyTorch needs the module whose parameters it holds")
         return from_torch_optimizer(optimizer, model, forward)
     return _one_optimizer(optimizer), ()
+
+
+def left_alone(optimizer: Any, model: object, forward: ForwardModel) -> tuple[str, ...]:
+    """The parameters that an optimizer of PyTorch does not hold; ours hold all."""
+    if not hasattr(optimizer, "param_groups") or not is_module(model):
+        return ()
+    return not_held(optimizer, model, forward)
 
 
 def groups_by_pattern(

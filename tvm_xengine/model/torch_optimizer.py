@@ -41,7 +41,7 @@ def from_torch_optimizer(
     Raises
     ------
     InvalidStateError
-        If there is none of that kind, or parameters of the module are in no group.
+        If there is none of that kind.
     """
     kind = type(optimizer).__name__
     if kind not in COUNTERPARTS:
@@ -59,6 +59,18 @@ def from_torch_optimizer(
         groups.append(ParameterGroup(frozenset(v for v in variables if v is not None), made))
     first, *others = groups
     return first.optimizer, tuple(others)
+
+
+def not_held(
+    optimizer: torch.optim.Optimizer, module: torch.nn.Module, model: ForwardModel
+) -> tuple[str, ...]:
+    """The parameters that are in no group of the optimizer, which leaves them as they are."""
+    held = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    named = dict(module.named_parameters(remove_duplicate=False))
+    known = {name for name, one in named.items() if id(one) in held}
+    return tuple(
+        role.name for role in model.roles if role.is_parameter and known.isdisjoint(role.names)
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -29,6 +29,7 @@ from tvm_xengine.frontends.torch.arrays import to_array
 from tvm_xengine.frontends.torch.aten.converter import Converter
 from tvm_xengine.frontends.torch.aten.table import converters
 from tvm_xengine.frontends.torch.decompositions import decompositions
+from tvm_xengine.frontends.torch.past_autograd import detached_in_place, silent_writes
 from tvm_xengine.frontends.torch.place import place_of
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.frontends.torch.quiet import quiet_export
@@ -65,6 +66,7 @@ def import_exported_program(
     """
     _check_shapes(name, program)
     _check_parameters(name, program, prefix)
+    _check_silent_writes(name, program)
     importer = _Importer(prefix, varying)
     try:
         program = _decomposed(program, importer)
@@ -108,6 +110,16 @@ def _check_parameters(name: str, program: ExportedProgram, prefix: str) -> None:
                 f" {target.removeprefix(prefix)}; call float() on the module, and ask for the"
                 f" precision {dtype} to compute in it"
             )
+
+
+def _check_silent_writes(name: str, program: ExportedProgram) -> None:
+    if nodes := silent_writes(program):
+        places = located((_op_name(node), _layer(node)) for node in nodes)
+        raise UnsupportedModelError(
+            f"{name}: forward writes in place to tensors whose gradient it needs, and autograd does not see"
+            f" it (under torch.no_grad, or through detach()): {places}; write to a copy (clone), or where"
+            " gradients are enabled"
+        )
 
 
 def _check_written(name: str, program: ExportedProgram, prefix: str) -> None:
@@ -158,7 +170,13 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
     """The program without mutation, and with only those ops decomposed that have no importer."""
     if importer.takes(program):
         return program  # tracing it again takes half a second
-    with quiet_export(), _operators_listed_once(), _without_gradients_marked(program.graph):
+    graph = program.graph
+    with (
+        quiet_export(),
+        _operators_listed_once(),
+        _without_gradients_marked(graph),
+        detached_in_place(graph),
+    ):
         rules = {
             **torch._decomp.decomposition_table,
             **torch.export.default_decompositions(),

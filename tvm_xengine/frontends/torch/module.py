@@ -16,6 +16,7 @@ from tvm import relax
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.torch.importer import import_exported_program
+from tvm_xengine.frontends.torch.lost_changes import changes_undone, notes_of
 from tvm_xengine.frontends.torch.lost_gradients import lost_gradients
 from tvm_xengine.frontends.torch.quiet import quiet_export
 
@@ -168,10 +169,11 @@ class _Wrapped(nn.Module):  # type: ignore[misc]
         self.loss = loss
         self._call = call
         self._targets = tuple(targets)
+        self.changed: set[str] = set()
 
     def forward(self, **tensors: Any) -> Any:
         targets = [tensors.pop(name) for name in self._targets]
-        with _written_in_place(self):
+        with _written_in_place(self), changes_undone(self.module, self.changed):
             outputs = self._call.apply(self.module, tensors)
             return outputs if self.loss is None else _scalar(self.loss(outputs, *targets))
 
@@ -259,7 +261,8 @@ def _traced(
         _unwrap(program)
         model = import_exported_program(title, program, prefix=_PREFIX, varying=varying)
     spec = program.call_spec.out_spec
-    model = replace(model, notes=(*model.notes, *lost))
+    changed = notes_of(wrapped.changed) if isinstance(wrapped, _Wrapped) else []
+    model = replace(model, notes=(*model.notes, *lost, *changed))
     count = spec.num_leaves
     return TracedModule(model, count, lambda values: pytree.tree_unflatten(list(values), spec))
 
