@@ -22,7 +22,8 @@ def in_known_opset(model: onnx.ModelProto) -> onnx.ModelProto:
         If ONNX cannot convert it.
     """
     opset = opset_of(model)
-    if opset >= FIRST_OPSET:
+    names_one = any(one.domain in ("", "ai.onnx") for one in model.opset_import)
+    if opset >= FIRST_OPSET or not names_one:
         return model
     _give_slopes_axes(model)
     try:
