@@ -87,7 +87,7 @@ def test_a_step_in_blocks_gives_the_bits_of_a_step_through_the_cache(
             platform=platform,
             objective=objective,
             costs="roofline",
-            time_limit_s=2.0,
+            time_limit_s=0.5,
             cache=cache,
         ).guard()
 
@@ -117,7 +117,7 @@ def test_a_folder_that_disappears_takes_no_state_along(tmp_path: Path, cache: Pa
         "mlp",
         platform=_platform(str(folder), 64 * _MIB),
         costs="roofline",
-        time_limit_s=2.0,
+        time_limit_s=0.5,
         cache=cache,
     ).guard()
     rng = np.random.default_rng(0)
@@ -237,7 +237,7 @@ def test_an_error_of_the_file_ends_the_step_by_name(tmp_path: Path, cache: Path)
         "mlp",
         platform=_platform(str(tmp_path), 64 * _MIB),
         costs="roofline",
-        time_limit_s=2.0,
+        time_limit_s=0.5,
         cache=cache,
     )
     arena = step.executable.arenas["disk"]
@@ -256,7 +256,7 @@ def test_a_file_has_no_target_and_links_to_memory_only(tmp_path: Path, cache: Pa
 
 
 def test_a_guarded_step_that_fails_leaves_the_state_before_it(tmp_path: Path, cache: Path) -> None:
-    step = xe.compile("mlp", costs="roofline", time_limit_s=2.0, cache=cache).guard()
+    step = xe.compile("mlp", costs="roofline", time_limit_s=0.5, cache=cache).guard()
     rng = np.random.default_rng(0)
     executable = step.executable
     x, y = (

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tvm
 from tvm import tirx
 
 from tests.kernels.kernels import BASELINE, long_kernel, matmul, scale_and_shift
+from tests.shares import first
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
@@ -37,19 +40,23 @@ def calling(function: str, *arguments: object) -> DeviceKernel:
     )
 
 
-def test_kernels_that_crash_or_hang_are_recorded_and_the_others_timed(tmp_path):
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    first(1, [("abort", (), "crashed"), ("sleep", (1000,), "did not end")]),
+)
+def test_kernels_that_crash_or_hang_are_recorded_and_the_others_timed(
+    function: str, arguments: tuple[int, ...], said: str, tmp_path: Path
+):
     cache = MeasurementCache(tmp_path / "measurements.jsonl")
     target = resolve_target(BASELINE)
     good = [prepare_kernel(func, target) for func in (scale_and_shift(8), matmul(8, 8, 8))]
-    kernels = [good[0], calling("abort"), calling("sleep", 1000), good[1]]
+    kernels = [good[0], calling(function, *arguments), good[1]]
     timer = IsolatedTimer(kept_libraries(KernelStore(tmp_path / "kernels")))
     measured = measure_kernels(kernels, cache, effort=QUICK, timer=timer)
     assert set(measured) == {kernel.symbol for kernel in good}
     assert all(len(m.rounds_us) == 2 for m in measured.values())
-    device = device_fingerprint(target)
     again = MeasurementCache(tmp_path / "measurements.jsonl")
-    assert "crashed" in again.find_failure("abort", device).failed
-    assert "did not end" in again.find_failure("sleep", device).failed
+    assert said in again.find_failure(function, device_fingerprint(target)).failed
     calls = []
     measure_kernels(kernels, again, effort=QUICK, on_progress=lambda *p: calls.append(p))
     assert not calls
