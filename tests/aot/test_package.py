@@ -311,6 +311,7 @@ def test_plan_never_lets_live_buffers_overlap(report: ExportReport) -> None:
                 assert not (together and start < o_end and o_start < end)
 
 
+@pytest.mark.slow
 def test_regions_share_the_work(tmp_path: Path) -> None:
     """An SRAM that cannot hold everything, and a larger memory beside it."""
     need_tools("host")
