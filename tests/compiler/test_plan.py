@@ -113,7 +113,8 @@ def test_active_costs_measure_only_what_the_plan_relies_on(
     ample = costed.with_budgets(Budgets(device_bytes={"cpu": 10**6}))
     planned = plan_costed(ample, QUICK, stores, Reporter())
     assert planned.plan.problem.platform.device("cpu").budget_bytes == 10**6
-    assert 0 < planned.measured_kernels == len(set(measured))
+    # Other forms of the step are looked at where this one takes long to plan, and measure their own.
+    assert 0 < planned.measured_kernels <= len(set(measured))
     used = {
         lowered.kernel(s.op, s.device).symbol
         for s in planned.plan.schedule.steps
