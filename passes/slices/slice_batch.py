@@ -18,12 +18,14 @@ from tvm_xengine.relax_ir.dataflow import returned_fields, single_block, with_bi
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
 from tvm_xengine.relax_ir.signature import StepSignature
 from tvm_xengine.relax_ir.types import static_shape, static_tensor
-from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
 SUM_OF_SHARES = "sum_of_shares"
 """How the names of kernels begin that add what shares of the batch have made."""
+JOIN_OF_SLICES = "join_slices"
+"""How the names of kernels begin that put slices one behind the other."""
 _MOST_OF_JOINED = 2
 """A sum of more than so many times the bytes that it is made of is not added slice by slice, since it is
 there twice then: it is cheaper to join the slices, which are there twice for a moment."""
@@ -444,7 +446,7 @@ class _Slicer:
             if key not in self.kernels:
                 shapes = [static_shape(one.ty) for one in made.slices]
                 func = join_kernel(shapes, dtype, dimension)
-                self.kernels[key] = self.builder.add_func(func, "join_slices")
+                self.kernels[key] = self.builder.add_func(func, JOIN_OF_SLICES)
             value = relax.call_tir(self.kernels[key], relax.Tuple(list(made.slices)), var.ty)
             whole = self._bind(value, self._name(f"{var.name}_joined"), None, var.ty)
             self.made[var] = made = _Made(whole, made.slices)

@@ -74,6 +74,10 @@ _RANK_TIMEOUT = (
 _RESTARTS = (
     "So often a run that has lost processes goes on without their devices, from its checkpoint."
 )
+_SIMULATE = (
+    "Plan for many equal machines without having them: a platform file with a table [replicas] of count,"
+    " latency_us and bandwidth_gb_s. Costs are predicted or roofline; --batch is that of all machines."
+)
 _DATA = "Source of data; its validation samples are used where it has any."
 
 app = App(
@@ -109,8 +113,19 @@ class PlanOptions:
 
 
 @app.command
-def plan(model: Model, /, *, options: PlanOptions = PlanOptions()) -> None:
+def plan(
+    model: Model,
+    /,
+    *,
+    simulate: Annotated[File | None, Parameter(help=_SIMULATE, group=MACHINE)] = None,
+    options: PlanOptions = PlanOptions(),
+) -> None:
     """Plan a training step under memory budgets; nothing is executed."""
+    if simulate is not None:
+        from tvm_xengine.commands.run.simulate import run_simulated
+
+        run_simulated(model, options, simulate)
+        return
     from tvm_xengine.commands.run.plan import run_plan
 
     run_plan(model, options)

@@ -24,9 +24,9 @@ from tvm_xengine.relax_ir.extract import Extraction, extract_graph
 from tvm_xengine.relax_ir.hints import read_places
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature, lifted_constants
 from tvm_xengine.relax_ir.types import Array
-from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.value_range import ValueRange
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.planning.shares.divide import Trial, best_division, proportional_shares
 from tvm_xengine.planning.shares.first_plan import first_plan
-from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.schedule import Transfer
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 

@@ -63,17 +63,28 @@ def read_platform(path: str | Path) -> Platform:
         If the file is missing, is not TOML, or a key is missing, unknown or out of range.
     """
     path = Path(path)
+    document = read_toml(path)
     try:
-        document = tomlkit.parse(read_text(path)).unwrap()
+        return platform_from_document(document)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidPlatformError(f"{path}: {error}") from error
+
+
+def read_toml(path: Path) -> Mapping[str, object]:
+    """The document in a TOML file.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If the file is missing, or is not TOML.
+    """
+    try:
+        return dict(tomlkit.parse(read_text(path)).unwrap())
     except OSError as error:
         raise InvalidPlatformError(f"cannot read platform file {path}: {error.strerror}") from error
     except (TOMLKitError, ValueError, RecursionError, AttributeError, TypeError) as error:
         # tomlkit passes some faults of a text on as errors of its own code.
         raise InvalidPlatformError(f"{path} is not valid TOML: {error}") from error
-    try:
-        return _platform_from_document(document)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidPlatformError(f"{path}: {error}") from error
 
 
 def write_platform(platform: Platform, path: str | Path) -> None:
@@ -119,7 +130,8 @@ def write_platform(platform: Platform, path: str | Path) -> None:
     write_atomically(Path(path), tomlkit.dumps(document))
 
 
-def _platform_from_document(document: Mapping[str, object]) -> Platform:
+def platform_from_document(document: Mapping[str, object]) -> Platform:
+    """The platform that a document describes; ValueError and TypeError say what is wrong with it."""
     known = {"device", "link", "home", "alignment_bytes", "handover_us", "provenance"}
     reject_unknown_keys("the file", document, known)
     links: list[Link] = []

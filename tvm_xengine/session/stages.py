@@ -48,10 +48,10 @@ from tvm_xengine.report.html.notebook import framed
 from tvm_xengine.report.html.page import FRONT_SHARE, Page, check_page_path
 from tvm_xengine.report.html.story import Intervals, Story
 from tvm_xengine.report.summary import PlanSummary, summarize_plan
-from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes, parse_bytes
 from tvm_xengine.session.plans.plan_file import SavedPlan, read_plan, write_plan
 from tvm_xengine.solvers.result import Scope

@@ -27,11 +27,11 @@ from tvm_xengine.cost_models.measure.measurements import (
     MeasurementFailure,
 )
 from tvm_xengine.kernels.store.tuned import TunedSchedule
-from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.graph import Op, Tensor
 from tvm_xengine.scheduling.platform import Device, Link
 from tvm_xengine.scheduling.problem import SCHEMA as PROBLEM_SCHEMA
 from tvm_xengine.scheduling.problem import OpCost
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.schedule import SCHEMA as SCHEDULE_SCHEMA
 from tvm_xengine.session.plans.plan_file import SCHEMA as PLAN_SCHEMA
 from tvm_xengine.session.plans.plan_file import SavedResult

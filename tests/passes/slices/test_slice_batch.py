@@ -15,7 +15,7 @@ from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.passes.slices.slice_batch import slice_batch
 from tvm_xengine.relax_ir.dataflow import single_block
 from tvm_xengine.relax_ir.extract import extract_graph
-from tvm_xengine.scheduling.batch_cut import BatchCut
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 
 BATCH = 8
 

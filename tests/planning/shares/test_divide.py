@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tvm_xengine.planning.shares.divide import Trial, best_division, proportional_shares
-from tvm_xengine.scheduling.batch_cut import BatchCut, Span
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut, Span
 
 
 @pytest.mark.parametrize("batch", [3, 4, 16, 101])

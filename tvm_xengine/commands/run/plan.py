@@ -18,6 +18,7 @@ from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.report.summary import as_document
 from tvm_xengine.report.tables import print_report
+from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import write_problem
 from tvm_xengine.scheduling.schedule import write_schedule
 from tvm_xengine.session.stages import StepPlan, StepProblem, Training
@@ -42,7 +43,13 @@ def run_plan(model: str, options: PlanOptions) -> None:
 
 def problem_of(training: Training, options: PlanOptions, reporter: Reporter) -> StepProblem:
     """The scheduling problem of a training step on the machine and under the budgets."""
-    platform = platform_of(options.machine.platform)
+    return problem_on(platform_of(options.machine.platform), training, options, reporter)
+
+
+def problem_on(
+    platform: Platform, training: Training, options: PlanOptions, reporter: Reporter
+) -> StepProblem:
+    """The same on a machine that is given."""
     budgets = budgets_in(options.budget)
     budgets.check(platform)
     check_energy(platform, Objective(options.solver.objective))

@@ -13,8 +13,8 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.passes.slices.slice_batch import batch_extent, slice_batch
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import StepSignature
-from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.constraints import Constraints
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.schedule import Schedule
 
 _MOST_OPS = 3000

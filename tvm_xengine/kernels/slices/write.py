@@ -17,7 +17,7 @@ from tvm_xengine.kernels.library.parts import (
 )
 from tvm_xengine.kernels.slices.pieces import Division, Piece, divide
 from tvm_xengine.relax_ir.kernel_attributes import KERNEL_ATTR, OPTIONS_ATTR, PARTS_ATTR
-from tvm_xengine.scheduling.batch_cut import Span
+from tvm_xengine.scheduling.replicas.batch_cut import Span
 
 _Node = TypeVar("_Node", tirx.Stmt, ir.Expr)
 

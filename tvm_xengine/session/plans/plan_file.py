@@ -16,8 +16,8 @@ from tvm_xengine.files.read_text import parse_json, read_document
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.document import arenas_from_document, arenas_to_document
-from tvm_xengine.scheduling.batch_cut import BatchCut
 from tvm_xengine.scheduling.problem import problem_from_json, problem_to_json, read_problem
+from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.schedule import read_schedule, schedule_from_json, schedule_to_json
 from tvm_xengine.scheduling.simulate import simulate
 from tvm_xengine.solvers.result import Objective, Scope, SolveResult, Status

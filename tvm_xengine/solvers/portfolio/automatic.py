@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.solvers.exact import tight
-from tvm_xengine.solvers.indexed import index_problem
+from tvm_xengine.solvers.indexed import index_problem, summed
 from tvm_xengine.solvers.portfolio.incumbent import Incumbent
 from tvm_xengine.solvers.portfolio.options import DEFAULTS, PortfolioOptions
 from tvm_xengine.solvers.portfolio.proofs import Proofs
 from tvm_xengine.solvers.published.baselines.placed import keep_all
 from tvm_xengine.solvers.reach import cut_off
+from tvm_xengine.solvers.relaxation.loads import makespan_floor
 from tvm_xengine.solvers.request import Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, Scope, SolveResult, Status
 from tvm_xengine.solvers.working_set import working_sets
@@ -64,9 +65,9 @@ def _solve_tiny(
 
 
 def _floor(problem: Problem, request: Request) -> float:
-    """A bound without any search: every required op at its cheapest."""
+    """A bound without any search: every required op at its cheapest, or the loads of devices."""
     if request.objective is Objective.MAKESPAN:
-        return 0.0
+        return makespan_floor(index_problem(problem, summed(request.objective)))
     return index_problem(problem, request.objective).cheapest
 
 

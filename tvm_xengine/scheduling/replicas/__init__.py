@@ -1,0 +1,1 @@
+"""A batch that is divided over machines."""
