@@ -55,15 +55,14 @@ def _cumprod(emitter: Emitter, site: Site) -> Linearized:
 def _running_extreme(emitter: Emitter, site: Site) -> Linearized:
     axis, largest = (int(number) for number in options_of(site.source.call))
     shape = site.shape
-    lines = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
-    data = shaped(emitter, site.operands[0], lines, f"{site.name}_data")
+    data = shaped(emitter, site.operands[0], _lines(shape, axis), f"{site.name}_data")
     found = emitter.call(running_extreme, [data], f"{site.name}_lines", largest=bool(largest))
     return Linearized((shaped(emitter, found, shape, site.name),), lambda _gradients: (None,))
 
 
 def _running_log_sum(emitter: Emitter, site: Site) -> Linearized:
     shape, (axis,) = site.shape, (int(number) for number in options_of(site.source.call))
-    lines = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    lines = _lines(shape, axis)
     data = shaped(emitter, site.operands[0], lines, f"{site.name}_data")
     summed = emitter.call(running_log_sum, [data], f"{site.name}_lines")
 
@@ -84,8 +83,13 @@ def _as_lines(emitter: Emitter, site: Site, value: relax.Expr, name: str) -> rel
     shape = shape_of(value)
     if site.attrs.axis is None:
         return shaped(emitter, value, (1, prod(shape), 1), name)
-    axis = int(site.attrs.axis) % len(shape)
-    return shaped(emitter, value, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])), name)
+    return shaped(emitter, value, _lines(shape, int(site.attrs.axis)), name)
+
+
+def _lines(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """The shape as (outer, length, inner) around an axis, which may count from the end."""
+    axis %= len(shape)
+    return (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
 
 
 def _in_place_of_data(emitter: Emitter, site: Site, gradient: relax.Expr) -> relax.Expr:
