@@ -79,3 +79,34 @@ def test_replicas_that_cannot_be_are_refused() -> None:
         xe.plan(problem, replicas={"d0": 1, "gpu": 1})
     with pytest.raises(UnsupportedModelError, match="5 samples, and the batch has 2"):
         xe.plan(problem, replicas={"d0": 4, "d1": 1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "options", "replicas", "budgets"),
+    [
+        ("lenet", {"optimizer": "adam"}, 3, {"d0": 600_000, "d1": 400_000}),
+        ("resnet8", {}, {"d0": 5, "d1": 3}, {}),
+        ("gpt_nano", {"size": 8}, 2, {}),
+    ],
+)
+def test_networks_in_shares_train_as_one_device_does(
+    model: str, options: dict[str, object], replicas: object, budgets: dict[str, int]
+) -> None:
+    count = replicas if isinstance(replicas, int) else 2
+    training = xe.training_step(model, batch_size=BATCH, **options)
+    lowered = xe.lower(training, platform(count, budgets))
+    problem = xe.make_problem(lowered, costs="roofline")
+    step = xe.build(lowered, xe.plan(problem, replicas=replicas, time_limit_s=4.0))
+    alone = xe.compile(model, batch_size=BATCH, costs="roofline", solver="keep-all", **options)
+    before = alone.state_dict()
+    for seed in range(2):
+        batch = batch_of(alone, seed)
+        assert float(step(batch)) == pytest.approx(float(alone(batch)), rel=1e-5)
+    mine, other = step.state_dict(), alone.state_dict()
+    change = sum(float(np.square(other[n] - before[n], dtype="f8").sum()) for n in other)
+    differ = sum(float(np.square(other[n] - mine[n], dtype="f8").sum()) for n in other)
+    assert differ < 1e-6 * change
+    for device, size in step.executable.measured_peak_bytes.items():
+        assert size == step.plan.plan.arenas.arena_bytes[device]
+        assert size <= budgets.get(device, 1 << 29)
