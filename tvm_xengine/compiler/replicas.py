@@ -11,7 +11,12 @@ from tvm_xengine.compiler.lean.slices import costed_in_cut
 from tvm_xengine.compiler.plan import PlannedStep, plan_costed, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.errors import InvalidPlatformError, NoScheduleError, UnsupportedModelError
+from tvm_xengine.errors import (
+    InvalidInputError,
+    InvalidPlatformError,
+    NoScheduleError,
+    UnsupportedModelError,
+)
 from tvm_xengine.passes.slices.slice_batch import SUM_OF_SHARES, batch_extent
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.messages import time_limit_message
@@ -54,7 +59,7 @@ def replicas_of(given: ReplicasLike) -> Replicas | None:
 
     Raises
     ------
-    ValueError
+    InvalidInputError
         If it is another text, or a number below 2.
     """
     match given:
@@ -64,14 +69,14 @@ def replicas_of(given: ReplicasLike) -> Replicas | None:
             return Replicas()
         case Mapping():
             if len(given) < 2 or any(count < 1 for count in given.values()):
-                raise ValueError(
+                raise InvalidInputError(
                     f"expected a share of at least one sample for each of two or more devices in"
                     f" replicas, got {dict(given)}"
                 )
             return Replicas(len(given), dict(given))
         case int() if given >= 2:
             return Replicas(given)
-    raise ValueError(
+    raise InvalidInputError(
         "expected a number of devices from 2, 'auto' or the samples of each device for replicas, got"
         f" {given!r}"
     )

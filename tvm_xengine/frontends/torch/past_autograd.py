@@ -93,6 +93,8 @@ class _Walk:
         schema = getattr(node.target, "_schema", None)
         if schema is None or not isinstance(first, _Tensor):
             return self.fresh(needs_gradient=needs)
+        if torch.Tag.inplace_view in node.target.tags:  # another shape of the same values
+            return first
         if schema.is_mutable:
             self._written(node, first, needs=needs, enabled=enabled)
             return first
