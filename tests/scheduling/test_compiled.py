@@ -2,7 +2,9 @@
 
 import builtins
 import functools
+from pathlib import Path
 
+import numba
 import pytest
 
 from tvm_xengine.scheduling.compiled import compiled
@@ -27,14 +29,15 @@ def test_a_function_is_compiled_while_torch_export_replaces_builtins(
     assert [function(number) for number in (-3, 4, 30)] == [0, 4, 10]
 
 
-larger_once = compiled(larger)
-"""Called by a compiled function with constants."""
+def test_a_function_is_compiled_once_for_all_constants_that_it_is_called_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # What an earlier run left beside the sources would not be compiled.
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    once = compiled(larger)
 
+    def several(number: int) -> int:
+        return once(1) + once(2) + once(number)
 
-def several(number: int) -> int:
-    return larger_once(1) + larger_once(2) + larger_once(number)
-
-
-def test_a_function_is_compiled_once_for_all_constants_that_it_is_called_with() -> None:
     assert compiled(several)(3) == 6
-    assert len(larger_once.signatures) == 1  # type: ignore[attr-defined]
+    assert len(once.signatures) == 1  # type: ignore[attr-defined]
