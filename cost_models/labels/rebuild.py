@@ -37,6 +37,7 @@ from tvm_xengine.relax_ir.kernel_hash import kernel_hash
 
 SHIPPED_LABELS = Path(str(files(tvm_xengine.cost_models.labels))) / "data"
 """The labels that ship with the package."""
+
 _LIBRARIES = ("apache-tvm-ffi", "onednn-cpu-gomp", "numpy")
 """Packages that have a say in what a kernel is."""
 

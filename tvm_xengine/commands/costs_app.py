@@ -190,8 +190,8 @@ def judge(
     from tvm_xengine.commands.costs import judging
 
     terminal = Terminal(out)
-    look = judging.Look(on, why, cost_model, ledger, calibration)
-    terminal.write(judging.judge(dataset, look, terminal))
+    wanted = judging.Judging(on, why, cost_model, ledger, calibration)
+    terminal.write(judging.judge(dataset, wanted, terminal))
 
 
 @costs.command

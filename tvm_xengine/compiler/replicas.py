@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.slices import costed_in_cut
+from tvm_xengine.compiler.lean.slices import costed_in_shares
 from tvm_xengine.compiler.plan import PlannedStep, plan_costed, plan_kernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
@@ -221,11 +221,7 @@ def _divided(
     """The step in shares with a first plan; where a share does not fit, it runs in more slices."""
     slices = [1] * len(devices)
     while True:
-        made = costed_in_cut(costed, BatchCut.in_shares(samples, slices), stores, reporter)
-        if made is None:
-            raise UnsupportedModelError(
-                "no call of the step can be divided along the batch, so replicas cannot share it"
-            )
+        made = costed_in_shares(costed, BatchCut.in_shares(samples, slices), stores, reporter)
         share_of = made.lowered.share_of
         plan = first_plan(made.problem, share_of, devices, options.objective)
         if plan is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvm_xengine.compiler.costing.costed import CostedStep
-from tvm_xengine.compiler.lean.slices import costed_in_cut
+from tvm_xengine.compiler.lean.slices import costed_in_shares
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
-from tvm_xengine.errors import NoScheduleError, UnsupportedModelError
+from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.passes.slices.slice_batch import JOIN_OF_SLICES, SUM_OF_SHARES, batch_extent
 from tvm_xengine.planning.any_plan import any_plan
 from tvm_xengine.planning.plan import Plan
@@ -20,9 +20,11 @@ from tvm_xengine.planning.shares.one_of_many import (
     places_of_one,
 )
 from tvm_xengine.planning.shares.order import placed_in_order
+from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
 from tvm_xengine.scheduling.replicas.group import ReplicaGroup
+from tvm_xengine.scheduling.sizes import format_bytes
 
 _BUCKETS_BYTES = (0, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 """Sizes of buckets that are tried: PyTorch's DDP has 25 MiB, of which this is the neighbourhood below."""
@@ -86,11 +88,7 @@ def plan_one_of_many(
         return SimulatedPlan(_best([costed.problem], options, reporter)[1], group, 0)
     share = batch_extent(costed.offered.mod[costed.offered.func_name]) // 2
     cut = BatchCut.in_shares((share, share))
-    made = costed_in_cut(costed, cut, stores, reporter)
-    if made is None:
-        raise UnsupportedModelError(
-            "no call of the step can be divided along the batch, so replicas cannot share it"
-        )
+    made = costed_in_shares(costed, cut, stores, reporter)
     kernels, lowered = made.lowered.extraction.kernels, made.lowered
     exchanges = Exchanges(
         {op for op, kernel in kernels.items() if kernel.startswith(SUM_OF_SHARES)},
@@ -129,11 +127,13 @@ def _best(problems: list[Problem], options: PlanOptions, reporter: Reporter) -> 
 def saying_what_is_simulated(found: SimulatedPlan) -> Plan:
     """The plan with a sentence on the group."""
     group, result = found.group, found.plan.result
+    size = found.bucket_bytes
+    added = f"in buckets of {format_bytes(size)}" if size else "one by one"
     sentence = (
         f"simulated: {group.count} machines of {found.ops} ops in all do the same at the same time, and the"
-        f" bound is for schedules in which they do; gradients are added in buckets of {found.bucket_bytes}"
-        f" bytes; of {found.plan.simulation.makespan_us:.0f} us a machine computes for"
-        f" {found.compute_us:.0f} us, and the network is busy for {found.network_us:.0f} us"
+        f" bound is for schedules in which they do; gradients are added {added}; of"
+        f" {format_us(found.plan.simulation.makespan_us)} a machine computes for"
+        f" {format_us(found.compute_us)}, and the network is busy for {format_us(found.network_us)}"
     )
     message = f"{result.message}; {sentence}" if result.message else sentence
     return replace(found.plan, result=replace(result, message=message))

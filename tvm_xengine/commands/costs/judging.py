@@ -21,7 +21,7 @@ from tvm_xengine.report.costs import print_metrics
 
 
 @dataclass(frozen=True)
-class Look:
+class Judging:
     """What is judged, and why.
 
     Attributes
@@ -39,9 +39,9 @@ class Look:
     calibration: Path | None = None
 
 
-def judge(dataset: Path | None, look: Look, terminal: Terminal) -> dict[str, Any]:
+def judge(dataset: Path | None, wanted: Judging, terminal: Terminal) -> dict[str, Any]:
     """Judge a model on held-out families, or on each processor that it has no labels of."""
-    path = look.cost_model or SHIPPED_MODEL
+    path = wanted.cost_model or SHIPPED_MODEL
     model, data = read_model(path), loaded(dataset, terminal)
     name = f"{path.name} ({model.card.get('kernels', '?')} kernels)"
     document: dict[str, Any] = {}
@@ -49,13 +49,13 @@ def judge(dataset: Path | None, look: Look, terminal: Terminal) -> dict[str, Any
     def note(found: HeldOut, scope: str, how: str = "") -> None:
         note_look(
             found,
-            look.ledger or SHIPPED_LABELS / LEDGER,
+            wanted.ledger or SHIPPED_LABELS / LEDGER,
             model=f"{name}, {how}" if how else name,
-            why=look.why,
+            why=wanted.why,
             scope=scope,
         )
 
-    if look.on == FAMILIES:
+    if wanted.on == FAMILIES:
         found = asked_about(model, held_out_part(data))
         note(found, FAMILIES)
         rows = {path.name: found.metrics(), **found.by_source()}
@@ -63,7 +63,7 @@ def judge(dataset: Path | None, look: Look, terminal: Terminal) -> dict[str, Any
         return {key: asdict(metrics) for key, metrics in rows.items()}
     for processor in _unseen(model, data):
         rows = {}
-        calibration = _calibration(look.calibration)
+        calibration = _calibration(wanted.calibration)
         for how, found in before_and_after(model, data, processor, calibration):
             note(found, processor, how)
             rows[how] = found.metrics()

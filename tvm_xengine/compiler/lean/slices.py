@@ -10,6 +10,7 @@ from tvm_xengine.compiler.lower import KernelPreparation, LoweredStep
 from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.passes.slices.slice_batch import batch_extent, slice_batch
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import StepSignature
@@ -56,6 +57,24 @@ def costed_in_cut(
         return None
     made = cost_step(sliced, costed.choice, stores, reporter)
     return replace(made, problem=made.problem.asked_as(costed.problem))
+
+
+def costed_in_shares(
+    costed: CostedStep, cut: BatchCut, stores: Stores, reporter: Reporter
+) -> CostedStep:
+    """The costed step on a batch that is cut in shares.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If no call of the step can be divided.
+    """
+    made = costed_in_cut(costed, cut, stores, reporter)
+    if made is None:
+        raise UnsupportedModelError(
+            "no call of the step can be divided along the batch, so replicas cannot share it"
+        )
+    return made
 
 
 def in_slices(step: LoweredStep, parts: int, prepared: KernelPreparation) -> LoweredStep | None:
