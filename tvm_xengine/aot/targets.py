@@ -78,6 +78,17 @@ def embedded_target(name: str) -> EmbeddedTarget:
     return TARGETS[name]
 
 
+_ARCHITECTURES = {
+    "cortex-m0": "v6m",
+    "cortex-m3": "v7m",
+    "cortex-m4": "v7em",
+    "cortex-m7": "v7em",
+    "cortex-m33": "v8m.main",
+    "cortex-m55": "v8.1m.main",
+}
+"""Of each core, as LLVM calls it."""
+
+
 def _cortex_m(
     name: str,
     core: str,
@@ -89,10 +100,8 @@ def _cortex_m(
 ) -> EmbeddedTarget:
     hard = bool(fpu)
     abi = ("-mfloat-abi=hard", *fpu, "-mfp16-format=ieee") if hard else ("-mfloat-abi=soft",)
-    triple = "thumbv6m-none-eabi" if core == "cortex-m0" else "thumbv7em-none-eabi"
-    triple = "thumbv7m-none-eabi" if core == "cortex-m3" else triple
     llvm: dict[str, str | tuple[str, ...]] = {
-        "mtriple": triple + ("hf" if hard else ""),
+        "mtriple": f"thumb{_ARCHITECTURES[core]}-none-eabi" + ("hf" if hard else ""),
         "mcpu": core,
         "mfloat-abi": "hard" if hard else "soft",
     }
@@ -105,6 +114,24 @@ def _cortex_m(
         flags=(f"-mcpu={core}", "-mthumb", *abi),
         llvm=llvm,
         clock_mhz=clock_mhz,
+        cycles=(cycles, 1.0),
+    )
+
+
+def _riscv32(name: str, extensions: str, abi: str, *, cycles: float) -> EmbeddedTarget:
+    """A microcontroller with RISC-V's base of 32 bits and the C library picolibc."""
+    return EmbeddedTarget(
+        name=name,
+        compiler="riscv64-unknown-elf-gcc",
+        package="gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+        flags=(f"-march=rv32i{extensions}", f"-mabi={abi}", "--specs=picolibc.specs"),
+        llvm={
+            "mtriple": "riscv32-unknown-elf",
+            "mcpu": "generic-rv32",
+            "mabi": abi,
+            "mattr": tuple(f"+{letter}" for letter in extensions),
+        },
+        clock_mhz=160.0,
         cycles=(cycles, 1.0),
     )
 
@@ -132,6 +159,22 @@ TARGETS: Mapping[str, EmbeddedTarget] = {
             ("-mfpu=fpv5-sp-d16",),
             ("+fp-armv8d16sp",),
             clock_mhz=400.0,
+            cycles=1.0,
+        ),
+        _cortex_m(
+            "cortex-m33",
+            "cortex-m33",
+            ("-mfpu=fpv5-sp-d16",),
+            ("+fp-armv8d16sp",),
+            clock_mhz=110.0,
+            cycles=2.0,
+        ),
+        _cortex_m(
+            "cortex-m55",
+            "cortex-m55",
+            ("-mfpu=auto",),
+            ("+mve.fp", "+fp-armv8d16sp"),
+            clock_mhz=250.0,
             cycles=1.0,
         ),
         EmbeddedTarget(
@@ -168,6 +211,8 @@ TARGETS: Mapping[str, EmbeddedTarget] = {
             (1.0, 1.0),
             8,
         ),
+        _riscv32("rv32imc", "mc", "ilp32", cycles=60.0),
+        _riscv32("rv32imafc", "mafc", "ilp32f", cycles=2.0),
     )
 }
 """Every target, by name."""

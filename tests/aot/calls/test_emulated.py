@@ -15,7 +15,7 @@ from tvm_xengine.aot.export import ExportReport
 from tvm_xengine.compiler.lean.short_storage import ShortStorage
 
 USER = ("aarch64", "armhf", "riscv64")
-BARE_METAL = ("cortex-m4", "cortex-m7")
+BARE_METAL = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "rv32imc", "rv32imafc")
 
 
 def passes(report: ExportReport, folder: Path, *flags: str) -> None:
@@ -34,7 +34,14 @@ def passes(report: ExportReport, folder: Path, *flags: str) -> None:
     assert losses == pytest.approx(report.expected.losses, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("target", ["aarch64", "cortex-m4"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "aarch64",
+        "cortex-m4",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in BARE_METAL[2:]),
+    ],
+)
 def test_tiny_network(target: str, tmp_path: Path) -> None:
     need_tools(target)
     passes(export(MODELS["tiny_mlp"](), tmp_path / "out", target=target), tmp_path)

@@ -29,13 +29,14 @@ class Emulator:
         Command line that runs a program; empty for this machine itself.
     package
         The Debian package that contains it.
-    linker_script
-        Memory of a board without operating system.
+    sources, flags
+        What a program for it is linked with, and how.
     """
 
     command: tuple[str, ...] = ()
     package: str = ""
-    linker_script: str = ""
+    sources: tuple[Path, ...] = ()
+    flags: tuple[str, ...] = ()
 
     @property
     def is_installed(self) -> bool:
@@ -43,21 +44,62 @@ class Emulator:
         return not self.command or shutil.which(self.command[0]) is not None
 
 
-def _board(machine: str, linker_script: str) -> Emulator:
-    semihosting = ("-semihosting-config", "enable=on,target=native")
-    command = ("qemu-system-arm", "-M", machine, "-nographic", "-monitor", "none", *semihosting)
-    return Emulator((*command, "-kernel"), "qemu-system-arm", linker_script)
+_QUIET = ("-nographic", "-monitor", "none")
+_SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
+
+
+def _process(architecture: str) -> Emulator:
+    """Linux processes of another architecture."""
+    return Emulator((f"qemu-{architecture}-static",), "qemu-user-static", flags=("-static",))
+
+
+def _cortex_m(machine: str, linker_script: str) -> Emulator:
+    command = ("qemu-system-arm", "-M", machine, *_QUIET, *_SEMIHOSTING, "-kernel")
+    scripts = (f"-L{BARE_METAL}", f"-T{BARE_METAL / linker_script}", "-Wl,--gc-sections")
+    sections = ("-ffunction-sections", "-fdata-sections")
+    flags = (*sections, "-nostartfiles", *scripts, "--specs=rdimon.specs")
+    return Emulator(command, "qemu-system-arm", (BARE_METAL / "startup.c",), flags)
+
+
+def _riscv32() -> Emulator:
+    """QEMU's board of RISC-V: code, data and stack in its memory, where picolibc's script is told."""
+    console = ("-serial", "none", "-chardev", "stdio,id=console")
+    semihosting = (*_SEMIHOSTING[:1], f"{_SEMIHOSTING[1]},chardev=console")
+    command = (
+        "qemu-system-riscv32",
+        "-M",
+        "virt",
+        "-bios",
+        "none",
+        *_QUIET,
+        *console,
+        *semihosting,
+    )
+    memory = {
+        "flash": 0x80000000,
+        "flash_size": 8 << 20,
+        "ram": 0x80800000,
+        "ram_size": 16 << 20,
+        "stack_size": 64 << 10,
+    }
+    places = (f"-Wl,--defsym=__{name}={value:#x}" for name, value in memory.items())
+    flags = ("--crt0=hosted", "--oslib=semihost", "-Tpicolibc.ld", *places)
+    return Emulator((*command, "-kernel"), "qemu-system-misc", flags=flags)
 
 
 EMULATORS: Mapping[str, Emulator] = {
     "host": Emulator(),
-    "aarch64": Emulator(("qemu-aarch64-static",), "qemu-user-static"),
-    "armhf": Emulator(("qemu-arm-static",), "qemu-user-static"),
-    "riscv64": Emulator(("qemu-riscv64-static",), "qemu-user-static"),
-    "cortex-m0": _board("microbit", "microbit.ld"),
-    "cortex-m3": _board("mps2-an385", "mps2.ld"),
-    "cortex-m4": _board("mps2-an386", "mps2.ld"),
-    "cortex-m7": _board("mps2-an500", "mps2.ld"),
+    "aarch64": _process("aarch64"),
+    "armhf": _process("arm"),
+    "riscv64": _process("riscv64"),
+    "cortex-m0": _cortex_m("microbit", "microbit.ld"),
+    "cortex-m3": _cortex_m("mps2-an385", "mps2.ld"),
+    "cortex-m4": _cortex_m("mps2-an386", "mps2.ld"),
+    "cortex-m7": _cortex_m("mps2-an500", "mps2.ld"),
+    "cortex-m33": _cortex_m("mps2-an505", "an505.ld"),
+    "cortex-m55": _cortex_m("mps3-an547", "an547.ld"),
+    "rv32imc": _riscv32(),
+    "rv32imafc": _riscv32(),
 }
 """The emulator of each target."""
 
@@ -128,18 +170,9 @@ def compile_program(
         If it refuses a file.
     """
     compiler = compiler or target.find_compiler()
-    files = [str(source) for source in sources]
-    options = list(flags)
-    libraries = ["-lm"]
-    script = EMULATORS[target.name].linker_script
-    if script:
-        files.append(str(BARE_METAL / "startup.c"))
-        options += ["-ffunction-sections", "-fdata-sections"]
-        libraries += ["-nostartfiles", f"-L{BARE_METAL}", f"-T{BARE_METAL / script}"]
-        libraries += ["-Wl,--gc-sections", "--specs=rdimon.specs"]
-    elif target.name != "host":
-        options.append("-static")
-    command = [compiler, *options, *files, "-o", str(program), *libraries]
+    emulator = EMULATORS[target.name]
+    files = [str(source) for source in (*sources, *emulator.sources)]
+    command = [compiler, *flags, *files, "-o", str(program), "-lm", *emulator.flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompilationError(f"{compiler} refuses the program: {reason(done.stderr)}")
