@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness table-parity clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -28,6 +28,10 @@ tables-operators: .stamp-dev
 # Damages files of every kind and interrupts every long command; takes hours, goes on where it was.
 table-robustness: .stamp-dev
 	$(BIN)/python -m tests.robustness
+
+# Exported C on every target against PyTorch, and beside other projects; goes on where it was.
+table-parity: .stamp-dev
+	$(BIN)/python -m benchmarks.embedded.parity.compare
 
 oracle: .stamp-dev
 	$(BIN)/python -m pytest tests/solvers/test_oracle.py -m oracle

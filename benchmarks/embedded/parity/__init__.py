@@ -1,0 +1,1 @@
+"""Exported C on every target beside PyTorch: is it as exact?"""
