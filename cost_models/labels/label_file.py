@@ -1,7 +1,7 @@
-"""Files of labels: a table of times (CSV), and beside it what they are times of (JSON).
+"""Files of labels: a table of times (CSV), beside it what they are times of (JSON), and the kernels.
 
-A label names its kernel by a hash, and the network of the generator that it first occurs in; so the
-kernel is made anew from the network's seed (`rebuild`), and its features are never out of date.
+A label names its kernel by a hash. The features of the kernel that was measured lie beside it
+(`kernel_file`); the network of the generator that it first occurs in says how it is made anew.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tvm_xengine.checks.documents import typed
+from tvm_xengine.cost_models.dataset.dataset import FeatureNames, KernelRecord
+from tvm_xengine.cost_models.labels.kernel_file import read_kernels, write_kernels
 from tvm_xengine.cost_models.measure.machine import Machine, machine_from_json
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
@@ -25,6 +27,8 @@ SCHEMA = 1
 _COLUMNS = ("code", "network", "target", "source", "clock", "cold_us", "hot_us", "stages")
 _HEADER = ".json"
 _TABLE = ".csv"
+_KERNELS = ".npz"
+_NO_FEATURES = FeatureNames((), "")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,10 @@ class LabelFile:
         `Variant.text` of each, in the order in which they were met.
     collected
         Days of the first and the last change, ``2026-11-24``.
+    features
+        Version and names of the features.
+    kernels
+        By `Label.code`, which is their key; those whose features are of another version are not in it.
     """
 
     machine: Machine
@@ -87,10 +95,12 @@ class LabelFile:
     networks: tuple[str, ...]
     collected: tuple[str, ...]
     labels: tuple[Label, ...]
+    features: FeatureNames = _NO_FEATURES
+    kernels: Mapping[str, KernelRecord] = field(default_factory=dict)
 
 
 def write_labels(file: LabelFile, folder: Path) -> Path:
-    """Write the two files of a machine; returns the path of the table."""
+    """Write the three files of a machine; returns the path of the table."""
     name = f"{file.machine.llvm_cpu or file.machine.architecture}-{file.machine.key[:8]}"
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
@@ -121,6 +131,8 @@ def write_labels(file: LabelFile, folder: Path) -> Path:
     write_bytes_atomically(folder / (name + _TABLE), rows.getvalue().encode())
     text = json.dumps(header, indent=1) + "\n"
     write_bytes_atomically(folder / (name + _HEADER), text.encode())
+    kernels = [file.kernels[label.code] for label in file.labels if label.code in file.kernels]
+    write_kernels(kernels, file.features, folder / (name + _KERNELS))
     return folder / (name + _TABLE)
 
 
@@ -149,7 +161,7 @@ def _read(table: Path) -> LabelFile:
             rows = list(csv.DictReader(lines))
         if len(rows) != header["kernels"]:
             raise ValueError(f"expected {header['kernels']} kernels, found {len(rows)}")
-        return LabelFile(
+        file = LabelFile(
             machine=machine_from_json(header["machine"]),
             generator=typed(Generator, header["generator"]),
             targets=tuple(header["targets"]),
@@ -161,6 +173,27 @@ def _read(table: Path) -> LabelFile:
         raise InvalidDatasetError(
             f"{table}: expected labels written by tvm-xengine costs pack: {error!r}"
         ) from error
+    return _with_kernels(file, table.with_suffix(_KERNELS))
+
+
+def _with_kernels(file: LabelFile, path: Path) -> LabelFile:
+    """The same with its kernels, where there are any."""
+    if not path.exists():
+        return file
+    labels = {label.code: label for label in file.labels}
+
+    def record(fields: Mapping[str, Any]) -> KernelRecord:
+        label = labels[fields["kernel"]]
+        return KernelRecord(
+            **fields,
+            target=file.targets[label.target],
+            source=label.source,
+            machine=file.machine.key,
+            network=file.networks[label.network],
+        )
+
+    features, kernels = read_kernels(path, record)
+    return replace(file, features=features, kernels=kernels)
 
 
 def _label(row: dict[str, str], header: dict[str, Any]) -> Label:

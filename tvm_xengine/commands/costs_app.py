@@ -81,12 +81,19 @@ def collect(
 
 
 @costs.command
-def refresh(*, dataset: Dataset, out: OutputOptions = _OUT) -> None:
-    """Recompute the features of a dataset's kernels without measuring again."""
-    from tvm_xengine.commands.costs.datasets import refresh_dataset
+def refresh(
+    *,
+    dataset: Annotated[Folder | None, Parameter(help="Dataset folder.")] = None,
+    labels: Annotated[
+        Folder | None, Parameter(help="Folder of files of labels, whose kernels are made anew.")
+    ] = None,
+    out: OutputOptions = _OUT,
+) -> None:
+    """Recompute the features of the kernels of a dataset, or of labels, without measuring again."""
+    from tvm_xengine.commands.costs import refreshing
 
     terminal = Terminal(out)
-    terminal.write(refresh_dataset(dataset, terminal))
+    terminal.write(refreshing.refresh(dataset, labels, terminal))
 
 
 @costs.command
@@ -120,7 +127,7 @@ def pack(
     labels: Annotated[Folder, Parameter(help="Folder of the files of labels.")],
     out: OutputOptions = _OUT,
 ) -> None:
-    """Write the times of a dataset as files of labels, one for each machine.
+    """Write the times and features of a dataset as files of labels, for each machine.
 
     The files say how to make the kernels anew, and do not hold them.
     """
@@ -139,7 +146,7 @@ def unpack(
     ] = None,
     out: OutputOptions = _OUT,
 ) -> None:
-    """Make the kernels of labels anew, and their features, into a dataset; nothing is measured."""
+    """Make a dataset of labels and their features; nothing is measured."""
     from tvm_xengine.commands.costs.labels import unpack_labels
 
     terminal = Terminal(out)

@@ -18,7 +18,7 @@ from tvm_xengine.cost_models.labels.held_out import (
     note_look,
     open_part,
 )
-from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS
+from tvm_xengine.cost_models.labels.shipped import SHIPPED_LABELS
 from tvm_xengine.cost_models.models.baselines import LogLinear
 from tvm_xengine.errors import InvalidDatasetError
 

@@ -1,4 +1,4 @@
-"""Make, renew and move datasets of measured kernels."""
+"""Make and move datasets of measured kernels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from tvm_xengine.cost_models.corpus.variants import variants
 from tvm_xengine.cost_models.dataset.collect import CollectOptions, collect
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.dataset.parquet import export_parquet, import_parquet
-from tvm_xengine.cost_models.dataset.sources import refresh_features
-from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.measure.timing import Effort
-from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.sources import source_names
 from tvm_xengine.report.costs import print_facts
 
@@ -52,20 +49,6 @@ def collect_kernels(dataset: Path, wanted: Collection, terminal: Terminal) -> di
         count = collect(folder, many, options, reporter.stage("collecting kernels"))
     terminal.note(f"{count} measured kernels in {folder.folder}")
     return {"kernels": count, "families": list(folder.load().all_families())}
-
-
-def refresh_dataset(dataset: Path, terminal: Terminal) -> dict[str, Any]:
-    """Recompute the features of the kernels that the dataset kept."""
-    folder = DatasetFolder(dataset)
-    with terminal.reporting() as reporter:
-        renewed, missing = refresh_features(folder, reporter.stage("reading features"))
-    if missing:
-        raise InvalidDatasetError(
-            f"{folder.folder}: {renewed} kernels have the features {feature_set()}; {missing} were"
-            " collected without their source, or by a library that is missing here"
-        )
-    terminal.note(f"{renewed} kernels have the features {feature_set()}")
-    return {"renewed": renewed, "feature_set": feature_set()}
 
 
 def export_dataset(dataset: Path, path: Path, terminal: Terminal) -> dict[str, Any]:

@@ -6,9 +6,13 @@ from pathlib import Path
 
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
+from tvm_xengine.cost_models.features.added import feature_set
 from tvm_xengine.cost_models.labels.held_out import HELD_OUT_FAMILIES, open_part
-from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS
-from tvm_xengine.cost_models.labels.shipped import make_shipped, shipped_folder
+from tvm_xengine.cost_models.labels.shipped import (
+    SHIPPED_LABELS,
+    make_shipped,
+    shipped_folder,
+)
 from tvm_xengine.errors import InvalidDatasetError
 
 
@@ -37,17 +41,17 @@ def loaded(dataset: Path | None, terminal: Terminal) -> Dataset:
 def _shipped(terminal: Terminal) -> Path:
     """The dataset folder of the shipped labels in the user's cache."""
     with terminal.reporting() as reporter:
-        counts = make_shipped(reporter.stage("making kernels anew"))
+        counts = make_shipped(reporter.stage("reading labels"))
     if counts is not None:
         note_missing(*counts, terminal)
     return shipped_folder()
 
 
 def note_missing(found: int, missing: int, terminal: Terminal) -> None:
-    """Say how many labels have their kernel."""
-    terminal.note(f"{found} kernels made anew")
+    """Say how many labels have the features of this version."""
+    terminal.note(f"{found} labels with their features")
     if missing:
         terminal.note(
-            f"{missing} labels have no kernel: this version, or a library that is missing here, makes"
-            " others of the same networks; the header of the labels names the commit that makes them"
+            f"{missing} labels are left out, because their features are not {feature_set()}: this version,"
+            " or a library that is missing here, makes other kernels of the same networks"
         )

@@ -13,7 +13,7 @@ from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.judging.evaluate import HeldOut
 from tvm_xengine.cost_models.judging.unseen import asked_about, before_and_after, unseen_processors
 from tvm_xengine.cost_models.labels.held_out import FAMILIES, LEDGER, held_out_part, note_look
-from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS
+from tvm_xengine.cost_models.labels.shipped import SHIPPED_LABELS
 from tvm_xengine.cost_models.models.model_file import ModelFile, read_model
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, calibration_path
 from tvm_xengine.errors import InvalidDatasetError

@@ -15,7 +15,9 @@ from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
 from tvm_xengine.cost_models.judging.fold_jobs import FoldStore, learners
 from tvm_xengine.cost_models.judging.leaderboard import leaderboard, page
 from tvm_xengine.cost_models.labels.label_file import read_labels, write_labels
-from tvm_xengine.cost_models.labels.rebuild import SHIPPED_LABELS, pack, this_generator, unpack
+from tvm_xengine.cost_models.labels.pack import pack, this_generator
+from tvm_xengine.cost_models.labels.shipped import SHIPPED_LABELS
+from tvm_xengine.cost_models.labels.unpack import unpack
 from tvm_xengine.cost_models.measure.measurements import default_cache_path
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.catalogue import cost_models
@@ -34,12 +36,10 @@ def pack_labels(dataset: Path, labels: Path, terminal: Terminal) -> dict[str, An
 
 
 def unpack_labels(labels: Path | None, dataset: Path, terminal: Terminal) -> dict[str, Any]:
-    """Make the kernels of labels anew."""
+    """Make a dataset of labels and their features."""
     files = read_labels(labels or SHIPPED_LABELS)
     with terminal.reporting() as reporter:
-        found, missing = unpack(
-            files, DatasetFolder(dataset), reporter.stage("making kernels anew")
-        )
+        found, missing = unpack(files, DatasetFolder(dataset), reporter.stage("reading labels"))
     note_missing(found, missing, terminal)
     return {"kernels": found, "missing": missing}
 
