@@ -214,7 +214,7 @@ class InvalidInputError(XEngineError, ValueError):
 class NotFiniteError(XEngineError):
     """A training step made values that are not finite; the state before it was restored.
 
-    Lower the learning rate, clip gradients, or check the data; `--no-guard` goes on regardless.
+    Lower the learning rate, clip gradients, or check the data; `--no-guard` keeps the new state.
 
     Attributes
     ----------

@@ -98,6 +98,22 @@ def test_cross_entropy_over_one_class_is_refused_with_advice() -> None:
         xe.training_step(nn.Linear(6, 1), torch.randn(4, 6), loss="cross_entropy")
 
 
+@pytest.mark.parametrize(
+    ("layer", "loss", "is_told"),
+    [
+        (nn.Softmax(1), "cross_entropy", True),
+        (nn.Sigmoid(), "bce_with_logits", True),
+        (nn.LogSoftmax(1), "cross_entropy", False),
+        (nn.Softmax(1), "mse", False),
+    ],
+)
+def test_probabilities_for_a_loss_of_scores_are_told(
+    layer: nn.Module, loss: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    xe.training_step(nn.Sequential(nn.Linear(6, 3), layer), torch.randn(4, 6), loss=loss)
+    assert (f"the loss {loss} takes scores" in caplog.text) == is_told
+
+
 def test_the_report_says_what_is_trained_and_what_is_frozen() -> None:
     training = xe.training_step(perceptron(), torch.randn(4, 6))
     text = training.report()

@@ -171,6 +171,12 @@ def test_another_optimizer_is_refused_and_the_module_left_as_it_is(step: xe.Step
         ({"optimizer": 3}, "name of an optimizer, or one such as SGD"),
         ({"groups": {"0.*": 3}}, "name of an optimizer, or one such as SGD"),
         ({"loss": 3}, "name of a loss"),
+        ({"loss": nn.MSELoss}, r"got the class MSELoss; give an instance: MSELoss\(\)"),
+        (
+            {"optimizer": torch.optim.SGD(network().parameters(), 0.1)},
+            "holds no parameter of the mod",
+        ),
+        ({"budget": 2e9}, "a size in bytes is a whole number: budget=2000000000"),
         ({"loss": lambda outputs, targets: None}, "without dimensions from the loss.*got NoneType"),
         ({"loss": lambda outputs, targets: outputs - targets}, r"from the loss.*got \(2, 5\)"),
         ({"seed": -1}, "seed from 0 to"),

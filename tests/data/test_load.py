@@ -45,6 +45,39 @@ def test_what_is_no_real_number_is_refused(values: np.ndarray, tmp_path: Path) -
         load_data(str(tmp_path / "a.npz"), IMAGES)
 
 
+def test_whole_numbers_as_floats_are_refused_with_the_conversion(tmp_path: Path) -> None:
+    arrays = digits_like()
+    np.savez(tmp_path / "a.npz", x=arrays["x"], y=arrays["y"].astype(np.float32))
+    with pytest.raises(InvalidDataError, match=r"convert them, as labels\.astype\('int64'\) does"):
+        load_data(str(tmp_path / "a.npz"), IMAGES)
+
+
+def test_numbers_that_the_type_does_not_hold_are_refused_by_sample(tmp_path: Path) -> None:
+    arrays = digits_like()
+    arrays["x"][3, 0, 2, 1] = 1e300
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InvalidDataError, match=r"float32 can hold, got 1e\+300 in sample 3"):
+        load_data(str(tmp_path / "a.npz"), IMAGES)
+
+
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_samples_that_are_not_finite_are_found_before_training(part: str) -> None:
+    arrays = {name: array.astype(np.float32) for name, array in digits_like().items()}
+    spoilt = {**arrays, "x": arrays["x"].copy()}
+    spoilt["x"][3, 0, 2, 1] = np.nan
+    data = Data(*((spoilt, arrays) if part == "training" else (arrays, spoilt)))
+    with pytest.raises(InvalidDataError, match=f"x holds nan in the {part} sample 3"):
+        data.check_finite()
+    Data(arrays, arrays).check_finite()
+
+
+def test_bytes_are_taken_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    arrays = digits_like()
+    np.savez(tmp_path / "a.npz", x=np.full((10, 1, 6, 5), 200, np.uint8), y=arrays["y"])
+    assert load_data(str(tmp_path / "a.npz"), IMAGES).train["image"].max() == 200
+    assert "image holds bytes up to 200" in caplog.text
+
+
 def test_arrays_that_begin_with_validation_are_held_out(tmp_path: Path) -> None:
     arrays, held_out = digits_like(), digits_like(3)
     np.savez(tmp_path / "a.npz", **arrays, validation_x=held_out["x"], validation_y=held_out["y"])

@@ -12,12 +12,16 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tests.databases.verdict import Status, Verdict
+from tests.processor_time import processor_s
 
 CHUNK = 12
 """Samples per export and compilation; more save little, and one that fails has all judged again."""
 
 LIMIT_S = 300.0
-"""How long one chunk may take; the slowest ones need about a minute on a busy machine."""
+"""Processor time that one chunk may take; the slowest ones need about a minute."""
+
+WAITING_S = 3600.0
+"""How long one chunk may take on the clock; on a busy machine a process may get a tenth of a core."""
 
 CHUNKS_PER_PROCESS = 60
 """Compiled code is never unloaded, so that a process grows by some MB per chunk."""
@@ -121,6 +125,7 @@ class _Worker:
     judge: Judge
     chunk: Chunk | None = None
     _started_s: float = 0.0
+    _used_s: float = 0.0
     _count: int = 0
     _process: multiprocessing.process.BaseProcess = field(init=False)
     connection: Connection = field(init=False)
@@ -142,6 +147,7 @@ class _Worker:
             self._launch()
         self._count += 1
         self._started_s = time.monotonic()
+        self._used_s = processor_s(self._process.pid or 0)
         self.chunk = chunk
         self.connection.send(chunk)
 
@@ -156,13 +162,21 @@ class _Worker:
             self._process.join()
             end = f"the process ended with code {self._process.exitcode}"
         else:
-            if time.monotonic() - self._started_s < LIMIT_S:
+            if (ending := self._ending()) is None:
                 return None
-            end = f"no end after {LIMIT_S:.0f} s"
+            end = ending
         self.stop()
         self._launch()
         self.chunk = None
         return end
+
+    def _ending(self) -> str | None:
+        """Why the process is to end, or None while it may go on."""
+        if processor_s(self._process.pid or 0) - self._used_s > LIMIT_S:
+            return f"no end after {LIMIT_S:.0f} s of processor time"
+        if time.monotonic() - self._started_s > WAITING_S:
+            return f"no end after {WAITING_S:.0f} s"
+        return None
 
     def stop(self) -> None:
         self.connection.close()

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.commands.faults.interruption import interrupted, once_started
-from tests.commands.faults.long_commands import LONG_COMMANDS
+from tests.commands.faults.forked import ForkServer
+from tests.commands.faults.interruption import interrupted, once_worked, started
+from tests.commands.faults.long_commands import LONG_COMMANDS, QUICK_COMMANDS
 from tests.fuzz.readers import KINDS
 from tests.fuzz.reading import Worker, answers
 from tests.robustness.page import page
@@ -23,8 +25,14 @@ from tests.robustness.verdicts import FileVerdict, SignalVerdict, Verdicts
 
 _ROOT = Path(__file__).parents[2]
 
-_SPAN_S = 10.0
-"""Signals are spread over so much of a command; imports end about half way on a busy machine."""
+_SPAN_S = 6.0
+"""Signals are spread over so much processor time of a command that imports what it needs."""
+
+_FORKED_SPAN_S = 3.0
+"""The same of one that begins with everything imported, on the smallest network."""
+
+_WHOLE = 25
+"""Of so many moments one is of a command that begins in an interpreter of its own."""
 
 
 def damage_files(verdicts: Verdicts, seeds: range) -> None:
@@ -50,24 +58,33 @@ def share(text: str) -> tuple[int, int]:
 
 def send_signals(verdicts: Verdicts, numbers: range) -> None:
     """Interrupt every command at the moments of these numbers that it lacks."""
-    for number in numbers:
-        for name, command in LONG_COMMANDS.items():
-            if (name, number) in verdicts.signals:
-                continue
-            random_of = random.Random(f"{name} {number}")
-            moment_s = random_of.uniform(0, _SPAN_S)
-            sent = random_of.choice([signal.SIGINT, signal.SIGTERM])
-            with TemporaryDirectory() as folder:
-                command.prepare(Path(folder))
-                wait = once_started(moment_s)
-                outcome = interrupted(command.arguments, Path(folder), sent, wait)
-            verdict = SignalVerdict(
-                *(name, number, round(moment_s, 3), sent.name, outcome.code),
-                *(round(outcome.seconds, 3), tuple(outcome.faults(sent))),
-            )
-            verdicts.add(verdict)
-            sys.stdout.write(f"{verdict}\n")
-            sys.stdout.flush()
+    with ForkServer() as server, TemporaryDirectory() as folder:
+        for number in numbers:
+            for name in LONG_COMMANDS:
+                if (name, number) not in verdicts.signals:
+                    verdict = send_signal(name, number, server, Path(folder) / "command")
+                    verdicts.add(verdict)
+                    sys.stdout.write(f"{verdict}\n")
+                    sys.stdout.flush()
+
+
+def send_signal(name: str, number: int, server: ForkServer, folder: Path) -> SignalVerdict:
+    """Interrupt a command at the moment of a number, in a folder that is removed again."""
+    random_of = random.Random(f"{name} {number}")
+    is_whole = number % _WHOLE == 0
+    command = (LONG_COMMANDS if is_whole else QUICK_COMMANDS)[name]
+    moment_s = random_of.uniform(0, _SPAN_S if is_whole else _FORKED_SPAN_S)
+    sent = random_of.choice([signal.SIGINT, signal.SIGTERM])
+    command.prepare(folder)
+    outcome = interrupted(
+        *(command.arguments, folder, sent, once_worked(moment_s)),
+        start=started if is_whole else server.start,
+    )
+    shutil.rmtree(folder)
+    return SignalVerdict(
+        *(name, number, round(moment_s, 3), sent.name, outcome.code),
+        *(round(outcome.seconds, 3), tuple(outcome.faults(sent))),
+    )
 
 
 def main() -> None:

@@ -30,8 +30,10 @@ def page(verdicts: Verdicts, kinds: Iterable[str], commands: Mapping[str, Sequen
         "",
         "## Interrupts",
         "",
-        "SIGINT or SIGTERM at a random moment of the first 10 s of each command, on two cores that other work"
-        " kept busy. *Failed*: another exit code than 130 or 143, a process or temporary file that is"
+        "SIGINT or SIGTERM at a random moment of each command, on two cores that other work kept busy:"
+        " after up to 6 s of processor time, imports included, or (24 of 25) after up to 3 s of a"
+        " command that begins with everything imported and has the smallest"
+        " network. *Failed*: another exit code than 130 or 143, a process or temporary file that is"
         " left, a half-written file, a measurement that is lost, or a traceback. Seconds count from the"
         " signal to the end of the command.",
         "",

@@ -35,7 +35,7 @@ class SignalVerdict:
     command
         Of `tests.commands.faults.long_commands.LONG_COMMANDS`.
     moment_s
-        From the start of the command's own code to the signal.
+        Processor time that the command had used when the signal came.
     code
         Exit code; None if it had ended before the signal.
     seconds

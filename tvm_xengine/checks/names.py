@@ -19,8 +19,9 @@ def some(names: Iterable[str], most: int = MOST_NAMED) -> str:
 
 def meant(name: str, names: Iterable[str]) -> str:
     """The end of a message on an unknown name: ``; did you mean lenet?``, or nothing."""
-    close = get_close_matches(name, list(names), 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    known = {one.casefold(): one for one in names}
+    close = get_close_matches(name.casefold(), known, 1)
+    return f"; did you mean {known[close[0]]}?" if close else ""
 
 
 def closest_first(names: Iterable[str], pattern: str) -> list[str]:

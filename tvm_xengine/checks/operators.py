@@ -11,6 +11,9 @@ TORCH_ADVICE = (
     "replace them in the model by operators of docs/operators/torch.md, or add converters as"
     " CONTRIBUTING.md says"
 )
+TYPES_ADVICE = (
+    "PyTorch refuses that, too, when it runs the module: give inputs and parameters of one type"
+)
 ONNX_ADVICE = (
     "replace them by operators of docs/operators/onnx.md and export again, or add converters as"
     " CONTRIBUTING.md says"

@@ -8,8 +8,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from cyclopts import CycloptsError, UnusedCliTokensError
+from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, UnusedCliTokensError
 
+from tvm_xengine.checks.names import meant
 from tvm_xengine.commands.app import app
 from tvm_xengine.commands.arguments.usage import UsageError
 from tvm_xengine.kernels.threads import sharing_cores
@@ -132,5 +133,13 @@ def _sentence(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         unused = " ".join(error.unused_tokens or ())
         return f"unexpected argument {unused!r}; see --help"
+    unknown = (error.unused_tokens or [""])[0] if isinstance(error, UnknownCommandError) else ""
+    if unknown.startswith("-"):
+        return f"unknown option {unknown}{meant(unknown, app.version_flags) or '; see --help'}"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        # Of a group of options, Cyclopts tells their number and no name.
+        missing = [one.names[0] for one in error.argument.children if one.required]
+        if missing:
+            return f"expected the options {' and '.join(sorted(missing))}; see --help"
     text = " ".join(str(error).split()).removesuffix(".")
     return text[:1].lower() + text[1:]

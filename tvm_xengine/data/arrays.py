@@ -35,11 +35,12 @@ class Data:
 
     def __post_init__(self) -> None:
         for part, arrays in (("training", self.train), ("validation", self.validation)):
-            counts = {name: len(array) if array.ndim else None for name, array in arrays.items()}
-            if len(set(counts.values())) > 1 or None in counts.values():
+            counts = {array.shape[:1] for array in arrays.values()}
+            if len(counts) > 1 or () in counts:
+                shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in arrays.items())
                 raise InvalidDataError(
                     f"{self.source}: every array must have one entry per sample on its first axis,"
-                    f" but the {part} arrays have {counts}"
+                    f" but the {part} arrays have the shapes {shapes}"
                 )
         if not self.train or not self.samples:
             raise InvalidDataError(f"{self.source}: expected at least one training sample")
@@ -48,6 +49,24 @@ class Data:
                 f"{self.source}: training has the arrays {sorted(self.train)}, validation has"
                 f" {sorted(self.validation)}"
             )
+
+    def check_finite(self) -> None:
+        """Refuse samples with NaN or infinity, which a guarded run would stop at.
+
+        Raises
+        ------
+        InvalidDataError
+            Names the array and the first such sample.
+        """
+        for part, arrays in (("training", self.train), ("validation", self.validation)):
+            for name, array in arrays.items():
+                if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
+                    continue
+                place = tuple(int(k) for k in np.argwhere(~finite)[0])
+                raise InvalidDataError(
+                    f"{self.source}: {name} holds {array[place]} in the {part} sample {place[0]}; mend or"
+                    " leave out such samples"
+                )
 
     @property
     def samples(self) -> int:

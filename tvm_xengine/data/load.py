@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.value_range import ValueRange
+
+_logger = logging.getLogger(__name__)
 
 DIGITS = "digits"
 
@@ -90,13 +95,35 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                 )
             if dtype.startswith("int") and array.dtype.kind not in "iub":
                 raise InvalidDataError(
-                    f"{data.source}: {name} holds {array.dtype}, the model takes whole numbers ({dtype})"
+                    f"{data.source}: {name} holds {array.dtype}, the model takes whole numbers ({dtype});"
+                    f" convert them, as {name}.astype('{dtype}') does"
                 )
             if name in wanted.ranges and array.dtype.kind in "iub":
                 _check_range(data.source, name, array, wanted.ranges[name])
-            part[name] = array.reshape(len(array), *rest).astype(dtype, copy=False)
+            part[name] = _as_type(data.source, name, array, dtype).reshape(len(array), *rest)
         converted.append(part)
     return Data(converted[0], converted[1], data.source, frozenset(joined))
+
+
+def _as_type(source: str, name: str, array: Array, dtype: str) -> Array:
+    """The array in a type; numbers that it does not hold are refused, and bytes are told."""
+    if array.dtype == np.uint8 and dtype.startswith("float") and array.size and array.max() > 1:
+        _logger.warning(
+            "%s: %s holds bytes up to %s, which are taken as they are; to train with values from 0 to 1,"
+            " divide them by 255",
+            *(source, name, array.max()),
+        )
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype, copy=False)
+    if dtype.startswith("float") and array.dtype.kind == "f":
+        lost = np.isinf(converted) & np.isfinite(array)
+        if lost.any():
+            place = tuple(int(k) for k in np.argwhere(lost)[0])
+            raise InvalidDataError(
+                f"{source}: {name} must have numbers that {dtype} can hold, got {array[place]:g} in"
+                f" sample {place[0]}"
+            )
+    return converted
 
 
 def _check_range(source: str, name: str, array: Array, allowed: ValueRange) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tvm_xengine.checks.model_files import no_model
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends import zoo
 from tvm_xengine.frontends.initialise import initialised
@@ -65,7 +66,4 @@ def _check_in_zoo(spec: str) -> None:
     try:
         zoo.spec_called(spec)
     except UnsupportedModelError as error:
-        raise UnsupportedModelError(
-            f"{spec!r} is neither a .onnx nor a .pt2 file nor in the zoo"
-            f" ({', '.join(zoo.NETWORKS)})"
-        ) from error
+        raise UnsupportedModelError(no_model(spec, zoo.NETWORKS)) from error

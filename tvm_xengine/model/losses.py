@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import tvm
+from tvm import relax
 
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.checks.names import meant
@@ -27,6 +30,8 @@ from tvm_xengine.training.model_loss import ModelLoss
 
 if TYPE_CHECKING:
     import torch
+
+_logger = logging.getLogger(__name__)
 
 LossFunction = Callable[..., "torch.Tensor"]
 """A loss written in PyTorch: ``loss(outputs, *targets) -> scalar``."""
@@ -76,6 +81,9 @@ _CLASS_TARGETS = (
     "CrossEntropyLoss",
 )
 """Losses whose targets are class numbers, by our names and those of PyTorch's modules."""
+
+_SQUASHES = {"relax.nn.softmax": "a softmax", "relax.sigmoid": "a sigmoid"}
+"""Operators that make probabilities of scores."""
 
 _TYPICAL = "cross_entropy (classes), mse or huber (numbers), bce_with_logits (yes or no)"
 
@@ -156,6 +164,9 @@ def resolved(loss: LossLike) -> Loss | LossFunction | None:
     """The loss that an argument stands for; PyTorch's modules of losses with kernels become those."""
     if isinstance(loss, str):
         return named_loss(loss)
+    if isinstance(loss, type):
+        name = loss.__name__
+        raise TypeError(f"expected a loss, got the class {name}; give an instance: {name}()")
     if type(loss).__module__.startswith("torch.nn.modules.loss"):
         return _from_torch_module(loss)
     if not (loss is None or is_kernel_loss(loss) or callable(loss)):
@@ -262,6 +273,33 @@ def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
                 f"{model.name} returns {shape}: cross-entropy over one class is always 0; use mse or"
                 " huber for numbers, bce_with_logits for yes or no"
             )
+    _warn_of_probabilities(loss, model)
+
+
+def _warn_of_probabilities(loss: Loss, model: ForwardModel) -> None:
+    """Losses of scores squash these themselves; to do it twice trains slowly, and to a worse loss."""
+    if isinstance(loss, CrossEntropy):
+        name = "cross_entropy"
+    elif loss is BINARY_CROSS_ENTROPY:
+        name = "bce_with_logits"
+    else:
+        return
+    if (layer := _SQUASHES.get(_last_op(model))) is not None:
+        _logger.warning(
+            "%s ends in %s, and the loss %s takes scores, which it makes probabilities itself; train the"
+            " model without that layer",
+            *(model.name, layer, name),
+        )
+
+
+def _last_op(model: ForwardModel) -> str:
+    """The operator that makes the output; empty where none does."""
+    bindings = [one for block in model.main.body.blocks for one in block.bindings]
+    made = {one.var: one.value for one in bindings}
+    value = outputs_of(model.main)[0]
+    while isinstance(value, relax.Var) and value in made:
+        value = made[value]
+    return str(value.op.name) if isinstance(getattr(value, "op", None), tvm.ir.Op) else ""
 
 
 def _shape_of_output(model: ForwardModel) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ def from_torch_optimizer(
     Raises
     ------
     InvalidStateError
-        If there is none of that kind.
+        If there is none of that kind, or it holds none of the module's parameters.
     """
     kind = type(optimizer).__name__
     if kind not in COUNTERPARTS:
@@ -57,6 +57,10 @@ def from_torch_optimizer(
         made = ours(**{option: _plain(group[option]) for option in options if option in group})
         variables = [variable_of.get(names.get(id(p), "")) for p in group["params"]]
         groups.append(ParameterGroup(frozenset(v for v in variables if v is not None), made))
+    if not any(group.parameters for group in groups):
+        raise InvalidStateError(
+            f"the optimizer {kind} holds no parameter of the module; make it of module.parameters()"
+        )
     first, *others = groups
     return first.optimizer, tuple(others)
 

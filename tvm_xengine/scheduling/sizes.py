@@ -25,6 +25,9 @@ _NO_MEMORY_BYTES = 2**53
 UNLIMITED_BYTES = _NO_MEMORY_BYTES - 1
 """Budget of a device whose memory does not count."""
 
+MOST_RATIO = 1e6
+"""A budget of a million times what keep-all needs is a slip; no double overflows below it."""
+
 _PATTERN = re.compile(r"\s*([0-9]+(\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 

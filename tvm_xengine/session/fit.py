@@ -194,6 +194,7 @@ def fit(
     ------
     NotFiniteError
         When a loss or the state is not finite; guarded, the state before that step is in place.
+        Guarded, also when the loss of a validation is not finite.
     StorageError
         If a file of a device could not be read or written; guarded, the state is that of the last
         completed step.
@@ -238,7 +239,7 @@ def taking_steps(of: Workload, *, replan: bool = False) -> Generator[None, None,
         _restore_generators(position)
     if of.guard:
         step.guard()
-    run = _Run(step, saving, of.on_progress, of.max_steps, position, shuffles)
+    run = _Run(step, saving, of.on_progress, of.max_steps, position, shuffles, of.guard)
     run.replanning = Replanning(step) if replan else None
     try:
         for epoch in range(position.epoch, of.epochs):
@@ -276,6 +277,7 @@ class _Run:
     max_steps: int | None
     position: Position
     shuffles: bool
+    guard: bool
     losses: list[float] = field(default_factory=list)
     validation: list[Mapping[str, float]] = field(default_factory=list)
     replanning: Replanning | None = None
@@ -316,17 +318,34 @@ class _Run:
     def end_epoch(self, epoch: int, found: Mapping[str, float]) -> None:
         """Record the metrics of the validation, and write the checkpoint of the epoch."""
         self.validation.append(found)
+        if self._last is not None and found:
+            self._tell(replace(self._last, validation=found))
+        if self.guard:
+            check_validation(found, self.step.steps_taken)
         step = self.step
         self.position = Position(step.steps_taken, step.lr, epoch + 1, 0, self.random_state())
         if self.saving is not None and self.saving.every_steps is None:
             save_step(self.step, self.saving.path, self.position)
-        if self._last is not None and found:
-            self._tell(replace(self._last, validation=found))
 
     def _tell(self, progress: FitProgress) -> None:
         self._last = progress
         if self.on_progress is not None:
             self.on_progress(progress)
+
+
+def check_validation(found: Mapping[str, float], steps_taken: int) -> None:
+    """Refuse a loss of the validation that is not finite: no step of a state that diverged shows it.
+
+    Raises
+    ------
+    NotFiniteError
+        Says after how many steps.
+    """
+    if not np.isfinite(loss := found.get("loss", 0.0)):
+        raise NotFiniteError(
+            f"the validation loss after step {steps_taken} is {loss}; try a smaller learning rate",
+            "loss",
+        )
 
 
 @checked

@@ -52,7 +52,7 @@ from tvm_xengine.scheduling.graph import OpGraph
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem, problem_to_json
 from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
-from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes, parse_bytes
+from tvm_xengine.scheduling.sizes import MOST_RATIO, UNLIMITED_BYTES, format_bytes, parse_bytes
 from tvm_xengine.session.plans.plan_file import SavedPlan, read_plan, write_plan
 from tvm_xengine.solvers.result import Scope
 from tvm_xengine.training.recipe import Recipe
@@ -469,6 +469,11 @@ def check_budget(budget: BudgetLike) -> None:
     if isinstance(budget, float | np.floating):
         if not 0 <= budget < float("inf"):
             raise ValueError(f"expected a budget ratio of at least 0, got {budget}")
+        if budget > MOST_RATIO:
+            raise ValueError(
+                f"a float is a ratio of what keep-all needs, and {budget:g} is none; a size in bytes is a"
+                f" whole number: budget={budget:.0f}"
+            )
         return
     if isinstance(budget, int | np.integer) and 0 <= budget < _LEAST_BYTES:
         raise ValueError(

@@ -72,6 +72,10 @@ def _share(validation: str | float | None) -> float | None:
     try:
         share = float(validation)
     except ValueError:
+        if str(validation).rstrip().endswith("%"):
+            raise InvalidDataError(
+                f"expected a share such as 0.2, or a source of data, for validation, got {validation!r}"
+            ) from None
         return None
     if not 0 < share < 1:
         raise InvalidDataError(

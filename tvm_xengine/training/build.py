@@ -207,7 +207,11 @@ def _used_state(source: ForwardOps, num_inputs: int) -> list[relax.Var]:
                     " example with at least one sample"
                 )
         names = [param.name for param in unread]
-        raise UnsupportedModelError(f"the output does not depend on the inputs {names}")
+        raise UnsupportedModelError(
+            f"the output does not depend on the values of the inputs {some(names)}; take these out of the"
+            " model's inputs, or compute with them (their shapes, and numbers that were read from them"
+            " before the export, are constants)"
+        )
     if unread := [param.name for param in state if param not in readers]:
         logger.warning("the output does not depend on %s: left out of the step", unread)
     return [param for param in state if param in readers]

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+from tests.processor_time import processor_s
 
 HANG_S = 60.0
 """Who has not ended so long after the signal is taken to hang."""
@@ -53,31 +56,55 @@ class Outcome:
         return found
 
 
-def interrupted(
-    arguments: Sequence[str],
-    folder: Path,
-    sent: signal.Signals,
-    wait: Callable[[subprocess.Popen[str]], None],
-) -> Outcome:
-    """Run a command in `folder`, send it a signal when `wait` returns, and see what is left."""
-    temporary = folder / "temporary"
-    temporary.mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(
+class Process(Protocol):
+    """A command that runs, in a session of its own: a `subprocess.Popen`, or another of its kind."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, sent: int, /) -> None: ...
+
+    def communicate(self, *, timeout: float) -> tuple[object, str]: ...
+
+
+Start = Callable[[Sequence[str], Path, dict[str, str]], Process]
+"""From arguments, working folder and environment."""
+
+
+def started(arguments: Sequence[str], folder: Path, env: dict[str, str]) -> Process:
+    """A command in an interpreter of its own."""
+    return subprocess.Popen(
         [sys.executable, "-m", "tvm_xengine", *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={
-            **os.environ,
-            "TMPDIR": str(temporary),
-            "XDG_CACHE_HOME": str(folder / "cache"),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), *sys.path])),
-        },
+        env=env,
         start_new_session=True,
         # A shell starts what runs in the background with SIGINT ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
+
+
+def interrupted(
+    arguments: Sequence[str],
+    folder: Path,
+    sent: signal.Signals,
+    wait: Callable[[Process], None],
+    start: Start = started,
+) -> Outcome:
+    """Run a command in `folder`, send it a signal when `wait` returns, and see what is left."""
+    temporary = folder / "temporary"
+    temporary.mkdir(parents=True, exist_ok=True)
+    env = {
+        **os.environ,
+        "TMPDIR": str(temporary),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), *sys.path])),
+    }
+    process = start(arguments, folder, env)
     try:
         wait(process)
         had_ended = process.poll() is not None
@@ -124,10 +151,10 @@ def _lost(folder: Path, rows: dict[str, int]) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def after(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
+def after(seconds: float) -> Callable[[Process], None]:
     """Wait so long, or until the command has ended."""
 
-    def wait(process: subprocess.Popen[str]) -> None:
+    def wait(process: Process) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
@@ -135,10 +162,27 @@ def after(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
     return wait
 
 
-def once_started(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
+def once_worked(seconds: float) -> Callable[[Process], None]:
+    """Wait until the command's processes have used so much processor time, or have long done nothing."""
+
+    def wait(process: Process) -> None:
+        deadline = time.monotonic() + _MOST_WALL * seconds
+        while time.monotonic() < deadline and process.poll() is None:
+            if processor_s(process.pid) >= seconds:
+                return
+            time.sleep(0.05)
+
+    return wait
+
+
+_MOST_WALL = 20
+"""Seconds on the clock for each of processor time: a busy machine gives a process a tenth of a core."""
+
+
+def once_started(seconds: float) -> Callable[[Process], None]:
     """Wait until `seconds` after the interpreter has begun with the command's code."""
 
-    def wait(process: subprocess.Popen[str]) -> None:
+    def wait(process: Process) -> None:
         while process.poll() is None and not _has_taken_signals(process):
             time.sleep(0.005)
         after(seconds)(process)
@@ -146,7 +190,7 @@ def once_started(seconds: float) -> Callable[[subprocess.Popen[str]], None]:
     return wait
 
 
-def _has_taken_signals(process: subprocess.Popen[str]) -> bool:
+def _has_taken_signals(process: Process) -> bool:
     """Whether the command's own code runs: it has blocked the signals (bits of SIGINT and SIGTERM)."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     blocked = int(status.split("SigBlk:")[1].split()[0], 16)

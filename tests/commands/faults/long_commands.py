@@ -195,3 +195,23 @@ LONG_COMMANDS: Mapping[str, LongCommand] = {
         ("costs", "transfer", "--dataset", "kernels", "--json", "judged.json"), needs=("dataset",)
     ),
 }
+
+
+_SMALLEST = {"resnet8": "mlp", "lenet": "mlp"}
+
+_AT_ONCE: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("plan", "pareto", "eval"), ("--costs", "roofline")),
+    **dict.fromkeys(
+        ("train", "train of two ranks", "export"), ("--costs", "roofline", "--solver", "greedy")
+    ),
+}
+"""Options with which nothing is measured, and what follows the search begins within seconds."""
+
+QUICK_COMMANDS: Mapping[str, LongCommand] = {
+    name: LongCommand(
+        (*(_SMALLEST.get(each, each) for each in command.arguments), *_AT_ONCE.get(name, ())),
+        command.needs,
+    )
+    for name, command in LONG_COMMANDS.items()
+}
+"""The same on the smallest network, so that their last phases come within seconds."""

@@ -89,3 +89,33 @@ def test_numbers_that_cannot_be_meant_are_refused(
     assert f"invalid value for {arguments[0]}: " in errors
     assert "Traceback" not in errors
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", "mlp", "--json", ""), "invalid value for --json: expected a path, got ''"),
+        (("train", "mlp", "--data", ""), "invalid value for --data: expected a path, got ''"),
+        (
+            ("plan", "mlp", "--budget", "cpu=1MiB", "cpu=2MiB"),
+            "option --budget: cpu is given twice",
+        ),
+        (
+            ("train", "mlp", "--validation", "20%"),
+            "a share such as 0.2, or a source of data, for valid",
+        ),
+        (("export", "mlp"), "expected the options --output and --target"),
+        (("--verison",), "unknown option --verison; did you mean --version?"),
+        (("plan", "LeNet"), "did you mean lenet?"),
+        (("plan", "model.pth"), "such files hold weights"),
+        (("plan", "{folder}/model.onnx"), "is a directory"),
+        (("plan", "{folder}/model.pt2"), "is a directory"),
+    ],
+)
+def test_a_slip_is_told_with_what_was_expected(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("model.onnx", "model.pt2"):
+        (tmp_path / name).mkdir()
+    assert main([each.format(folder=tmp_path) for each in arguments]) == 2
+    assert said in capsys.readouterr().err

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.faults.interruption import Outcome, interrupted, once_started
-from tests.commands.faults.long_commands import LONG_COMMANDS
+from tests.commands.faults.forked import ForkServer
+from tests.commands.faults.interruption import Outcome, interrupted, once_started, once_worked
+from tests.commands.faults.long_commands import LONG_COMMANDS, QUICK_COMMANDS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -28,6 +29,18 @@ MOST_S = 3.0
 def test_a_plan_ends_at_any_moment(seconds: float, sent: signal.Signals, tmp_path: Path) -> None:
     outcome = interrupted(LONG_COMMANDS["plan"].arguments, tmp_path, sent, once_started(seconds))
     assert outcome.faults(sent) == []
+
+
+@pytest.mark.slow
+def test_a_fork_with_everything_imported_is_interrupted_like_a_process(tmp_path: Path) -> None:
+    folder = tmp_path / "command"
+    with ForkServer() as server:
+        for sent in (signal.SIGINT, signal.SIGTERM):
+            outcome = interrupted(
+                QUICK_COMMANDS["train"].arguments, folder, sent, once_worked(1.0), server.start
+            )
+            assert outcome.code in (128 + sent, -sent)
+            assert outcome.faults(sent) == []
 
 
 @pytest.mark.slow

@@ -210,7 +210,14 @@ def test_a_batch_of_nan_ends_the_run_unless_it_may_go_on(cache: Path, tmp_path: 
     data = tmp_path / "nan.npz"
     np.savez(data, x=np.full((32, 1, 8, 8), np.nan, "float32"), y=np.zeros(32, "int64"))
     given = ("--data", str(data), "--steps", "1")
-    assert "not finite" in train(cache, *given).refusal()
+    assert "x holds nan in the training sample 0" in train(cache, *given).refusal()
+    assert "the loss of step 1 is nan" in train(cache, *given, "--no-guard").refusal()
+
+
+def test_a_run_whose_validation_is_not_finite_ends_with_an_error(cache: Path) -> None:
+    given = ("--steps", "2", "--lr", "1e10")
+    assert "the validation loss after step 2 is nan" in train(cache, *given).refusal()
+    assert train(cache, *given, "--no-guard").returncode == 0
 
 
 def test_the_state_comes_home(cache: Path, tmp_path: Path) -> None:

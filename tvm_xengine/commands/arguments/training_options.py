@@ -184,7 +184,8 @@ class LoopOptions:
         Time the calls of the first steps while training, plan again with these times, and go on
         with the better plan.
     no_guard
-        Continue when values are not finite; by default such a step is undone and training stops.
+        Keep what a step makes that is not finite; by default it is undone, and training stops. A loss
+        that is not finite ends the training either way.
     no_compare
         Skip the comparison of each step with a keep-all step; halves the time.
     """

@@ -10,20 +10,14 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter, Token
 
-from tvm_xengine.checks.names import meant
+from tvm_xengine.checks.model_files import MOST_SHOWN, no_model
 from tvm_xengine.commands.arguments.names import NETWORK_NAMES
 from tvm_xengine.commands.arguments.parameter import shown_as
 from tvm_xengine.commands.completion import offered
-from tvm_xengine.scheduling.sizes import parse_bytes
+from tvm_xengine.scheduling.sizes import MOST_RATIO, parse_bytes
 
 MOST_COUNT = 2**31 - 1
 """Steps, batches, sizes and seeds are 32-bit numbers in kernels and backends."""
-
-MOST_RATIO = 1e6
-"""A budget of a million times what keep-all needs is a slip; no double overflows below it."""
-
-MOST_SHOWN = 40
-"""So many characters of a wrong value stand in a message."""
 
 _Value = TypeVar("_Value")
 
@@ -85,6 +79,17 @@ def _float(text: str) -> float:
         return math.nan
 
 
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("expected a path, got ''")
+    return Path(text)
+
+
+def _source(text: str) -> str:
+    _path(text)
+    return text
+
+
 def _page(text: str) -> Path:
     if Path(text).suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"expected a file that ends in .html, got {_shown(text)}")
@@ -96,10 +101,7 @@ def model(text: str) -> str:
     is_file = Path(text).suffix.lower() in (".onnx", ".pt2", ".toml")
     if is_file or text.replace("-", "_") in NETWORK_NAMES:
         return text
-    raise ValueError(
-        f"{_shown(text)} is neither a .onnx nor a .pt2 file nor in the zoo"
-        f" ({', '.join(NETWORK_NAMES)}){meant(text, NETWORK_NAMES)}"
-    )
+    raise ValueError(no_model(text, NETWORK_NAMES))
 
 
 def _replicas(text: str) -> int | str | dict[str, int]:
@@ -158,7 +160,7 @@ def _device_size(text: str) -> tuple[str, int]:
 
 
 def _device_sizes(_type: Any, tokens: Sequence[Token]) -> tuple[tuple[str, int], ...]:
-    return _each_once(_each(_device_size)(_type, tokens))
+    return _each_once(_each(_device_size)(_type, tokens), tokens)
 
 
 def _pin(text: str) -> tuple[str, str]:
@@ -191,13 +193,16 @@ def _step_limit(text: str) -> tuple[str, float]:
 
 
 def _step_limits(_type: Any, tokens: Sequence[Token]) -> tuple[tuple[str, float], ...]:
-    return _each_once([_step_limit(token.value) for token in tokens])
+    return _each_once([_step_limit(token.value) for token in tokens], tokens)
 
 
-def _each_once(pairs: Sequence[tuple[str, _Value]]) -> tuple[tuple[str, _Value], ...]:
+def _each_once(
+    pairs: Sequence[tuple[str, _Value]], tokens: Sequence[Token]
+) -> tuple[tuple[str, _Value], ...]:
     names = [name for name, _ in pairs]
     if double := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{double} is given twice")
+        # Cyclopts names the option only where it takes one value.
+        raise ValueError(f"option {tokens[0].keyword}: {double} is given twice")
     return tuple(pairs)
 
 
@@ -259,8 +264,10 @@ Texts = Annotated[
     shown_as("NAME...", consume_multiple=True, negative="", show_default=False),
 ]
 Text = Annotated[str, shown_as("NAME")]
-File = Annotated[Path, shown_as("FILE")]
+File = Annotated[Path, shown_as("FILE", converter=converted(_path))]
 PageFile = Annotated[Path, shown_as("FILE", converter=converted(_page))]
-Folder = Annotated[Path, shown_as("DIR")]
-Source = Annotated[str, shown_as("SOURCE", completer=offered("digits"))]
+Folder = Annotated[Path, shown_as("DIR", converter=converted(_path))]
+Source = Annotated[
+    str, shown_as("SOURCE", converter=converted(_source), completer=offered("digits"))
+]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]

@@ -26,7 +26,14 @@ from tvm_xengine.runtime.comparison import median_but_first
 from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.durations import format_us
 from tvm_xengine.scheduling.schedule import read_schedule
-from tvm_xengine.session.fit import CheckpointOptions, FitProgress, FitResult, evaluate, fit
+from tvm_xengine.session.fit import (
+    CheckpointOptions,
+    FitProgress,
+    FitResult,
+    check_validation,
+    evaluate,
+    fit,
+)
 from tvm_xengine.session.plans.given_schedule import plan_of_schedule
 from tvm_xengine.session.plans.plan_of_ranks import plan_of_ranks
 from tvm_xengine.session.stages import Training
@@ -112,6 +119,8 @@ def run_train(model: str, options: TrainOptions) -> None:
         terminal.note(_replanned(result.replanned))
         save_plan(step.plan, replace(options.plan.save, report=None))
     run = summary_of(step, wanted.data, result, curve)
+    if not options.loop.no_guard:
+        check_validation(run.validation, step.steps_taken)
     terminal.write(finished(terminal, step, wanted, run, marks))
 
 
@@ -128,6 +137,8 @@ def wanted_of(model: str, options: TrainOptions, terminal: Terminal) -> Wanted:
     training = training_of(model, step)
     terminal.note(loss_named(training, step))
     data = training_data(training, options.data.data, options.data.validation, seed=seed)
+    if not options.loop.no_guard:
+        data.check_finite()
     steps = _steps(options.loop, training, data)
     return Wanted(
         options, training, data, steps, _lr_schedule(options.loop, training, steps), saving

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, get_constant
 
+from tvm_xengine.checks.model_files import require_file
 from tvm_xengine.checks.operators import NODE_ADVICE, first_line, with_advice
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
@@ -48,8 +49,7 @@ logger = logging.getLogger(__name__)
 
 def load_model_file(path: Path) -> onnx.ModelProto:
     """The model in a file."""
-    if not path.is_file():
-        raise UnsupportedModelError(f"there is no file {path}")
+    require_file(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
         load_external_data(path, model)

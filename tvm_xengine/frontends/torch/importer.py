@@ -13,12 +13,19 @@ import torch
 import tvm
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from tvm_xengine.checks.model_files import require_file
 from tvm_xengine.checks.names import some
-from tvm_xengine.checks.operators import TORCH_ADVICE, first_line, located, with_advice
+from tvm_xengine.checks.operators import (
+    TORCH_ADVICE,
+    TYPES_ADVICE,
+    first_line,
+    located,
+    with_advice,
+)
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.assemble import assemble
 from tvm_xengine.frontends.model import ForwardModel
@@ -33,15 +40,23 @@ from tvm_xengine.frontends.torch.past_autograd import detached_in_place, silent_
 from tvm_xengine.frontends.torch.place import place_of
 from tvm_xengine.frontends.torch.promotion import convert_operands
 from tvm_xengine.frontends.torch.quiet import quiet_export
+from tvm_xengine.frontends.torch.shared_memory import check_shared_memory, memory, shared_memory
 from tvm_xengine.frontends.torch.writes import counted, written_buffers
 from tvm_xengine.relax_ir.forward_ops import marked_writes
 from tvm_xengine.relax_ir.types import Array, static_shape
 
+RETURNED = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+"""Kinds of what forward returns, beside the buffers that it writes."""
+
+
+def is_returned_tensor(spec: OutputSpec) -> bool:
+    """Whether it is a tensor that forward returns; None and numbers are no outputs of the model."""
+    return spec.kind in RETURNED and isinstance(spec.arg, TensorArgument)
+
 
 def load_program(path: Path) -> ExportedProgram:
     """The exported program in a file."""
-    if not path.is_file():
-        raise UnsupportedModelError(f"there is no file {path}")
+    require_file(path)
     check_archive(path)
     try:
         with quiet_export():
@@ -67,14 +82,17 @@ def import_exported_program(
     _check_shapes(name, program)
     _check_parameters(name, program, prefix)
     _check_silent_writes(name, program)
+    check_shared_memory(name, program, prefix)
+    _check_outputs(name, program)
     importer = _Importer(prefix, varying)
     try:
         program = _decomposed(program, importer)
     except UnsupportedModelError:
         raise
     except Exception as error:  # of PyTorch's own decompositions
+        reason = shared_memory(program, prefix)  # PyTorch cannot write to one of two buffers then
         raise UnsupportedModelError(
-            f"{name}: PyTorch cannot decompose the program: {first_line(error)}"
+            f"{name}: {reason or f'PyTorch cannot decompose the program: {first_line(error)}'}"
         ) from None
     _check_shapes(name, program)
     _check_written(name, program, prefix)
@@ -83,7 +101,8 @@ def import_exported_program(
         mod, values = importer.translate(program)
     except Exception as error:
         reason = f"{importer.place} cannot be imported: {first_line(error)}"
-        raise UnsupportedModelError(f"{name}: {with_advice(reason, TORCH_ADVICE)}") from error
+        advice = TYPES_ADVICE if "must have the same datatype" in reason else TORCH_ADVICE
+        raise UnsupportedModelError(f"{name}: {with_advice(reason, advice)}") from error
     parameters = (
         importer.param_names[spec.arg.name]
         for spec in program.graph_signature.input_specs
@@ -119,6 +138,13 @@ def _check_silent_writes(name: str, program: ExportedProgram) -> None:
             f"{name}: forward writes in place to tensors whose gradient it needs, and autograd does not see"
             f" it (under torch.no_grad, or through detach()): {places}; write to a copy (clone), or where"
             " gradients are enabled"
+        )
+
+
+def _check_outputs(name: str, program: ExportedProgram) -> None:
+    if not any(map(is_returned_tensor, program.graph_signature.output_specs)):
+        raise UnsupportedModelError(
+            f"{name}: forward returns no tensor; return one, not a number of it as t.item() makes"
         )
 
 
@@ -189,6 +215,11 @@ def _decomposed(program: ExportedProgram, importer: _Importer) -> ExportedProgra
         }
         decomposed = program.run_decompositions(table)
     if unknown := importer.unknown_ops(decomposed):
+        if any("_local_scalar_dense" in _op_name(node) for node in unknown):
+            raise UnsupportedModelError(
+                "forward reads the value of a tensor as a number, as float(t) and t.item() do; compute with"
+                " the tensor"
+            )
         if any("sym_size" in _op_name(node) for node in unknown):
             raise UnsupportedModelError(
                 "a shape depends on the values of tensors, as those of x[x > 0] and x.nonzero() do;"
@@ -273,6 +304,13 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             for node in program.graph.nodes
         )
 
+    @staticmethod
+    def _flatten_output_args(values: object) -> tuple[relax.Expr, ...]:
+        """What forward returns, in a row; numbers and None are left out of the model later on."""
+        if isinstance(values, list | tuple):
+            return tuple(one for each in values for one in _Importer._flatten_output_args(each))
+        return (values if isinstance(values, relax.Expr) else relax.op.null_value(),)
+
     def translate(self, program: ExportedProgram) -> tuple[tvm.IRModule, dict[str, Array]]:
         """A module with ``main(inputs..., other tensors...)``, and the values of the others."""
         values: dict[str, Array] = {}
@@ -291,7 +329,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             else:
                 value = state[spec.target].detach()
                 plain = identifier(self._named(spec.target))
-            first = first_of.get(_memory(value)) if spec.kind is InputKind.PARAMETER else None
+            first = first_of.get(memory(value)) if spec.kind is InputKind.PARAMETER else None
             if first is not None:  # tied, as the head of GPT-2 is to its embedding
                 variables[spec.arg.name] = variables[first]
                 self.param_names[spec.arg.name] = self.param_names[first]
@@ -303,7 +341,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             variables[spec.arg.name] = variable
             self.param_names[spec.arg.name] = name
             if spec.kind is InputKind.PARAMETER:
-                first_of[_memory(value)] = spec.arg.name
+                first_of[memory(value)] = spec.arg.name
             if spec.kind is InputKind.USER_INPUT:
                 inputs.append(variable)
             else:
@@ -323,7 +361,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 outputs = [
                     value
                     for value, spec in zip(made, program.graph_signature.output_specs, strict=True)
-                    if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+                    if is_returned_tensor(spec)
                 ]
                 new = self._new_values(program, dict(zip(_returned(program), made, strict=True)))
                 outputs += new.values()
@@ -538,13 +576,6 @@ def _fixed_tensors(program: ExportedProgram) -> set[str]:
     written = set(program.graph_signature.buffers_to_mutate.values())
     parameters = set(program.graph_signature.parameters)
     return {*dict(program.named_buffers()), *program.constants} - written - parameters
-
-
-def _memory(value: torch.Tensor) -> object:
-    """What two tensors have in common when they are one piece of memory, seen alike."""
-    if value.numel() == 0:
-        return id(value)
-    return value.data_ptr(), value.dtype, value.shape, value.stride()
 
 
 def _layer(node: fx.Node) -> str:

@@ -15,7 +15,11 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.torch.importer import import_exported_program
+from tvm_xengine.frontends.torch.importer import (
+    RETURNED,
+    import_exported_program,
+    is_returned_tensor,
+)
 from tvm_xengine.frontends.torch.lost_changes import changes_undone, notes_of
 from tvm_xengine.frontends.torch.lost_gradients import lost_gradients
 from tvm_xengine.frontends.torch.quiet import quiet_export
@@ -247,6 +251,10 @@ def _traced(
     varying: Collection[str] = (),
 ) -> TracedModule:
     title = name or type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedModelError(
+            f"{title}: torch.export takes no TorchScript; give the module that it was made from"
+        )
     with _in_mode(module, training), lost_gradients(wrapped, _PREFIX) as lost:
         try:
             with quiet_export():
@@ -263,8 +271,18 @@ def _traced(
     spec = program.call_spec.out_spec
     changed = notes_of(wrapped.changed) if isinstance(wrapped, _Wrapped) else []
     model = replace(model, notes=(*model.notes, *lost, *changed))
-    count = spec.num_leaves
-    return TracedModule(model, count, lambda values: pytree.tree_unflatten(list(values), spec))
+    returned = [one for one in program.graph_signature.output_specs if one.kind in RETURNED]
+    is_tensor = list(map(is_returned_tensor, returned))
+
+    def restore(values: Sequence[Any]) -> Any:
+        tensors = iter(values)
+        leaves = [
+            next(tensors) if whether else getattr(one.arg, "value", None)
+            for one, whether in zip(returned, is_tensor, strict=True)
+        ]
+        return pytree.tree_unflatten(leaves, spec)
+
+    return TracedModule(model, sum(is_tensor), restore)
 
 
 def _unwrap(program: torch.export.ExportedProgram) -> None:

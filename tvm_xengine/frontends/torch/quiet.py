@@ -9,7 +9,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
 
-_LOGS = ("torch.export", "torch._export", "torch.fx.experimental.symbolic_shapes")
+_LOGS = (
+    *("torch.export", "torch._export", "torch.fx.experimental.symbolic_shapes"),
+    "torch._subclasses.fake_tensor",
+)
 """Loggers that print graphs and tracebacks of a refusal, whose sentence is enough."""
 
 
