@@ -28,6 +28,8 @@ class _Turned:
     def perf_counter(self) -> float:
         return self.now_s
 
+    thread_time = perf_counter
+
 
 @pytest.mark.parametrize("limit_s", [0.5, 2.0, 20.0])
 @pytest.mark.parametrize("layout_s", [0.05, 0.25, 0.5, 1.0])
@@ -54,6 +56,10 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
         turned.now_s += request.limits.time_limit_s
         return answer(asked, replace(request, limits=Limits(0.2)))
 
+    def greedy(asked: Problem, request: Request) -> SolveResult:
+        turned.now_s += 0.1  # on a hundred ops
+        return answer(asked, request)
+
     def solved(
         asked: Problem, *names: str | None, limits: Limits, **options: object
     ) -> SolveResult:
@@ -63,7 +69,9 @@ def test_layouts_that_never_fit_end_within_a_tenth_and_two_seconds(
     monkeypatch.setattr(clock, "time", turned)
     for module in (planner, any_plan):
         monkeypatch.setattr(module, "plan_arenas", too_large)
-        monkeypatch.setattr(module, "answer", answered)
+    monkeypatch.setattr(any_plan, "time", turned)
+    monkeypatch.setattr(any_plan, "answer", greedy)
+    monkeypatch.setattr(planner, "answer", answered)
     monkeypatch.setattr(planner, "solve", solved)
     with pytest.raises(NoScheduleError, match=r"raise the budgets by cpu="):
         plan_schedule(problem, PlanOptions(limits=Limits(limit_s)))
@@ -129,3 +137,21 @@ def test_a_plan_that_the_limit_ended_says_how_far_it_may_be_from_the_optimum() -
     assert "at most 0.01 % from the optimum" in time_limit_warning(near)
     assert "a longer one" in time_limit_message(near)
     assert "%" not in time_limit_message(near)
+
+
+def test_a_busy_machine_that_took_all_the_time_leaves_a_plan_of_any_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, turned = training_chain(12, 60), _Turned()
+
+    def nothing(asked: Problem, *_: str | None, limits: Limits, **__: object) -> SolveResult:
+        turned.now_s += 10 * limits.time_limit_s
+        found = solve(asked, "keep-all", limits=Limits(0.2))
+        return replace(found, stopped_by=StopReason.LIMIT)
+
+    monkeypatch.setattr(clock, "time", turned)
+    monkeypatch.setattr(planner, "solve", nothing)
+    plan = plan_schedule(problem, PlanOptions(limits=Limits(1.0)))
+    assert plan.arenas.arena_bytes["cpu"] <= 60
+    with pytest.raises(NoScheduleError):  # other plans wait for the time
+        plan_schedule(problem, PlanOptions(limits=Limits(1.0), over_at_s=turned.now_s))

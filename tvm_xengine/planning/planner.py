@@ -42,6 +42,9 @@ of it, so that the same schedule has the same arena whatever time is left."""
 _HOME_S = 2.0
 """Processor time, beyond the limit if need be, for a layout with all state at the bottom: without one
 the evaluation of a package may not fit, which must not depend on how busy the machine is."""
+_LATE_S = 0.5
+"""Processor time, beyond the limit if need be, for attempts at a plan of any cost where there is none: two or
+three on a hundred ops."""
 _RESUMABLE = ("auto", "local-search")
 """Solvers that improve on a schedule they are given."""
 
@@ -116,7 +119,6 @@ def plan_schedule(
 
 def _answered(question: _Question, *, is_own_stop: bool, prefer_reserved_home: bool) -> Plan:
     """The best plan that is found in time; an interruption ends it where only that can stop it."""
-    problem, options = question.problem, question.options
     first = question.first()
     known = _known_plan(question, first)
     if first.schedule is None:
@@ -124,22 +126,29 @@ def _answered(question: _Question, *, is_own_stop: bool, prefer_reserved_home: b
             return known
         if first.stopped_by is StopReason.INTERRUPTED and is_own_stop:
             raise KeyboardInterrupt  # which the solve took, to return what it had
-        raise NoScheduleError(
-            no_schedule_message(problem, first),
-            is_proven=first.status is Status.INFEASIBLE and first.scope is Scope.EVERY_SCHEDULE,
-        )
+    found = _found_plan(question, first, known)
+    return _with_reserved_home(question, found) if prefer_reserved_home else found
+
+
+def _found_plan(question: _Question, first: SolveResult, known: Plan | None) -> Plan:
+    """The best plan by the first answer and those after it, or else one of any cost."""
     try:
+        if first.schedule is None:
+            raise NoScheduleError(
+                no_schedule_message(question.problem, first),
+                is_proven=first.status is Status.INFEASIBLE and first.scope is Scope.EVERY_SCHEDULE,
+            )
         found = _plan_with_arenas(question, first)
     except NoScheduleError:
-        other = known or _any_plan(question, first)
+        may_be_any = first.schedule is not None or _was_too_slow(question, first)
+        other = known or (_any_plan(question, first) if may_be_any else None)
         if other is None:
             raise
         return other
-    value = options.objective.of
+    value = question.options.objective.of
     if known and value(known.simulation) < value(found.simulation):
         found = known
-    found = question.finished(found)
-    return _with_reserved_home(question, found) if prefer_reserved_home else found
+    return question.finished(found)
 
 
 @dataclass(frozen=True)
@@ -283,15 +292,15 @@ def _plan_with_arenas(question: _Question, first: SolveResult) -> Plan:
 
 
 def _any_plan(question: _Question, first: SolveResult) -> Plan | None:
-    """A plan of any cost, if there is time for one."""
-    clock = question.clock
-    if clock.is_over:
+    """A plan of any cost; where no other plan waits for the time, however busy the machine is."""
+    clock, is_alone = question.clock, question.options.over_at_s is None
+    if clock.is_over and not is_alone:
         return None
     found = any_plan(
         question.problem,
         question.options.objective,
-        processor_s=min(ANY_PLAN_S, clock.until_over_s),
-        may_go_on=lambda: not (clock.is_over or question.stop.is_set()),
+        processor_s=min(ANY_PLAN_S, max(clock.until_over_s, _LATE_S if is_alone else 0.0)),
+        may_go_on=lambda: not question.stop.is_set() and (is_alone or not clock.is_over),
     )
     return None if found is None else _plan_of(question, first, found.result, found.arenas)
 
@@ -321,6 +330,11 @@ def _plan_of(
         result = replace(with_bound_of(first, result), message=message)
     assert result.schedule is not None
     return Plan(question.problem, result, result.schedule, simulation, arenas)
+
+
+def _was_too_slow(question: _Question, first: SolveResult) -> bool:
+    """Whether a solver that takes schedules from others found none in the time limit."""
+    return first.stopped_by is StopReason.LIMIT and question.options.solver in _RESUMABLE
 
 
 def _may_improve(question: _Question, first: SolveResult) -> bool:
