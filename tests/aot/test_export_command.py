@@ -2,13 +2,18 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.aot.examples import need_tools
 from tests.commands.in_process import run_command
+from tvm_xengine.aot.plan.plan_step import PlannedTraining, plan_training
 from tvm_xengine.files.write_directory import MANIFEST
+from tvm_xengine.scheduling.schedule import read_schedule
+from tvm_xengine.solvers.result import StopReason
 
 MLP = ("export", "mlp", "--batch", "1", "--time-limit", "5")
 
@@ -37,6 +42,26 @@ def test_a_package_is_written_checked_and_not_overwritten(tmp_path: Path) -> Non
     ended = subprocess.run([str(out / "mlp_selftest")], capture_output=True, text=True, check=True)
     passed = "mlp: self-test passed: the losses of 20 steps and the outputs are as expected\n"
     assert ended.stdout == passed
+
+
+def test_an_interrupted_search_keeps_its_schedule_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> PlannedTraining:
+        planned = plan_training(*given)
+        plan = planned.function.plan
+        stopped = replace(plan, result=replace(plan.result, stopped_by=StopReason.INTERRUPTED))
+        return replace(planned, function=replace(planned.function, plan=stopped))
+
+    monkeypatch.setattr("tvm_xengine.aot.prepare.plan_training", interrupted)
+    out, schedule = tmp_path / "out", tmp_path / "schedule.json"
+    order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", "-o", str(out))
+    done = run_command(*order, "--save-schedule", str(schedule))
+    assert done.returncode == 130
+    assert f"--schedule {schedule} exports it" in done.stdout
+    assert read_schedule(schedule).computed
+    assert not out.exists()
+    assert "with --save-schedule FILE an interrupt keeps" in run_command(*order).stdout
 
 
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])

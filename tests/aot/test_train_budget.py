@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,13 @@ from tvm_xengine.aot.layers.choose import LayerChoice, choose_layers
 from tvm_xengine.aot.layers.known import StepLimits
 from tvm_xengine.aot.layers.trials import Trials
 from tvm_xengine.aot.plan.regions import parse_regions
-from tvm_xengine.aot.prepare import ExportOptions, PreparedExport, check_flash, prepare_export
+from tvm_xengine.aot.prepare import (
+    ExportOptions,
+    PreparedExport,
+    check_flash,
+    plan_export,
+    prepare_export,
+)
 from tvm_xengine.api import with_recipe
 from tvm_xengine.errors import (
     ExportError,
@@ -175,6 +182,33 @@ def test_what_does_not_fit_is_frozen_and_says_why() -> None:
         r"alone it takes 1\d+ bytes of memory at least, more than 1500", found.reason(0)
     )
     assert found.prepared.arena_bytes["sram"] <= 1500
+
+
+def test_an_interrupt_ends_the_search_with_the_best_choice_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trials: list[int] = []
+
+    def interrupted_at(last: int) -> None:
+        def planned(*given: Any) -> PreparedExport:
+            trials.append(len(trials))
+            if len(trials) >= last:
+                raise KeyboardInterrupt
+            return plan_export(*given)
+
+        trials.clear()
+        monkeypatch.setattr("tvm_xengine.aot.layers.trials.plan_export", planned)
+
+    interrupted_at(4)
+    found = chosen(options("sram=900"))
+    assert len(trials) == 4
+    assert found.is_interrupted
+    assert 0 < found.choice.score < found.choice.bound
+    assert found.prepared.arena_bytes["sram"] <= 900
+    interrupted_at(1)
+    with pytest.raises(KeyboardInterrupt):
+        chosen(options("sram=900"))
+    assert len(trials) == 1
 
 
 def test_a_search_that_is_cut_short_insists_on_what_its_bound_is_of() -> None:

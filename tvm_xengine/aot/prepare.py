@@ -36,17 +36,21 @@ from tvm_xengine.compiler.plan import PlannedStep
 from tvm_xengine.errors import ExportError, NoScheduleError
 from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.program.step_program import Outside, OutsideView
 from tvm_xengine.relax_ir.forward_ops import outputs_of
 from tvm_xengine.relax_ir.types import Array, static_shape
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.solvers.result import StopReason
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.single_samples import SingleSamples, build_single_samples
 from tvm_xengine.training.step import TrainingStep
 
 OnProgress = Callable[[str], None]
+OnPlan = Callable[[Plan], None]
+"""Takes the plan of the training step when there is one."""
 
 _ALIGNMENT_BYTES = {Backend.C: 8, Backend.LLVM: 64, Backend.VM: 64}
 """LLVM may use aligned vector loads; TVM's runtime aligns what it allocates so as well
@@ -178,6 +182,12 @@ class PreparedExport:
         )
 
 
+def was_interrupted(prepared: PreparedExport) -> bool:
+    """Whether an interrupt (Ctrl-C) has ended the search for a plan, which is the best one by then."""
+    results = (function.plan.result for function in prepared.functions.values())
+    return any(result.stopped_by is StopReason.INTERRUPTED for result in results)
+
+
 def check_flash(prepared: PreparedExport) -> None:
     """Check that constants and initial state fit the region for them.
 
@@ -196,7 +206,11 @@ def check_flash(prepared: PreparedExport) -> None:
 
 
 def prepare_export(
-    model: ForwardModel, training: TrainingStep, options: ExportOptions, on_progress: OnProgress
+    model: ForwardModel,
+    training: TrainingStep,
+    options: ExportOptions,
+    on_progress: OnProgress,
+    on_plan: OnPlan = lambda _: None,
 ) -> PreparedExport:
     """Plan the training step and the evaluation, and compare single samples with a batch.
 
@@ -211,7 +225,7 @@ def prepare_export(
     UnsupportedModuleError
         If something cannot be emitted; it is named.
     """
-    prepared = plan_export(model, training, options, on_progress)
+    prepared = plan_export(model, training, options, on_progress, on_plan)
     check_samples(prepared, on_progress)
     return prepared
 
@@ -234,7 +248,11 @@ def check_samples(prepared: PreparedExport, on_progress: OnProgress) -> None:
 
 
 def plan_export(
-    model: ForwardModel, training: TrainingStep, options: ExportOptions, on_progress: OnProgress
+    model: ForwardModel,
+    training: TrainingStep,
+    options: ExportOptions,
+    on_progress: OnProgress,
+    on_plan: OnPlan = lambda _: None,
 ) -> PreparedExport:
     """The same plans without that comparison, which runs the model."""
     machine = machine_of(options)
@@ -248,6 +266,7 @@ def plan_export(
         planned = plan_training(
             stored, machine, options.optimize, options.plan, options.wishes, on_progress
         )
+        on_plan(planned.function.plan)
         functions[Entry.TRAIN_STEP] = planned.function
         layout, keep_all_bytes = planned.layout, planned.keep_all_bytes
     else:

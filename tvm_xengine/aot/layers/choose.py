@@ -36,6 +36,8 @@ class LayerChoice:
         Parameters and optimizer state of each layer.
     prepared
         The package of the chosen layers.
+    is_interrupted
+        Whether an interrupt (Ctrl-C) has ended the search; it is the best choice by then.
     """
 
     layers: tuple[Layer, ...]
@@ -43,6 +45,7 @@ class LayerChoice:
     rows: dict[str, Row]
     state_bytes: tuple[int, ...]
     prepared: PreparedExport
+    is_interrupted: bool = False
 
     @property
     def is_trained(self) -> dict[str, bool]:
@@ -93,6 +96,8 @@ def choose_layers(
         If no entry point of the package trains.
     InvalidPlatformError
         If energy is limited and the platform does not say what ops take.
+    KeyboardInterrupt
+        If an interrupt ended the search before any layer was found that can be trained.
     NoScheduleError
         If no layer can be trained; it says why for each.
     """
@@ -103,6 +108,8 @@ def choose_layers(
         )
     trials = Trials(tuple(layers), training_of, options, limits, on_progress)
     choice, rows = _chosen(trials, most_plans)
+    if choice.plan is None and trials.is_stopped:
+        raise KeyboardInterrupt  # which a trial took
     if choice.plan is None:
         reasons = [
             f"{layer.name}: {why_not(trials.layers, choice, rows, at)}"
@@ -115,7 +122,8 @@ def choose_layers(
             )
         raise NoScheduleError(f"no layer can be trained; {'; '.join(reasons)}")
     state_bytes = tuple(trials.state.state_bytes)
-    return LayerChoice(trials.layers, choice, rows, state_bytes, trials.in_full(choice.plan))
+    prepared = trials.in_full(choice.plan)
+    return LayerChoice(trials.layers, choice, rows, state_bytes, prepared, trials.is_stopped)
 
 
 def _chosen(trials: Trials, most_plans: int) -> tuple[Choice[PreparedExport], dict[str, Row]]:
@@ -124,9 +132,14 @@ def _chosen(trials: Trials, most_plans: int) -> tuple[Choice[PreparedExport], di
     while True:
         rows = trials.rows()
         choice = choose_subset(
-            scores, list(rows.values()), trials.plan_of, most_plans, trials.plan_of_in_full
+            scores,
+            list(rows.values()),
+            trials.plan_of,
+            most_plans,
+            trials.plan_of_in_full,
+            lambda: trials.is_stopped,
         )
-        if rows.keys() <= trials.rows().keys():
+        if trials.is_stopped or rows.keys() <= trials.rows().keys():
             return choice, rows
 
 

@@ -17,6 +17,7 @@ from tvm_xengine.aot.prepare import (
     machine_of,
     plan_export,
     stored_step,
+    was_interrupted,
 )
 from tvm_xengine.checks.names import some
 from tvm_xengine.compiler.costing.energy import check_energy
@@ -52,6 +53,8 @@ class Trials:
         Rows that claim more than some plan takes.
     known
         What came of a subset with some time limit.
+    is_stopped
+        Whether an interrupt (Ctrl-C) has ended a trial; none should follow it.
     """
 
     layers: tuple[Layer, ...]
@@ -64,6 +67,7 @@ class Trials:
     known: dict[tuple[Subset, float], PreparedExport | Refusal] = field(
         default_factory=dict, init=False
     )
+    is_stopped: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.limits.energy_uj is not None:
@@ -97,7 +101,11 @@ class Trials:
 
     def _plan_of(self, subset: Subset, limit_s: float) -> PreparedExport | Refusal:
         if (subset, limit_s) not in self.known:
-            self.known[subset, limit_s] = found = self._planned(subset, limit_s)
+            try:
+                self.known[subset, limit_s] = found = self._planned(subset, limit_s)
+            except KeyboardInterrupt:
+                self.is_stopped = True
+                return Refusal("the search was interrupted")
             if not isinstance(found, Refusal):
                 self._check_rows(found, subset)
         return self.known[subset, limit_s]
@@ -127,6 +135,7 @@ class Trials:
                 prepared = plan_export(
                     model, step, options, lambda text: self.on_progress(f"{trial}: {text}")
                 )
+                self.is_stopped |= was_interrupted(prepared)
                 self._check_flash(prepared, subset)
                 reason, is_proven = _exceeded(prepared, self.limits)
                 if not reason:
@@ -148,7 +157,7 @@ class Trials:
     def _planned_in_full(self, found: PreparedExport) -> PreparedExport:
         limits = self.options.plan.limits
         results = [function.plan.result for function in found.functions.values()]
-        if all(
+        if self.is_stopped or all(
             one.status is Status.OPTIMAL or (one.gap or 0.0) <= limits.gap_ratio for one in results
         ):
             return replace(found, options=self.options)

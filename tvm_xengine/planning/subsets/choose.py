@@ -69,6 +69,7 @@ def choose_subset(
     plan_of: Callable[[Subset], PlanT | Refusal],
     most_plans: int,
     insist: Callable[[Subset], PlanT | Refusal] | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Choice[PlanT]:
     """The subset of 0..n-1 of greatest score among those that have a plan.
 
@@ -90,15 +91,17 @@ def choose_subset(
     insist
         As `plan_of`, with more effort. At the end it plans what the bound is of, where that may have a plan
         after all.
+    is_stopped
+        Whether to end the search with the best subset so far.
     """
-    search = _Search(scores, plan_of, most_plans)
+    search = _Search(scores, plan_of, most_plans, is_stopped)
     total = sum(scores)
     while (best := best_relaxed(scores, rows, search.conflicts)) is not None:
         if search.score_of(best) <= search.best_score + _TIE * total or search.is_over:
             break
         if not search.has_plan(best) and not search.cut(best):
             break
-    if insist is not None:
+    if insist is not None and not is_stopped():
         search.insist(rows, insist)
     return search.choice(rows)
 
@@ -110,6 +113,7 @@ class _Search(Generic[PlanT]):
     scores: Sequence[float]
     plan_of: Callable[[Subset], PlanT | Refusal]
     most_plans: int
+    is_stopped: Callable[[], bool]
     plans: dict[Subset, PlanT] = field(default_factory=dict)
     conflicts: list[Subset] = field(default_factory=list)
     refused: dict[Subset, Refusal] = field(default_factory=dict)
@@ -124,7 +128,7 @@ class _Search(Generic[PlanT]):
 
     @property
     def is_over(self) -> bool:
-        return len(self.plans) + len(self.refused) >= self.most_plans
+        return self.is_stopped() or len(self.plans) + len(self.refused) >= self.most_plans
 
     def score_of(self, subset: Subset) -> float:
         return float(sum(self.scores[i] for i in sorted(subset)))

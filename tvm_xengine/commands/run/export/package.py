@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,12 +46,13 @@ from tvm_xengine.errors import ExportError, InvalidPlatformError
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
+from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule, write_schedule
 from tvm_xengine.session.layers.train_budget import choose_trained
 from tvm_xengine.session.stages import Training
-from tvm_xengine.solvers.result import Objective
+from tvm_xengine.solvers.result import Objective, StopReason
 from tvm_xengine.training.typed_labels import TypedLabels
 
 _MEANING = {
@@ -134,11 +136,31 @@ def _prepared(
     with terminal.reporting() as reporter:
         model = training.source.training
         if options.layers.train_scores is None:
-            return prepare_export(model, training.step, settings, reporter.status), None
+            keep = partial(_keep_interrupted, options.schedule.save_schedule, terminal)
+            return prepare_export(model, training.step, settings, reporter.status, keep), None
         budget = train_budget(training, options, reporter)
         choice = choose_trained(training, budget, settings, reporter.status)
     show_choice(choice, terminal)
+    if choice.is_interrupted:
+        raise KeyboardInterrupt
     return choice.prepared, choice
+
+
+def _keep_interrupted(path: Path | None, terminal: Terminal, plan: Plan) -> None:
+    """Write the schedule of a search that was interrupted, and end the command: it has seconds left."""
+    if plan.result.stopped_by is not StopReason.INTERRUPTED:
+        return
+    if path is None:
+        terminal.note(
+            "no package is written; with --save-schedule FILE an interrupt keeps the best schedule so far"
+        )
+    else:
+        write_schedule(plan.schedule, path)
+        terminal.note(
+            f"no package is written; the best schedule so far, {plan.result.gap:.1%} from the optimum at"
+            f" most, is in {path}: --schedule {path} exports it"
+        )
+    raise KeyboardInterrupt
 
 
 def _training(model: str, options: app.ExportOptions) -> Training:

@@ -92,7 +92,13 @@ def show_choice(choice: LayerChoice, terminal: Terminal) -> None:
         f" {choice.total_score:.4g}, at most {found.bound:.4g} is possible (gap {found.gap:.1%});"
         f" subsets planned: {found.plans}"
     )
-    if found.gap > 0 and choice.is_unproven:
+    if choice.is_interrupted:
+        named = [name for at in sorted(found.chosen or ()) for name in choice.layers[at].parameters]
+        terminal.note(
+            f"the search was interrupted; no package is written; --train-only {' '.join(named)} exports the"
+            " choice so far without a search"
+        )
+    elif found.gap > 0 and choice.is_unproven:
         terminal.note(
             "for some subsets no plan was found, which proves nothing: a longer --time-limit may find one"
         )
