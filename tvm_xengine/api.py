@@ -62,7 +62,7 @@ from tvm_xengine.session.stages import (
 )
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
-from tvm_xengine.solvers.solve import backend_for
+from tvm_xengine.solvers.solve import check_solver
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.forward.precision import MixedPrecision
 from tvm_xengine.training.optimizers import Optimizer
@@ -451,7 +451,7 @@ def _plan_options(
     objective: str, solver: str, backend: str | None, limits: Limits, seed: int
 ) -> PlanOptions:
     chosen = one_of("objective", Objective, objective)
-    backend_for(solver, backend)  # refuses what is unknown
+    check_solver(solver, backend)
     return PlanOptions(solver, chosen, limits, whole_number("seed", seed, 0), backend)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from tvm_xengine.errors import XEngineError
 
-_NO_MEMORY = ("bad_alloc", "can't start new thread", "cannot allocate memory", "unable to allocate")
+_NO_MEMORY = (
+    *("bad_alloc", "can't start new thread", "cannot allocate memory", "unable to allocate"),
+    "failed to map segment",
+)
 """How native code and libraries say that the system gave no more memory."""
 
 _NO_SPACE = "No space left on device"
@@ -19,7 +23,8 @@ def explained(error: Exception) -> str | None:
     """The sentence for an error that has a cause outside this program; None for a fault of ours."""
     if isinstance(error, XEngineError):
         return str(error)
-    if isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _NO_MEMORY):
+    said = " ".join(str(one).lower() for one in _chain(error))
+    if isinstance(error, MemoryError) or any(sign in said for sign in _NO_MEMORY):
         return (
             "the system gives this process no more memory; the model or batch is too large for this"
             " machine, or a limit (ulimit -v, a control group) is too low"
@@ -30,6 +35,14 @@ def explained(error: Exception) -> str | None:
     if _NO_SPACE in str(error):
         return f"{_NO_SPACE}: {_first_line(error)}"
     return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those that led to it: libraries hide why the system refused something."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__
 
 
 def reported(error: Exception, folder: Path) -> str:

@@ -20,7 +20,7 @@ from tvm_xengine.extensions.extended import Extended, extended
 from tvm_xengine.scheduling.needless_steps import without_idle_steps
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
-from tvm_xengine.solvers.backends.table import backends
+from tvm_xengine.solvers.backends.table import backends, require_installed
 from tvm_xengine.solvers.request import PROOF_RATIO, Proof, Request, conclude
 from tvm_xengine.solvers.result import Limits, Objective, SolveResult, Status
 
@@ -221,6 +221,20 @@ def _verified(function: SolverFunction) -> SolverFunction:
         )
 
     return solved
+
+
+def check_solver(solver: str, backend: str | None) -> None:
+    """Refuse, before any other work, a solver that cannot run here.
+
+    Raises
+    ------
+    ValueError
+        As `backend_for`.
+    SolverUnavailableError
+        If the package of its backend is not installed.
+    """
+    if (needed := backend_for(solver, backend)) is not None:
+        require_installed(needed)
 
 
 def backend_for(solver: str, backend: str | None) -> str | None:

@@ -19,6 +19,13 @@ def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "run_command", run)
 
 
+def hidden_cause() -> OSError:
+    """As llvmlite raises it where the system maps no more of a library."""
+    error = OSError("Could not find/load shared object file 'libllvmlite.so'")
+    error.__context__ = OSError("libllvmlite.so: failed to map segment from shared object")
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
@@ -27,6 +34,7 @@ def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         (MemoryError("std::bad_alloc"), 2, "no more memory"),
         (RuntimeError("can't start new thread"), 2, "no more memory"),
         (RuntimeError("InternalError: std::bad_alloc"), 2, "no more memory"),
+        (hidden_cause(), 2, "no more memory"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
         (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),

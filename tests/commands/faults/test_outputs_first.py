@@ -9,6 +9,7 @@ import pytest
 
 from tests.commands.in_process import run_command
 from tvm_xengine.planning import planner
+from tvm_xengine.solvers.backends import table
 
 QUICK = ("--costs", "roofline", "--solver", "greedy", "--time-limit", "1")
 
@@ -70,6 +71,17 @@ def test_a_missing_package_for_plots_is_named_first(
     monkeypatch.setattr(builtins, "__import__", without)
     done = run_command("pareto", "mlp", *QUICK, "--plot", str(tmp_path / "front.svg"))
     assert "pip install 'tvm-xengine[plot]'" in done.refusal()
+
+
+@pytest.mark.parametrize("command", [("plan",), ("export", "-o", "x", "--target", "host")])
+def test_a_missing_backend_is_named_before_the_model_is_read(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "find_spec", lambda _name: None)
+    done = run_command(
+        *command, "nothing.onnx", "--solver", "checkmate", "--solver-backend", "scip"
+    )
+    assert "the backend scip needs pyscipopt, which is not installed" in done.refusal()
 
 
 def test_a_report_may_go_to_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tvm_xengine.scheduling.problem import Problem, read_problem
 from tvm_xengine.scheduling.schedule import write_schedule
 from tvm_xengine.session.plans.plan_file import SavedPlan, write_plan
 from tvm_xengine.solvers.result import Limits, Objective, StopReason
-from tvm_xengine.solvers.solve import backend_for
+from tvm_xengine.solvers.solve import check_solver
 
 
 def run_solve(path: Path, options: SolveOptions) -> None:
@@ -48,7 +48,7 @@ def planner_options(options: SolverOptions | ExportSolverOptions, seed: int) -> 
         If the solver does not work with the backend.
     """
     with refusing_values():
-        backend_for(options.solver, options.backend)
+        check_solver(options.solver, options.backend)
     return PlanOptions(
         solver=options.solver,
         objective=Objective(options.objective),

@@ -13,10 +13,11 @@ schedule that its solution describes is validated; its bound is trusted.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import cast
 
-from tvm_xengine.errors import ExtensionError
+from tvm_xengine.errors import ExtensionError, SolverUnavailableError
 from tvm_xengine.extensions.extended import Extended, extended
 from tvm_xengine.solvers.backends.answer import SolveProgram
 
@@ -28,6 +29,14 @@ BACKENDS: Mapping[str, str] = {
 }
 """The backends of this package by name: a function, imported where it is used."""
 
+_PACKAGES = {
+    "highs": ("highspy", "highspy"),
+    "scip": ("pyscipopt", "pyscipopt"),
+    "gurobi": ("gurobipy", "gurobipy"),
+    "cp-sat": ("ortools", "'tvm-xengine[retention]'"),
+}
+"""The module that a backend of this package needs, and what pip installs it by."""
+
 WITH_PRODUCTS = ("scip", "gurobi")
 """Backends that take products of columns; programs for the others are linear."""
 
@@ -35,6 +44,22 @@ WITH_PRODUCTS = ("scip", "gurobi")
 def backends() -> Extended[str | SolveProgram]:
     """Every backend by name, those of other packages after `BACKENDS`."""
     return extended("tvm_xengine.backends", BACKENDS)
+
+
+def require_installed(name: str) -> None:
+    """Refuse a backend whose package is not installed, before the work that leads to its program.
+
+    Raises
+    ------
+    SolverUnavailableError
+        Says what to install.
+    """
+    module, package = _PACKAGES.get(name, ("", ""))
+    if module and find_spec(module) is None:
+        raise SolverUnavailableError(
+            f"the backend {name} needs {module}, which is not installed; install it with"
+            f" `pip install {package}`"
+        )
 
 
 def backend_function(name: str) -> SolveProgram:
