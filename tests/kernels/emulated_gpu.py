@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,25 +10,20 @@ import numpy as np
 import tvm
 from tvm import ir, tirx
 
+from tests.gpu.fake_nvcc import compile_cuda
 from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.store.compile import device_source
 
 _AXES = [f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz"]
 _MOST_POINTERS = 16
-_CONSTANTS = "#define CUDART_INF_F INFINITY\n#define CUDART_NAN_F NAN\n"
 
 
 class EmulatedGpu:
     """Kernels compiled by the C++ compiler of this machine with fibers for threads."""
 
     def __init__(self, kernels: Sequence[DeviceKernel], folder: Path) -> None:
-        shutil.copy(Path(__file__).with_name("emulated_gpu.h"), folder / "cuda.h")
-        (folder / "math_constants.h").write_text(_CONSTANTS)
-        source, library = folder / "kernels.cpp", folder / "kernels.so"
-        source.write_text(device_source(kernels, kernels[0].target))
-        command = ["c++", "-std=c++17", "-O0", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
-        command += ["-shared", "-fPIC", f"-I{folder}", "-o", str(library), str(source)]
-        subprocess.run(command, check=True)
+        library = folder / "kernels.so"
+        compile_cuda(device_source(kernels, kernels[0].target), library)
         self._library = ctypes.CDLL(str(library))
 
     def run(self, kernel: DeviceKernel, *inputs: np.ndarray) -> list[np.ndarray]:

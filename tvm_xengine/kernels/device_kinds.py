@@ -21,6 +21,8 @@ from tvm.target import Target
 
 from tvm_xengine.errors import InvalidPlatformError, UnsupportedModuleError
 from tvm_xengine.extensions.extended import Extended, extended
+from tvm_xengine.kernels.cuda.compiler import exact_cuda_compiler
+from tvm_xengine.kernels.cuda.runtime import why_no_cuda
 from tvm_xengine.kernels.inplace import num_outputs, share_inplace_buffers
 from tvm_xengine.kernels.lower.gpu_lowering import (
     lower_to_launches,
@@ -181,14 +183,17 @@ def _compile_for_gpu(module: tvm.IRModule, target: Target) -> tvm.runtime.Module
 
 
 def _gpu(target: Target) -> tvm.runtime.Device:
-    device = tvm.device(target.kind.name, 0)
-    if not device.exist:
-        raise InvalidPlatformError(
-            f"target {target.kind.name}: expected a GPU and its driver on this machine, found none;"
-            " its kernels can be planned here with --costs roofline or predicted and given links,"
-            " and compiled, but not run"
-        )
-    return device
+    kind = target.kind.name
+    reason = why_no_cuda() if kind == "cuda" else None
+    device = tvm.device(kind, 0)
+    if reason is None and device.exist:
+        return device
+    raise InvalidPlatformError(
+        f"target {kind}: expected a GPU and its driver on this machine, found none"
+        f"{'' if reason is None else f': {reason}'};"
+        " its kernels can be planned here with --costs roofline or predicted and given links,"
+        " and compiled, but not run"
+    )
 
 
 def _lower(func: tirx.PrimFunc, lowering: tvm.transform.Pass) -> tirx.PrimFunc:
@@ -203,7 +208,7 @@ _UNNAMED = "kernel"
 
 def build(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """What TVM's code generator for a target makes of a module."""
-    with target:  # the CUDA compiler asks for the architecture
+    with target, exact_cuda_compiler():  # which asks for the architecture
         return tvm.get_global_func(f"target.build.{target.kind.name}")(module, target)
 
 

@@ -13,8 +13,12 @@ from tvm.target import codegen as llvm
 
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.extensions.extended import extended
+from tvm_xengine.kernels.cuda.runtime import why_no_cuda
 from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.kernels.threads import usable_cores
+
+_NVIDIA = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49_152}
+"""What a block has on every NVIDIA GPU since compute capability 2.0 without asking for more."""
 
 TargetDescription = str | Mapping[str, str | int]
 
@@ -35,7 +39,7 @@ def resolve_target(description: TargetDescription) -> Target:
         ``{"kind": "llvm", "mcpu": "native", "num-cores": 2}``. The CPU ``native`` becomes the
         name of this machine's CPU (less the features that are masked here) and the core count
         ``native`` the number of cores this process may use. Without ``num-cores`` kernels are
-        single-threaded.
+        single-threaded. ``cuda`` and ``cuda -arch=native`` mean the GPU of this machine.
 
     Raises
     ------
@@ -53,6 +57,8 @@ def resolve_target(description: TargetDescription) -> Target:
         config |= _native_cpu()
     if "num-cores" in config:
         config["num-cores"] = _core_count(config["num-cores"])
+    if kind == "cuda":
+        config = {**_NVIDIA, **config, "arch": _architecture(config.get("arch", "native"))}
     has_code_generator = tvm.get_global_func(f"target.build.{kind}", allow_missing=True) is not None
     if not has_code_generator and kind not in extended(DEVICE_KINDS, {}):
         raise InvalidPlatformError(
@@ -104,6 +110,18 @@ def cpu_features(target: Target) -> frozenset[str]:
         return frozenset()
     removed = {str(a)[1:] for a in target.attrs.get("mattr", ()) if str(a).startswith("-")}
     return frozenset(str(name) for name in llvm.llvm_get_cpu_features(target)) - removed
+
+
+def _architecture(name: object) -> str:
+    """The compute capability of a GPU, ``sm_90``; ``native`` is that of this machine's."""
+    if name != "native":
+        return str(name)
+    if (reason := why_no_cuda()) is not None:
+        raise InvalidPlatformError(
+            f'target "cuda": {reason}; name the architecture of a GPU that is not here, as in'
+            ' "cuda -arch=sm_90"'
+        )
+    return "sm_" + str(tvm.device("cuda", 0).compute_version).replace(".", "")
 
 
 def _parse(text: str) -> dict[str, object]:

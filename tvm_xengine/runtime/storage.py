@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeAlias
@@ -57,19 +58,52 @@ class DeviceMemory:
 
     def __init__(self, size_bytes: int, device: tvm.runtime.Device) -> None:
         machine = relax.VirtualMachine(_allocator(), device, memory_cfg="naive")
-        self._storage = machine["allocate"](tvm_ffi.Shape([size_bytes]))
+        storage = machine["allocate"](tvm_ffi.Shape([max(1, size_bytes)]))
+        allocate = tvm.get_global_func("vm.builtin.alloc_tensor")
+        self._whole = allocate(storage, 0, tvm_ffi.Shape([size_bytes]), "uint8")
         self.size_bytes = size_bytes
-        self.address = int(self.tensor(0, (0,), "uint8").data_ptr())
+        self.address = int(self._whole.data_ptr())
 
     def fill(self, byte: int) -> None:
         """Overwrite everything."""
-        whole = self.tensor(0, (self.size_bytes,), "uint8")
-        whole.copyfrom(np.full(self.size_bytes, byte, dtype=np.uint8))
+        self._whole.copyfrom(np.full(self.size_bytes, byte, dtype=np.uint8))
 
     def tensor(self, start_byte: int, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
         """A tensor at `start_byte`."""
-        allocate = tvm.get_global_func("vm.builtin.alloc_tensor")
-        return allocate(self._storage, start_byte, tvm_ffi.Shape(shape), dtype)
+        piece = _PieceOfDevice(self._whole, start_byte, tensor_bytes(shape, dtype))
+        return tvm_ffi.from_dlpack(piece)._create_view(shape, dtype)
+
+
+class _PieceOfDevice:
+    """Bytes of a tensor from one of them on, which own it, for `from_dlpack`.
+
+    TVM's own views into memory of a device count from its beginning, and kernels refuse those.
+    """
+
+    def __init__(self, whole: tvm.runtime.Tensor, start_byte: int, size_bytes: int) -> None:
+        self._device = (int(whole.device.dlpack_device_type()), int(whole.device.index))
+        there: Any = (ctypes.c_uint8 * size_bytes).from_address(whole.data_ptr() + start_byte)
+        there.owner = whole
+        self._bytes = np.ctypeslib.as_array(there)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **_: object) -> Any:
+        """Numpy's description of the bytes, which it does not touch, with the device that they are on."""
+        described = self._bytes.__dlpack__()
+        address = _address_in_capsule(described, b"dltensor")
+        # DLManagedTensor begins with a pointer to the data; kind and number of the device follow.
+        device = (ctypes.c_int32 * 2).from_address(address + ctypes.sizeof(ctypes.c_void_p))
+        device[0], device[1] = self._device
+        return described
+
+
+def _address_in_capsule(capsule: object, name: bytes) -> int:
+    function = ctypes.pythonapi.PyCapsule_GetPointer
+    function.restype, function.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    address: int = function(capsule, name)
+    return address
 
 
 @cache

@@ -32,7 +32,9 @@ def adam_factors(
 
     return [
         te.compute((), rate, name="rate"),
-        te.compute((), lambda: te.sqrt(_left_of_decay(beta2, count)).astype(dtype), name="root"),
+        te.compute(
+            (), lambda: te.sqrt(_left_of_decay(beta2, count)).astype(dtype), name="root_of_average"
+        ),
     ]
 
 

@@ -1,0 +1,34 @@
+"""What runs on a GPU runs on the fake one, in a process that finds its libraries and compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tvm.support import cc
+
+from tests.gpu.fake_gpu import build_fake_gpu
+
+pytestmark = pytest.mark.skipif(cc.get_cc() is None, reason="needs a C++ compiler")
+_TESTS = Path(__file__).parent / "on_gpu"
+
+
+def run_on_the_fake(folder: Path, *chosen: str) -> None:
+    """Run tests, whose compiled kernels lie in `folder`."""
+    environment = {**build_fake_gpu(folder / "fake"), "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "-m", "pytest", str(_TESTS), "-q", "-n", "0", "-m", "gpu", *chosen]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, cwd=_TESTS.parents[2]
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_kernels_and_a_step_with_pages_in_memory_of_the_host(tmp_path: Path) -> None:
+    run_on_the_fake(tmp_path, "-k", "test_kernels or few_layers")
+
+
+@pytest.mark.slow
+def test_every_step(tmp_path: Path) -> None:
+    run_on_the_fake(tmp_path)

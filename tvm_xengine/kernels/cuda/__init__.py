@@ -1,0 +1,1 @@
+"""NVIDIA's libraries and compilers on this machine."""
