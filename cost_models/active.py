@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +122,8 @@ def plan_actively(
     KeyboardInterrupt
         If it comes before there is a plan.
     """
-    run = _Run(planning, limits or ActiveLimits(), dict(planning.correct(predicted)))
+    unknown = frozenset(symbol for symbol, cost in predicted.items() if is_unknown(cost))
+    run = _Run(planning, limits or ActiveLimits(), dict(planning.correct(predicted)), unknown)
     try:
         plan = run.to_the_end()
     except _Interrupted as interrupt:
@@ -149,6 +151,7 @@ class _Run:
     planning: Planning
     limits: ActiveLimits
     costs: dict[str, OpCost]
+    unknown: frozenset[str]
     found: list[Plan] = field(default_factory=list)
     rounds: int = 0
     start_s: float = field(default_factory=time.monotonic)
@@ -180,10 +183,48 @@ class _Run:
         """Measure what a plan relies on; False where the time is over or nothing is left to do."""
         if time.monotonic() - self.start_s >= self.limits.time_s:
             return False
-        if not _measure_more(self.planning, plan, self.costs, self.limits):
+        if not self._measure_more(plan):
             return False
         self.rounds += 1
         return True
+
+    def _measure_more(self, plan: Plan) -> bool:
+        """Measure what makes the plan uncertain; False when nothing is left to do."""
+        planning, costs, limits = self.planning, self.costs, self.limits
+        most = max(1, int(limits.kernels_ratio * len(planning.kernels)))
+        room = most - sum(cost.source is CostSource.MEASURED for cost in costs.values())
+        # Half of what may be measured is kept for the plans that follow from what is found now.
+        now = max(0, math.ceil(room / 2))
+        wanted = self._uncertain_kernels(plan)[:now]
+        if wanted:
+            costs.update(planning.measure([planning.kernels[symbol] for symbol in wanted]))
+            costs.update(planning.correct(costs))
+        return bool(wanted)
+
+    def _uncertain_kernels(self, plan: Plan) -> list[str]:
+        """Kernels of the plan to measure, the most uncertain first; none when little is uncertain."""
+        costs = self.costs
+        uses: Counter[str] = Counter()
+        for step in plan.schedule.steps:
+            if isinstance(step, Compute):
+                uses[self.planning.kernel_of(step.op, step.device)] += 1
+        spread = {
+            symbol: (costs[symbol].hi_us - costs[symbol].lo_us) * count
+            for symbol, count in uses.items()
+            if costs[symbol].source not in _MEASURED
+        }
+        total_us = sum(costs[symbol].compute_us * count for symbol, count in uses.items())
+        allowed = self.limits.uncertain_ratio * total_us
+        chosen: list[str] = []
+        left = sum(spread.values())
+        # Where a model has no ground, its interval says little of how far off it may be, and what others
+        # are off by says no more.
+        for symbol in sorted(spread, key=lambda name: (name not in self.unknown, -spread[name])):
+            if left <= allowed:
+                break
+            chosen.append(symbol)
+            left -= spread[symbol]
+        return chosen
 
 
 def _best_so_far(run: _Run) -> Plan:
@@ -208,19 +249,6 @@ def _cheapest(problem: Problem, plans: Sequence[Plan]) -> Schedule | None:
     return plans[values.index(min(values))].schedule if plans else None
 
 
-def _measure_more(
-    planning: Planning, plan: Plan, costs: dict[str, OpCost], limits: ActiveLimits
-) -> bool:
-    """Measure what makes the plan uncertain, into `costs`; False when nothing is left to do."""
-    most = max(1, int(limits.kernels_ratio * len(planning.kernels)))
-    room = most - sum(cost.source is CostSource.MEASURED for cost in costs.values())
-    wanted = _uncertain_kernels(planning, plan, costs, limits.uncertain_ratio)[: max(0, room)]
-    if wanted:
-        costs.update(planning.measure([planning.kernels[symbol] for symbol in wanted]))
-        costs.update(planning.correct(costs))
-    return bool(wanted)
-
-
 def _optimistic(costs: Costs) -> Costs:
     return {
         symbol: cost
@@ -228,28 +256,3 @@ def _optimistic(costs: Costs) -> Costs:
         else replace(cost, compute_us=max(cost.lo_us, 1e-3), interval_us=None)
         for symbol, cost in costs.items()
     }
-
-
-def _uncertain_kernels(
-    planning: Planning, plan: Plan, costs: Costs, uncertain_ratio: float
-) -> list[str]:
-    """Kernels of the plan to measure, the most uncertain first; none when little is uncertain."""
-    uses: Counter[str] = Counter()
-    for step in plan.schedule.steps:
-        if isinstance(step, Compute):
-            uses[planning.kernel_of(step.op, step.device)] += 1
-    spread = {
-        symbol: (costs[symbol].hi_us - costs[symbol].lo_us) * count
-        for symbol, count in uses.items()
-        if costs[symbol].source not in _MEASURED
-    }
-    allowed = uncertain_ratio * sum(costs[symbol].compute_us * n for symbol, n in uses.items())
-    chosen: list[str] = []
-    left = sum(spread.values())
-    # Where a model has no ground, its interval says little of how far off it may be.
-    for symbol in sorted(spread, key=lambda name: (not is_unknown(costs[name]), -spread[name])):
-        if left <= allowed:
-            break
-        chosen.append(symbol)
-        left -= spread[symbol]
-    return chosen

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tvm_xengine.cost_models.features.hardware import Hardware
-from tvm_xengine.cost_models.features.table import STAGES
+from tvm_xengine.cost_models.features.table import IS_LIBRARY, LIBRARY_VECTOR, STAGES
 from tvm_xengine.kernels.library.call import LibraryCall, OptionValue
 from tvm_xengine.kernels.library.product import product_of
 from tvm_xengine.kernels.library.stages import Stage
@@ -53,7 +53,7 @@ def library_features(
     """
     shapes = () if call is None else (*call.shapes[:2], call.shapes[-1])
     values = {
-        "is_library": float(call is not None),
+        IS_LIBRARY: float(call is not None),
         "log_library_flops": _log(flops),
         "library_threads": 0.0 if call is None else float(call.threads),
         "library_bias": float(call is not None and call.bias),
@@ -119,7 +119,7 @@ def _of_stages(stages: Sequence[Stage]) -> dict[str, float]:
         f"log_{STAGES}s": _log(len(stages)),
         f"{STAGES}_copies": float(len(stages) - len(working)),
         f"log_{STAGES}_bytes": _log(sum(stage.tensors_bytes for stage in working)),
-        f"{STAGES}_vector": float(
+        LIBRARY_VECTOR: float(
             max((size for name, size in _VECTORS_BYTES.items() if name in words), default=0)
         ),
     }

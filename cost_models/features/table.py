@@ -20,6 +20,9 @@ PLAIN_SLOT = "plain"
 STAGES = "library_stage"
 """In the names of features that only a library itself can tell: what it runs for a call."""
 
+IS_LIBRARY, LIBRARY_VECTOR = "is_library", f"{STAGES}_vector"
+"""Names of features: whether a kernel calls a library, and the width of the vectors of the library's code."""
+
 
 @dataclass(frozen=True)
 class KernelFeatures:

@@ -13,6 +13,7 @@ from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.judging.evaluate import HeldOut
 from tvm_xengine.cost_models.models.model_file import ModelFile
 from tvm_xengine.cost_models.prediction.prior import predicted_on
+from tvm_xengine.errors import InvalidDatasetError
 
 
 def asked_about(model: ModelFile, data: Dataset) -> HeldOut:
@@ -22,6 +23,24 @@ def asked_about(model: ModelFile, data: Dataset) -> HeldOut:
         json.dumps({"kind": "llvm", "mcpu": processor}) for processor in data.processors
     ] or data.targets
     return HeldOut(data, predicted_on(model, targets, data.table))
+
+
+def unlearned_networks(model: ModelFile, data: Dataset) -> Dataset:
+    """The kernels of families that a model has not learned from.
+
+    Raises
+    ------
+    InvalidDatasetError
+        When there are none.
+    """
+    learned = set(model.card.get("families", ()))
+    rows = [k for k, names in enumerate(data.families) if learned.isdisjoint(names)]
+    if not rows:
+        raise InvalidDatasetError(
+            "expected kernels of networks that the model has not learned from"
+            f" ({', '.join(sorted(learned))}), found none; name a dataset that has some with --dataset"
+        )
+    return data.take(rows)
 
 
 def unseen_processors(model: ModelFile, data: Dataset) -> tuple[str, ...]:

@@ -28,6 +28,9 @@ LEDGER = "ledger.jsonl"
 FAMILIES = "families"
 """Scope of a look at the held-out families."""
 
+NETWORKS = "networks"
+"""Scope of a look at other networks that a model has not learned from."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -42,7 +45,7 @@ class Look:
     why
         What was decided by it, or to be shown.
     scope
-        What was unseen: `FAMILIES`, or a processor by LLVM's name.
+        What was unseen: `FAMILIES`, `NETWORKS`, or a processor by LLVM's name.
     """
 
     date: str

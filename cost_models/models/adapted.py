@@ -50,7 +50,7 @@ class AdaptedTrees:
     """
 
     members: int = 3
-    trees: int = 150
+    trees: int = 400
     depth: int = 4
     learning_rate: float = 0.06
     shrinkage: float = 10.0

@@ -12,9 +12,9 @@ from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
 from tvm_xengine.cost_models.models.interval_widths import (
-    TRANSFER_DEVIATION,
     BySize,
     size_bins,
+    transfer_deviation,
     widened,
     with_interval,
 )
@@ -66,7 +66,12 @@ class AdaptedPredictor:
 
         The mean of the factors of the processors with labels, and of the prior's, which has none.
         """
-        return self.machines / (self.machines + 1)
+        return self.machines / self.known_machines
+
+    @property
+    def known_machines(self) -> int:
+        """With that of the prior."""
+        return self.machines + 1
 
     def elsewhere(self) -> Elsewhere:
         """What this model says of a processor that nobody has labels of."""
@@ -126,7 +131,7 @@ class Elsewhere:
     def predict(self, table: FeatureTable) -> Prediction:
         """Run times of kernels there."""
         answer = self.model.predict(table, self.model.share_elsewhere)
-        return widened(answer, np.full(len(table), TRANSFER_DEVIATION))
+        return widened(answer, np.full(len(table), transfer_deviation(self.model.known_machines)))
 
 
 def corrected_view(table: FeatureTable) -> NDArray[np.float64]:

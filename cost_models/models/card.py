@@ -9,10 +9,23 @@ from typing import Any
 import numpy as np
 
 from tvm_xengine.cost_models.dataset.dataset import Dataset
+from tvm_xengine.cost_models.features.table import IS_LIBRARY, LIBRARY_VECTOR, FeatureTable
 from tvm_xengine.cost_models.judging.metrics import metrics_of, noise_floor
 from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees, held_out
 from tvm_xengine.cost_models.models.model_file import TimePredictor
+
+_FEW_CALLS = 10
+"""Fewer say little of a library's code; an operation or two may use it in a special case."""
+
+
+def library_vectors_bytes(table: FeatureTable) -> list[float]:
+    """Widths of the vectors that a library's code had in more than a few calls of a table, sorted."""
+    if LIBRARY_VECTOR not in table.names:
+        return []
+    widths = table.column(LIBRARY_VECTOR)[table.column(IS_LIBRARY) > 0]
+    found, counts = np.unique(widths, return_counts=True)
+    return [float(width) for width in found[counts >= _FEW_CALLS]]
 
 
 def make_card(
@@ -35,6 +48,7 @@ def make_card(
             for family in data.all_families()
         },
         "time_us_quantiles": [float(f"{value:.4g}") for value in ranges],
+        "library_vectors_bytes": library_vectors_bytes(data.table),
         "largest_flops": float(data.table.flops.max()),
         "held_out_families": asdict(metrics_of(data.time_us[rows], predicted, families)),
         "noise_floor": None if noise is None else asdict(noise),

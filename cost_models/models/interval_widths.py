@@ -22,16 +22,23 @@ COVERED_DEVIATIONS = 1.2816
 """Half an interval that holds four times out of five, in standard deviations."""
 
 COMMON_TRANSFER_DEVIATION = 0.2
-"""What the logarithms of all errors have in common on a processor that a model has not learned from."""
+"""What the logarithms of all errors have in common on a processor that a model has not learned from. Fitted
+on one pair of processors, from a Rocket Lake to a Zen 4."""
 
-_OWN_TRANSFER_DEVIATION = 0.25
-"""What each error has there of its own. Fitted on one pair of processors, from a Rocket Lake to a Zen 4."""
-
-TRANSFER_DEVIATION = math.hypot(COMMON_TRANSFER_DEVIATION, _OWN_TRANSFER_DEVIATION)
-"""What such a processor adds to an error, where nothing was measured on it."""
+_PROCESSOR_DEVIATION = 0.19
+"""Of a processor from the mean of all, in logarithms of errors: root mean square of three processors (a
+Zen 4, an Emerald Rapids, a Zen 3), each asked of a model that knew one or two others."""
 
 BySize = tuple[float, float, float]
 """A number for short, middle and long kernels."""
+
+
+def transfer_deviation(processors: int) -> float:
+    """What a processor without labels adds to the deviation of an error.
+
+    It differs from the mean of all, which is only known as that of so many `processors`.
+    """
+    return _PROCESSOR_DEVIATION * math.sqrt(1 + 1 / processors)
 
 
 def size_bins(time_us: NDArray[np.float64]) -> NDArray[np.int_]:

@@ -15,12 +15,18 @@ from typing import Any
 
 import numpy as np
 import xgboost
+from numpy.typing import NDArray
 
 import tvm_xengine.cost_models.models
 from tvm_xengine.cost_models.calibration.calibration import Calibration
 from tvm_xengine.cost_models.dataset.dataset import TIR
 from tvm_xengine.cost_models.features.added import missing_features, version_of
-from tvm_xengine.cost_models.features.table import FEATURE_SET, FeatureTable
+from tvm_xengine.cost_models.features.table import (
+    FEATURE_SET,
+    IS_LIBRARY,
+    LIBRARY_VECTOR,
+    FeatureTable,
+)
 from tvm_xengine.cost_models.models.adapted_predictor import AdaptedPredictor
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTreesPredictor
 from tvm_xengine.cost_models.models.cold_calls import ColdCalls
@@ -90,6 +96,21 @@ class ModelFile:
     def processors(self) -> frozenset[str]:
         """Those whose kernels it has learned from; none where only baseline code was measured."""
         return processors_of(self.card.get("targets", ()))
+
+    @property
+    def known_machines(self) -> int:
+        """How many machines it has learned from, at least one."""
+        if isinstance(self.predictor, BoostedTreesPredictor):
+            return max(1, len(self.processors))
+        return self.predictor.known_machines
+
+    def has_ground(self, table: FeatureTable) -> NDArray[np.bool_]:
+        """False for calls of a library whose code has vectors as in hardly any label, (rows,)."""
+        vectors = self.card.get("library_vectors_bytes")
+        if vectors is None or LIBRARY_VECTOR not in table.names:
+            return np.ones(len(table), dtype=np.bool_)
+        is_known = np.isin(table.column(LIBRARY_VECTOR), vectors)
+        return np.asarray(is_known | (table.column(IS_LIBRARY) == 0))
 
     def predict(self, table: FeatureTable, targets: Sequence[str]) -> Prediction:
         """Run times of kernels, each for a target (as JSON)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -11,16 +12,20 @@ import numpy as np
 from tvm_xengine.cost_models.features.table import FeatureTable
 from tvm_xengine.cost_models.models.interval_widths import (
     COVERED_DEVIATIONS,
-    TRANSFER_DEVIATION,
+    transfer_deviation,
     widened,
 )
 from tvm_xengine.cost_models.models.model import Prediction
 from tvm_xengine.cost_models.models.processors import is_foreign
+from tvm_xengine.cost_models.prediction.abstain import MOST_WIDTH_RATIO
 from tvm_xengine.cost_models.prediction.correction import Correction
 from tvm_xengine.scheduling.problem import CostSource, OpCost
 
 if TYPE_CHECKING:
     from tvm_xengine.cost_models.models.model_file import ModelFile
+
+_UNKNOWN_DEVIATION = math.log(MOST_WIDTH_RATIO) / 2 / COVERED_DEVIATIONS
+"""Of a logarithm whose interval is just too wide for a plan to rest on."""
 
 
 def correction_of(
@@ -52,10 +57,13 @@ def correction_of(
 def predicted_on(model: ModelFile, targets: Sequence[str], table: FeatureTable) -> Prediction:
     """What a model says of kernels, each on the processor of its target (as JSON).
 
-    Intervals are wider on a processor that the model has not learned from.
+    Intervals are wider on a processor that the model has not learned from, and so wide that the cost is
+    unknown (`abstain`) where it has no ground.
     """
-    added = {target: _added_deviation(model, target) for target in set(targets)}
-    return widened(model.predict(table, targets), np.array([added[target] for target in targets]))
+    by_target = {target: _added_deviation(model, target) for target in set(targets)}
+    added = np.array([by_target[target] for target in targets])
+    groundless = np.where(model.has_ground(table), 0.0, _UNKNOWN_DEVIATION)
+    return widened(model.predict(table, targets), np.hypot(added, groundless))
 
 
 def costs_of(
@@ -75,4 +83,4 @@ def _added_deviation(model: ModelFile, target: str) -> float:
         return 0.0
     if model.calibration is not None and model.is_calibrated(target):
         return model.calibration.spread / COVERED_DEVIATIONS
-    return TRANSFER_DEVIATION
+    return transfer_deviation(model.known_machines)

@@ -106,6 +106,54 @@ def test_no_more_than_the_allowed_share_is_measured():
     assert 0 < len(laboratory.measured) <= 0.25 * len(laboratory.kernels)
 
 
+def test_of_what_may_be_measured_half_is_kept_for_later_plans():
+    laboratory = Laboratory(0, factor=3.0)
+    planning = laboratory.planning()
+    batches: list[int] = []
+
+    def measure(kernels):
+        batches.append(len(kernels))
+        return planning.measure(kernels)
+
+    limits = ActiveLimits(kernels_ratio=0.5)
+    plan_actively(replace(planning, measure=measure), laboratory.predicted, limits)
+    most = int(0.5 * len(laboratory.kernels))
+    assert len(batches) > 2
+    assert batches[0] <= -(-most // 2)
+
+
+def test_what_was_unknown_at_first_is_measured_first_whatever_others_say():
+    """What others are off by makes intervals narrow, and says nothing of these."""
+    laboratory = Laboratory(0, factor=3.0)
+    planning = laboratory.planning()
+    batches: list[list[str]] = []
+
+    def measure(kernels):
+        batches.append([kernel.symbol for kernel in kernels])
+        return planning.measure(kernels)
+
+    def correct(costs):
+        return {
+            symbol: cost
+            if cost.source is CostSource.MEASURED or not batches
+            else replace(cost, interval_us=(0.99 * cost.compute_us, 1.01 * cost.compute_us))
+            for symbol, cost in costs.items()
+        }
+
+    cheap = sorted(laboratory.predicted, key=lambda s: laboratory.predicted[s].compute_us)[::2]
+    certain = {
+        symbol: cost
+        if symbol in cheap
+        else replace(cost, interval_us=(cost.compute_us / 1.5, cost.compute_us * 1.5))
+        for symbol, cost in laboratory.predicted.items()
+    }
+    limits = ActiveLimits(kernels_ratio=0.2, uncertain_ratio=0.0)
+    plan_actively(replace(planning, measure=measure, correct=correct), certain, limits)
+    unknown = [[symbol in cheap for symbol in batch] for batch in batches]
+    assert all(flags == sorted(flags, reverse=True) for flags in unknown)
+    assert any(any(flags) for flags in unknown[1:])
+
+
 def test_every_round_begins_from_the_cheapest_schedule_so_far():
     laboratory = Laboratory(1, factor=3.0)
     found = plan_actively(laboratory.planning(), laboratory.predicted)

@@ -182,7 +182,10 @@ def judge(
     on: Annotated[
         str,
         choice(UNSEEN_NAMES),
-        Parameter(help="Locked families of networks, or processors without labels in the model."),
+        Parameter(
+            help="Locked families of networks, processors without labels in the model, or networks of a"
+            " dataset that the model has not learned from."
+        ),
     ] = "families",
     calibration: Annotated[
         File | None,

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tests.cost_models.calibration.test_calibration import calibration
 from tests.cost_models.models.test_adapted import elsewhere
 from tvm_xengine.cost_models.calibration.unadapted import unadapted
 from tvm_xengine.cost_models.judging.evaluate import hold_out
-from tvm_xengine.cost_models.judging.unseen import before_and_after, unseen_processors
+from tvm_xengine.cost_models.judging.unseen import (
+    before_and_after,
+    unlearned_networks,
+    unseen_processors,
+)
 from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.model_file import read_model
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL
+from tvm_xengine.errors import InvalidDatasetError
 
 OTHER = "pentium4"
 
@@ -46,6 +52,14 @@ def test_code_for_any_processor_counts_where_it_was_measured():
     ((_, found),) = before_and_after(model, data, OTHER, None)
     own = model.predictor.predict(data.table)
     assert (found.predicted.hi_us > own.hi_us).all()
+
+
+def test_networks_are_unlearned_whose_families_a_model_does_not_know():
+    data = replace(elsewhere(6), families=(("a",), ("b",), ("a", "b"), ("c",), ("b", "c"), ("a",)))
+    model = replace(read_model(SHIPPED_MODEL), card={"families": {"b": 9}})
+    assert unlearned_networks(model, data).families == (("a",), ("c",), ("a",))
+    with pytest.raises(InvalidDatasetError, match="has not learned from"):
+        unlearned_networks(replace(model, card={"families": {"a": 1, "b": 1, "c": 1}}), data)
 
 
 def test_an_adapted_model_expects_less_of_a_processor_that_is_held_out():

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
+from tvm_xengine.cost_models.features.extract import kernel_features
+from tvm_xengine.cost_models.features.table import IS_LIBRARY, LIBRARY_VECTOR, table_of
 from tvm_xengine.cost_models.measure.measure import measure_kernels
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.timing import Effort
 from tvm_xengine.cost_models.models.model import Prediction
+from tvm_xengine.cost_models.prediction.abstain import MOST_WIDTH_RATIO
 from tvm_xengine.cost_models.prediction.predict import (
     architecture_of,
     default_model,
@@ -17,6 +20,7 @@ from tvm_xengine.cost_models.prediction.predict import (
     predict_costs,
     predict_to_correct,
 )
+from tvm_xengine.cost_models.prediction.prior import predicted_on
 from tvm_xengine.errors import InvalidDatasetError
 from tvm_xengine.kernels.device_kernel import prepare_kernel
 from tvm_xengine.kernels.targets import resolve_target
@@ -59,6 +63,25 @@ def test_a_device_without_data_gets_a_roofline_and_says_so():
     assert sources == {CostSource.ROOFLINE}
     known = {cost.source for cost in predict_costs(kernels(), model).values()}
     assert known <= {CostSource.PREDICTED, CostSource.TRANSFERRED}
+
+
+@pytest.mark.parametrize(("widths", "is_known"), [([64.0], False), ([32.0, 64.0], True)])
+def test_library_code_as_in_no_label_is_unknown(widths, is_known):
+    """Kernels with vectors of 32 bytes, asked of a model whose labels had those widths."""
+    target = str(resolve_target(BASELINE))
+    features = table_of([kernel_features(kernel) for kernel in kernels()])
+    columns = [features.names.index(name) for name in (IS_LIBRARY, LIBRARY_VECTOR)]
+    values = features.values.copy()
+    values[:, columns] = (1.0, 32.0)
+    table = replace(features, values=values)
+    shipped = default_model()
+    model = replace(shipped, card={**shipped.card, "library_vectors_bytes": widths})
+    answer = predicted_on(model, [target] * len(table), table)
+    generated = predicted_on(model, [target] * len(table), features)
+    assert model.has_ground(table).all() == is_known
+    assert model.has_ground(features).all()
+    assert (answer.hi_us > MOST_WIDTH_RATIO * answer.lo_us).all() != is_known
+    assert not (generated.hi_us > MOST_WIDTH_RATIO * generated.lo_us).all()
 
 
 def test_a_processor_that_nobody_learned_from_gets_wider_intervals_and_says_so():

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tvm_xengine.commands.costs.given import loaded
+from tvm_xengine.commands.costs.models import as_rows
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.calibration.calibration import Calibration, read_calibration
 from tvm_xengine.cost_models.dataset.dataset import Dataset
 from tvm_xengine.cost_models.judging.evaluate import HeldOut
-from tvm_xengine.cost_models.judging.unseen import asked_about, before_and_after, unseen_processors
-from tvm_xengine.cost_models.labels.held_out import FAMILIES, LEDGER, held_out_part, note_look
+from tvm_xengine.cost_models.judging.unseen import (
+    asked_about,
+    before_and_after,
+    unlearned_networks,
+    unseen_processors,
+)
+from tvm_xengine.cost_models.labels.held_out import (
+    FAMILIES,
+    LEDGER,
+    NETWORKS,
+    held_out_part,
+    note_look,
+)
 from tvm_xengine.cost_models.labels.shipped import SHIPPED_LABELS
 from tvm_xengine.cost_models.models.model_file import ModelFile, read_model
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, calibration_path
 from tvm_xengine.errors import InvalidDatasetError
-from tvm_xengine.report.costs import print_metrics
+from tvm_xengine.report.costs import print_families, print_metrics
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class Judging:
     Attributes
     ----------
     on
-        `FAMILIES` of networks that are held out, or ``processors``.
+        `FAMILIES` of networks that are held out, ``processors``, or `NETWORKS`.
     cost_model, ledger, calibration
         None is the shipped model, the ledger of the shipped labels, and this machine's calibration.
     """
@@ -40,7 +52,7 @@ class Judging:
 
 
 def judge(dataset: Path | None, wanted: Judging, terminal: Terminal) -> dict[str, Any]:
-    """Judge a model on held-out families, or on each processor that it has no labels of."""
+    """Judge a model on held-out families, on processors, or on networks that it has no labels of."""
     path = wanted.cost_model or SHIPPED_MODEL
     model, data = read_model(path), loaded(dataset, terminal)
     name = f"{path.name} ({model.card.get('kernels', '?')} kernels)"
@@ -60,7 +72,15 @@ def judge(dataset: Path | None, wanted: Judging, terminal: Terminal) -> dict[str
         note(found, FAMILIES)
         rows = {path.name: found.metrics(), **found.by_source()}
         print_metrics(terminal.console, "locked families", rows)
-        return {key: asdict(metrics) for key, metrics in rows.items()}
+        return as_rows(rows)
+    if wanted.on == NETWORKS:
+        found = asked_about(model, unlearned_networks(model, data))
+        note(found, NETWORKS)
+        families = found.by_family()
+        rows = {path.name: found.metrics(), **found.by_source()}
+        print_metrics(terminal.console, "networks that the model has not learned from", rows)
+        print_families(terminal.console, "each of them", families)
+        return {**as_rows(rows), "families": as_rows(families)}
     for processor in _unseen(model, data):
         rows = {}
         calibration = _calibration(wanted.calibration)
@@ -69,7 +89,7 @@ def judge(dataset: Path | None, wanted: Judging, terminal: Terminal) -> dict[str
             rows[how] = found.metrics()
             rows |= {f"{how}, {source}": metrics for source, metrics in found.by_source().items()}
         print_metrics(terminal.console, f"{processor}, which the model has no labels of", rows)
-        document[processor] = {how: asdict(metrics) for how, metrics in rows.items()}
+        document[processor] = as_rows(rows)
     return document
 
 
