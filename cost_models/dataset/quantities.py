@@ -14,6 +14,8 @@ from tvm_xengine.errors import InvalidDatasetError
 ALIGNMENT_BYTES = 64
 """Added to memory, so that a call that needs none has a logarithm, too."""
 
+MEMORY = "memory"
+
 _SIZES = ("log_inputs_bytes", "log_outputs_bytes")
 
 
@@ -84,6 +86,6 @@ def _labelled(data: Dataset, values: np.ndarray[tuple[int, ...], np.dtype[np.flo
 QUANTITIES: Mapping[str, Callable[[Dataset], Dataset]] = {
     "time": lambda data: data,
     "energy": energy_of_kernels,
-    "memory": memory_of_calls,
+    MEMORY: memory_of_calls,
 }
 """What can be learned; memory is never taken from a model where it is known."""

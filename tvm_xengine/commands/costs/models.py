@@ -12,7 +12,7 @@ from tvm_xengine.commands.costs.datasets import inspect_dataset
 from tvm_xengine.commands.costs.given import learnable
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.cost_models.dataset.dataset import Dataset, DatasetFolder
-from tvm_xengine.cost_models.dataset.quantities import QUANTITIES
+from tvm_xengine.cost_models.dataset.quantities import MEMORY, QUANTITIES
 from tvm_xengine.cost_models.judging.evaluate import hold_out
 from tvm_xengine.cost_models.judging.metrics import Metrics, noise_floor
 from tvm_xengine.cost_models.models.adapted import AdaptedTrees
@@ -26,6 +26,7 @@ from tvm_xengine.cost_models.models.model_file import (
     read_model,
     write_model,
 )
+from tvm_xengine.cost_models.prediction.call_memory import CallMemory
 from tvm_xengine.cost_models.prediction.predict import SHIPPED_MODEL, architecture_of
 from tvm_xengine.cost_models.prediction.transfer import (
     device_names,
@@ -82,6 +83,8 @@ def evaluate_models(dataset: Path | None, wanted: Evaluation, terminal: Terminal
     data = QUANTITIES[wanted.quantity](learnable(dataset, terminal))
     trees = BoostedTrees()
     models: list[CostModel] = [trees.sketched() if wanted.is_sketch else trees]
+    if wanted.quantity == MEMORY:
+        models = [CallMemory(), *models]
     if wanted.with_baselines:
         models += [Roofline(), NearestNeighbours(), LogLinear()]
     document: dict[str, Any] = {}
