@@ -73,14 +73,12 @@ def test_a_missing_package_for_plots_is_named_first(
     assert "pip install 'tvm-xengine[plot]'" in done.refusal()
 
 
-@pytest.mark.parametrize("command", [("plan",), ("export", "-o", "x", "--target", "host")])
+@pytest.mark.parametrize("command", ["plan", "pareto", "train"])
 def test_a_missing_backend_is_named_before_the_model_is_read(
-    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "find_spec", lambda _name: None)
-    done = run_command(
-        *command, "nothing.onnx", "--solver", "checkmate", "--solver-backend", "scip"
-    )
+    done = run_command(command, "nothing.onnx", "--solver", "checkmate", "--solver-backend", "scip")
     assert "the backend scip needs pyscipopt, which is not installed" in done.refusal()
 
 
