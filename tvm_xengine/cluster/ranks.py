@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_xengine.cluster.attendance import Attendance
 from tvm_xengine.errors import InvalidPlatformError, MissingPackageError, RankLostError
 from tvm_xengine.scheduling.platform import Platform
 
@@ -23,9 +24,6 @@ TIMEOUT = "TVM_XENGINE_RANK_TIMEOUT_S"
 """Environment variable with the seconds after which a process that does not answer is given up."""
 _TIMEOUT_S = 60.0
 """Without that variable: longer than a step of a large network, and shorter than a user's patience."""
-_PATIENCE = timedelta(days=7)
-"""What waits for planning or compiling, which may take as long as it likes; a process that has ended
-is noticed at once, because its connections close."""
 
 
 class Message:
@@ -70,7 +68,9 @@ class Ranks:
         self.writes_files = int(os.environ.get("LOCAL_RANK", self.rank)) == 0
         self._dist = dist
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-        self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        store = dist.distributed_c10d._get_default_store()
+        store = dist.PrefixStore(self._group.group_name, store)  # a program may join several times
+        self._attendance = Attendance(store, self.rank, self.size, timeout_s)
 
     @classmethod
     def join(cls, platform: Platform) -> Ranks | None:
@@ -144,8 +144,7 @@ class Ranks:
 
     def meet(self) -> None:
         """Collective: wait for all processes, as long as it takes."""
-        with naming_rank(None):
-            self._dist.barrier(group=self._patient)
+        self._attendance.meet()
 
     def share_text(self, text: str, owner: int = 0) -> str:
         """Collective: the owner's text; it is waited for as long as the owner takes."""
@@ -153,11 +152,11 @@ class Ranks:
 
         content = torch.from_numpy(np.frombuffer(text.encode(), "uint8").copy())
         length = torch.tensor([len(content)])
-        with naming_rank(owner if owner != self.rank else None):
-            self._dist.broadcast(length, owner, group=self._patient)
-            if owner != self.rank:
-                content = torch.empty(int(length), dtype=torch.uint8)
-            self._dist.broadcast(content, owner, group=self._patient)
+        self.meet()
+        self.share(length, owner)
+        if owner != self.rank:
+            content = torch.empty(int(length), dtype=torch.uint8)
+        self.share(content, owner)
         return str(content.numpy().tobytes(), "utf-8")
 
     def gather_texts(self, text: str) -> Sequence[str]:

@@ -1,0 +1,35 @@
+"""Processes wait for one that takes long, and not for one that hangs."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from torch.distributed import HashStore
+
+from tvm_xengine.cluster.attendance import Attendance
+from tvm_xengine.errors import RankLostError
+
+
+def test_one_that_takes_longer_than_the_limit_is_waited_for() -> None:
+    store, limit_s = HashStore(), 0.5
+    places = [Attendance(store, rank, 3, limit_s) for rank in range(3)]
+    met: list[int] = []
+
+    def comes(rank: int, late_s: float) -> None:
+        for _ in range(2):
+            time.sleep(late_s)
+            met.append(rank)
+            places[rank].meet()
+            assert len(met) >= 3  # nobody has gone on alone
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(comes, range(3), (0.0, 0.0, 3 * limit_s)))
+
+
+def test_one_that_does_not_count_is_named() -> None:
+    store = HashStore()
+    first, _ = (Attendance(store, rank, 3, 0.5) for rank in (0, 2))
+    with pytest.raises(RankLostError, match="rank 1 has ended or hangs"):
+        first.meet()

@@ -1,0 +1,109 @@
+"""Which processes still run, however long one of them plans or compiles while the others wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from tvm_xengine.errors import RankLostError
+
+_BEATS = 5
+"""A process counts so often in the time limit: one beat may be late on a busy machine, four may not."""
+_LOOK_S = 0.005
+"""How often a process looks whether the others have come, while it waits for them."""
+
+
+class Attendance:
+    """A meeting point of processes that notices one which hangs.
+
+    A thread of each process counts in a store that all share. While one waits for the others, a process
+    whose count does not move for the time limit has ended or hangs; one that only takes long counts on.
+
+    Parameters
+    ----------
+    store
+        Of torch.distributed; another thread may use it, too.
+    limit_s
+        How long a process may be silent.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, limit_s: float) -> None:
+        self._store = store
+        self._rank, self._size, self._limit_s = rank, size, limit_s
+        self._called = threading.Event()
+        self._wanted = self._told = self._met = 0
+        now_s = time.monotonic()
+        self._looked_s = now_s
+        self._moved_s = dict.fromkeys(self._others, now_s)
+        self._counts = dict.fromkeys(self._others, b"")
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def meet(self) -> None:
+        """Collective: wait until all processes have come here, as long as it takes.
+
+        Raises
+        ------
+        RankLostError
+            If one of them has not counted for the time limit; names it.
+        """
+        began_s = time.monotonic()
+        self._wanted += 1
+        self._called.set()
+        while self._met < self._wanted:
+            time.sleep(_LOOK_S)
+            silent_since_s = max(began_s, self._looked_s)
+            if time.monotonic() - silent_since_s > 2 * self._limit_s:
+                raise _lost("another rank", self._limit_s)  # it holds the store's lock
+            for rank, moved_s in self._moved_s.items():
+                if self._looked_s - max(began_s, moved_s) > self._limit_s:
+                    raise _lost(f"rank {rank}", self._limit_s)
+
+    @property
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._size) if rank != self._rank]
+
+    def _count(self) -> None:
+        """What the thread does: count, look at the counts of others, and see whether all have come."""
+        period_s = self._limit_s / _BEATS
+        next_s = 0.0
+        try:
+            while True:
+                if time.monotonic() >= next_s:
+                    self._store.add(_beats_of(self._rank), 1)
+                    self._look()
+                    next_s = time.monotonic() + period_s
+                if self._wanted > self._told:
+                    self._called.clear()
+                    self._told += 1
+                    self._store.set(_place(self._told, self._rank), "")
+                places = [_place(self._told, rank) for rank in range(self._size)]
+                if self._met < self._told and self._store.check(places):
+                    self._met = self._told
+                waits = self._met < self._told
+                self._called.wait(_LOOK_S if waits else max(next_s - time.monotonic(), 0))
+        except RuntimeError:
+            return  # the process with the store has ended; who waits finds that nobody counts
+
+    def _look(self) -> None:
+        for rank in self._others:
+            beats = _beats_of(rank)
+            count = self._store.get(beats) if self._store.check([beats]) else b""
+            if count != self._counts[rank]:
+                self._counts[rank], self._moved_s[rank] = count, time.monotonic()
+        self._looked_s = time.monotonic()
+
+
+def _lost(who: str, limit_s: float) -> RankLostError:
+    return RankLostError(
+        f"{who} has ended or hangs: it gave no sign of life for {limit_s:g} s. Resume from the last"
+        " checkpoint"
+    )
+
+
+def _beats_of(rank: int) -> str:
+    return f"beats/{rank}"
+
+
+def _place(meeting: int, rank: int) -> str:
+    return f"meeting/{meeting}/{rank}"
