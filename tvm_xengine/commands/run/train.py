@@ -84,7 +84,11 @@ def run_train(model: str, options: TrainOptions) -> None:
     arguments = solver_arguments(options.plan.solver, options.plan.step.model.seed)
     _check_replan(options)
     if options.loop.schedule is not None and options.plan.division.replicas is not None:
-        raise UsageError("--schedule runs a given schedule, --replicas looks for one; give one")
+        raise UsageError(
+            "--schedule runs a schedule of the whole batch, and --replicas divides that; leave out one."
+            " What runs where in a step in shares, and where its state lies, is in a plan file:"
+            " --save-plan FILE keeps it, and StepPlan.load reads it"
+        )
     given = None if options.loop.schedule is None else read_schedule(options.loop.schedule)
     wanted = wanted_of(model, options, terminal)
     with terminal.reporting() as reporter:
