@@ -1,0 +1,1 @@
+"""Steps over several processes, against PyTorch on the same processes."""
