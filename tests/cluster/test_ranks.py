@@ -47,6 +47,7 @@ def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
         ("gpt_nano", 8, (0, 1, 1)),
         ("mobilenetv2", 32, (0, 1)),
         ("mlp", None, (1, 0)),
+        ("lenet", None, (0, 1, 2, 3)),
     ],
 )
 def test_networks_over_ranks(
@@ -62,6 +63,7 @@ def test_networks_over_ranks(
         ("lenet", (0, 1), {"d0": 5, "d1": 3}, {"d1": 500_000}),
         ("resnet8", (0, 1), 2, {}),
         ("mlp", (0, 1, 2), 3, {}),
+        ("mlp", (0, 1, 2, 3), 4, {}),
     ],
 )
 def test_replicas_over_ranks_lose_as_one_process_does(
@@ -77,10 +79,27 @@ def test_replicas_over_ranks_lose_as_one_process_does(
     seen = _seen_by_ranks(settings)
     _check(seen)
     assert all(seen[0].arena_bytes[device] <= most for device, most in budgets.items())
+    np.testing.assert_allclose(seen[0].losses, _losses_alone(settings), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_slower_rank_gets_fewer_samples(tmp_path: Path) -> None:
+    settings = Settings(
+        *("lenet", str(tmp_path)), batch=64, scattered=False, replicas="auto",
+        targets=("llvm -mcpu=native -num-cores=1", "llvm -mcpu=x86-64 -num-cores=1"),
+    )  # fmt: skip
+    seen = _seen_by_ranks(settings)
+    assert all(other == seen[0] for other in seen[1:])
+    fast, slow = seen[0].samples
+    assert fast > slow > 0
+    np.testing.assert_allclose(seen[0].losses, _losses_alone(settings), rtol=1e-4)
+
+
+def _losses_alone(settings: Settings) -> list[float]:
+    """Of the same steps on one device."""
     alone = xe.compile(
-        model, batch_size=settings.batch, optimizer=settings.optimizer, costs="roofline",
+        settings.model, batch_size=settings.batch, optimizer=settings.optimizer, costs="roofline",
         solver="keep-all",
     )  # fmt: skip
     random = np.random.default_rng(0)
-    losses = [float(alone(drawn_batch(alone, random))) for _ in range(settings.steps)]
-    np.testing.assert_allclose(seen[0].losses, losses, rtol=1e-4)
+    return [float(alone(drawn_batch(alone, random))) for _ in range(settings.steps)]

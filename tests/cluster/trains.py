@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,9 @@ class Settings:
     scattered
         Whether ops are pinned to devices by turns, so that many tensors move.
     replicas
-        Samples of each device, or over how many the batch is divided; None leaves it whole.
+        Samples of each device, over how many the batch is divided, or "auto"; None leaves it whole.
+    targets
+        Of the devices in turn.
     """
 
     model: str
@@ -44,15 +47,16 @@ class Settings:
     budgets: dict[str, int] | None = None
     scattered: bool = True
     optimizer: str = "adam"
-    replicas: dict[str, int] | int | None = None
+    replicas: dict[str, int] | int | str | None = None
+    targets: tuple[str, ...] = ("llvm -mcpu=native",)
 
     @property
     def platform(self) -> Platform:
         names = [f"d{k}" for k in range(len(self.ranks))]
         given = self.budgets or {}
         devices = tuple(
-            Device(name, "llvm -mcpu=native", given.get(name, 512 * _MIB), ("tir",), rank=rank)
-            for name, rank in zip(names, self.ranks, strict=True)
+            Device(name, target, given.get(name, 512 * _MIB), ("tir",), rank=rank)
+            for name, rank, target in zip(names, self.ranks, cycle(self.targets), strict=False)
         )
         links = tuple(Link(a, b, 50.0, 1.0) for a in names for b in names if a != b)
         return Platform(devices, links)
@@ -60,12 +64,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rank saw: losses, a hash of the state, transfers of the plan, bytes of the arenas."""
+    """What a rank saw: losses, a hash of the state, transfers of the plan, samples of each share, bytes."""
 
     losses: list[float]
     state: str
     identical: bool
     transfers: int
+    samples: list[int]
     arena_bytes: dict[str, int]
     planned_bytes: dict[str, int]
 
@@ -107,6 +112,7 @@ def train(settings: Settings, cache: Path) -> Seen:
         digest.hexdigest(),
         comparison.is_identical,
         sum(1 for one in plan.plan.schedule.steps if type(one).__name__ == "Transfer"),
+        [] if (cut := plan.planned.lowered.cut) is None else list(cut.share_samples),
         dict(step.executable.measured_peak_bytes),
         dict(plan.plan.arenas.arena_bytes),
     )
