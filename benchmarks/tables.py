@@ -60,15 +60,15 @@ TABLES = (
     Table(
         "ranks",
         "Two processes against PyTorch's",
-        "Training steps over two processes with a core each: ours with the batch divided (replicas) or with"
-        " layers on both, PyTorch's DDP and its pipeline (GPipe, four micro-batches), all over gloo, step by"
-        " step in turns. `step_by_ddp` divides the fastest step by DDP's, `busy_by_ddp` the processor time of"
-        " the busier process, which waits of a busy machine do not change. `peak_mib` of PyTorch is what its"
+        "Ours with the batch divided (replicas) or with layers on both processes, PyTorch's DDP and its"
+        " pipeline (GPipe, four micro-batches), all over gloo, step by step in turns: `step_by_ddp`"
+        " divides the fastest step by DDP's, `busy_by_ddp` the processor time of the busier process (on a"
+        " busy machine most of a step is waiting for the other process). `peak_mib` of PyTorch is what its"
         " allocator hands out, ours the whole arena, within `budgets_mib`: DDP's peaks, twice those for"
-        " layers, which take the whole batch, or those of an unequal pair; one device needs `alone_mib` at"
-        " least. Of unequal speed is a pair of which the second one's kernels use no AVX. `samples` are our"
-        " shares. `loss_difference` is the largest one to PyTorch in one process in five steps, as a ratio:"
-        " DDP and the pipeline take batch statistics of their part of the batch only.",
+        " layers, which take the whole batch, or those of an unequal pair, where one device needs"
+        " `alone_mib` for the batch in one piece. In pairs of unequal speed the second one's kernels use"
+        " no AVX. `loss_difference` is the largest one to PyTorch in one process in five steps, as a"
+        " ratio; DDP and the pipeline take batch statistics of their part of the batch only.",
         "python -m benchmarks.cluster.beside_torch",
         ("network", "side"),
     ),

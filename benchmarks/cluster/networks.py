@@ -21,8 +21,8 @@ class Case:
     cut
         Layers before it are the first stage of a pipeline: about half of the time.
     is_shared_unequally
-        Whether it is also trained by a process and one with half its memory, of which neither can alone, and
-        by one and a slower one.
+        Whether it is also trained by a process and one with half its memory, of which neither has room for
+        the batch in one piece, and by one and a slower one.
     """
 
     layers: Callable[[], list[nn.Module]]

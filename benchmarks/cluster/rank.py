@@ -34,7 +34,7 @@ _SLOW = "llvm -mcpu=x86-64 -num-cores=1"
 _AMPLE_BYTES = 1 << 32
 _DEVICES = ("first", "second")
 _UNEQUAL = (0.95, 0.475)
-"""Budgets of an unequal pair as shares of the least with which one device alone may train."""
+"""Budgets of an unequal pair as shares of the least with which one device takes the batch in one piece."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _training(case: Case, batch: Batch) -> xe.Training:
 
 
 def _least_bytes(case: Case, batch: Batch) -> int:
-    """Below this budget no schedule of the step exists on one device."""
+    """Below this budget no schedule of the step exists on one device, but in slices of the batch."""
     alone = xe.Platform((xe.Device("alone", _TARGET, _AMPLE_BYTES),))
     problem = xe.make_problem(xe.lower(_training(case, batch), alone), "roofline")
     return working_sets(problem.problem).least_bytes()["alone"]
