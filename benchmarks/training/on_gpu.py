@@ -19,7 +19,7 @@ from benchmarks.record import record
 from benchmarks.training.step_networks import CASES, Case, module_of
 
 ROUNDS, STEPS = 5, 5
-LIMIT_S = 20.0
+LIMIT_S = 10.0
 RATE = 0.01
 _GPU = xe.Device("gpu", "cuda")
 

@@ -17,24 +17,36 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
 
 const int ok = 0, invalid_value = 1, out_of_memory = 2, not_found = 500, illegal_address = 700;
 
-struct Stream {
-  bool waits_for_default = true;
-  std::deque<std::function<int()>> queue;
-};
+struct Stream;
 
 struct Event {
   Stream* stream = nullptr;
   uint64_t number = 0;  // of the record that was made last
   uint64_t passed = 0;
   std::chrono::steady_clock::time_point time;
+};
+
+struct Work {
+  std::function<int()> run;
+  Event* awaited = nullptr;
+  uint64_t number = 0;
+
+  bool is_ready() const { return awaited == nullptr || awaited->passed >= number; }
+};
+
+struct Stream {
+  bool waits_for_default = true;
+  std::deque<Work> queue;
 };
 
 struct Block {
@@ -56,13 +68,20 @@ thread_local int last_error;
 
 int fail(int error) { return last_error = error; }
 
+void start_progress();
+
+// Does the next work of a stream, or of the one that it waits for.
+int advance(Stream* stream) {
+  while (!stream->queue.front().is_ready()) stream = stream->queue.front().awaited->stream;
+  Work work = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  return work.run ? work.run() : ok;
+}
+
 int drain(Stream* stream) {
   int result = ok;
-  while (!stream->queue.empty()) {
-    auto work = std::move(stream->queue.front());
-    stream->queue.pop_front();
-    if (int error = work()) result = error;
-  }
+  while (!stream->queue.empty())
+    if (int error = advance(stream)) result = error;
   return result;
 }
 
@@ -94,6 +113,23 @@ char* content_at(const void* address) {
 
 bool is_pinned(const void* address) {
   return block_of(pinned_blocks, reinterpret_cast<uintptr_t>(address)) != nullptr;
+}
+
+// Once there are streams, one of them goes on a bit every now and then, as the processor may wait for it.
+void start_progress() {
+  static std::thread progress([] {
+    std::minstd_rand random;
+    for (;;) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200 + random() % 2000));
+      std::lock_guard guard(one_at_a_time);
+      std::vector<Stream*> all(streams.begin(), streams.end());
+      all.push_back(&default_stream);
+      Stream* chosen = all[random() % all.size()];
+      if (!chosen->queue.empty()) advance(chosen);
+    }
+  });
+  static const bool is_alone = (progress.detach(), true);
+  (void)is_alone;
 }
 
 }  // namespace
@@ -177,6 +213,7 @@ int cudaFreeHost(void* address) {
 
 int cudaStreamCreateWithFlags(void** stream, unsigned flags) {
   std::lock_guard guard(one_at_a_time);
+  start_progress();
   auto* made = new Stream;
   made->waits_for_default = !(flags & 1);
   streams.insert(made);
@@ -188,6 +225,20 @@ int cudaStreamCreate(void** stream) { return cudaStreamCreateWithFlags(stream, 0
 int cudaStreamSynchronize(void* stream) {
   std::lock_guard guard(one_at_a_time);
   if (int error = drain(begin(stream))) return fail(error);
+  return ok;
+}
+
+int cudaDeviceSynchronize() {
+  std::lock_guard guard(one_at_a_time);
+  int result = drain(&default_stream);
+  for (Stream* stream : streams)
+    if (int error = drain(stream)) result = error;
+  return result ? fail(result) : ok;
+}
+
+int cudaLaunchHostFunc(void* stream, void (*function)(void*), void* argument) {
+  std::lock_guard guard(one_at_a_time);
+  begin(stream)->queue.push_back({[=] { function(argument); return ok; }});
   return ok;
 }
 
@@ -205,19 +256,19 @@ int cudaMemcpyAsync(void* to, const void* from, size_t size, int, void* given) {
   char *to_content = content_at(to);
   const char *from_content = content_at(from);
   if (to_content && from_content) {
-    stream->queue.push_back([=] { std::memmove(to_content, from_content, size); return ok; });
+    stream->queue.push_back({[=] { std::memmove(to_content, from_content, size); return ok; }});
   } else if (to_content) {
     if (is_pinned(from)) {
-      stream->queue.push_back([=] { std::memcpy(to_content, from, size); return ok; });
+      stream->queue.push_back({[=] { std::memcpy(to_content, from, size); return ok; }});
     } else {  // goes through memory of the driver
       auto staged = std::make_shared<std::string>(static_cast<const char*>(from), size);
-      stream->queue.push_back([=] { std::memcpy(to_content, staged->data(), size); return ok; });
+      stream->queue.push_back({[=] { std::memcpy(to_content, staged->data(), size); return ok; }});
     }
   } else if (from_content) {
-    stream->queue.push_back([=] { std::memcpy(to, from_content, size); return ok; });
+    stream->queue.push_back({[=] { std::memcpy(to, from_content, size); return ok; }});
     if (!is_pinned(to)) return drain(stream) ? fail(illegal_address) : ok;
   } else {
-    stream->queue.push_back([=] { std::memmove(to, from, size); return ok; });
+    stream->queue.push_back({[=] { std::memmove(to, from, size); return ok; }});
   }
   return ok;
 }
@@ -226,26 +277,24 @@ int cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, void*
 }
 
 int cudaEventCreate(void** event) { *event = new Event; return ok; }
+int cudaEventCreateWithFlags(void** event, unsigned) { return cudaEventCreate(event); }
 int cudaEventDestroy(void*) { return ok; }  // queues may still name it
 int cudaEventRecord(void* given, void* stream) {
   std::lock_guard guard(one_at_a_time);
   auto* event = static_cast<Event*>(given);
   event->stream = begin(stream);
   const uint64_t number = ++event->number;
-  event->stream->queue.push_back([=] {
+  event->stream->queue.push_back({[=] {
     event->passed = number;
     event->time = std::chrono::steady_clock::now();
     return ok;
-  });
+  }});
   return ok;
 }
 int cudaStreamWaitEvent(void* stream, void* given, unsigned) {
   std::lock_guard guard(one_at_a_time);
   auto* event = static_cast<Event*>(given);
-  Stream* from = event->stream;
-  const uint64_t number = event->number;
-  if (from != nullptr)
-    begin(stream)->queue.push_back([=] { return event->passed < number ? drain(from) : ok; });
+  if (event->stream != nullptr) begin(stream)->queue.push_back({nullptr, event, event->number});
   return ok;
 }
 int cudaEventSynchronize(void* given) {
@@ -309,10 +358,10 @@ int cuLaunchKernelEx(const LaunchConfig* config, void* given, void** parameters,
   using Run = void (*)(void*, void**, const int*);
   const auto run = reinterpret_cast<Run>(dlsym(module, "run_launch"));
   void* code = function.code;
-  begin(config->stream)->queue.push_back([=]() mutable {
+  begin(config->stream)->queue.push_back({[=]() mutable {
     run(code, arguments.data(), shape.data());
     return ok;
-  });
+  }});
   return ok;
 }
 

@@ -105,7 +105,7 @@ def _states(run: StepExecutable, steps: int = 4) -> list[bytes]:
 
 def _helper(symbol: str) -> StreamCall:
     run = KernelRun(-1, symbol, symbol, "", (), (), None, False, False, False)
-    return StreamCall(run, (), ())
+    return StreamCall(0, run, (), ())
 
 
 @pytest.fixture

@@ -18,12 +18,15 @@ class StreamCall:
 
     Attributes
     ----------
+    position
+        Of the call in the program.
     awaits
         Events that must have happened before the call begins.
     signals
         Events that have happened when it has ended.
     """
 
+    position: int
     call: Call
     awaits: tuple[int, ...]
     signals: tuple[int, ...]
@@ -82,7 +85,7 @@ def split_into_streams(program: StepProgram, platform: Platform) -> Streams:
         ended.append(known[own].copy())
     calls: dict[Stream, list[StreamCall]] = {stream: [] for stream in streams}
     for position, call in enumerate(program.calls):
-        synchronised = StreamCall(call, tuple(awaits[position]), tuple(signals[position]))
+        synchronised = StreamCall(position, call, tuple(awaits[position]), tuple(signals[position]))
         calls[owners[position]].append(synchronised)
     return Streams({stream: tuple(own) for stream, own in calls.items()}, events)
 

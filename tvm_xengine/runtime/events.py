@@ -49,16 +49,17 @@ class Events:
     def reset(self) -> None:
         """Undo what has happened; nothing may wait for an event."""
         for event in range(self._count):
-            if self._system.sem_init(self._address(event), 0, 0):
+            if self._system.sem_init(ctypes.c_void_p(self.address(event)), 0, 0):
                 raise OSError(ctypes.get_errno(), "the system makes no semaphore")
 
     def release(self) -> None:
         """Let all that wait go on, after a failure."""
         for event in range(self._count):
-            self._system.sem_post(self._address(event))
+            self._system.sem_post(ctypes.c_void_p(self.address(event)))
 
-    def _address(self, event: int) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self.tensor.data_ptr() + 8 * _WORDS * event)
+    def address(self, event: int) -> int:
+        """Where the semaphore of an event is."""
+        return int(self.tensor.data_ptr()) + 8 * _WORDS * event
 
 
 def event_functions(count: int) -> dict[ir.GlobalVar, tirx.PrimFunc]:

@@ -14,17 +14,23 @@ from tvm import relax
 from tvm_xengine.errors import StorageError
 from tvm_xengine.kernels.library.call import LibraryCall
 from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
-from tvm_xengine.program.step_program import StepProgram
+from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import split_into_streams, stream_of
+from tvm_xengine.runtime.cuda_streams import CudaStreams, cuda_functions, settle_cuda
 from tvm_xengine.runtime.events import Events, can_overlap, event_functions
 from tvm_xengine.runtime.file_memory import FAILED, file_functions
 from tvm_xengine.runtime.marks import Marks, mark_function
 from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.step_memory import StepMemory
-from tvm_xengine.runtime.storage import Arena
+from tvm_xengine.runtime.storage import Arena, is_for_cuda
 from tvm_xengine.runtime.stream_threads import StreamThreads, check_cores, free_cores
-from tvm_xengine.runtime.vm_function import VmFunction, emit_stream, emit_vm_function
-from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.runtime.vm_function import (
+    VmFunction,
+    emit_cuda_streams,
+    emit_stream,
+    emit_vm_function,
+)
+from tvm_xengine.scheduling.platform import Platform, Stream
 
 _STEP = "step"
 """What the step is called in the virtual machine."""
@@ -48,8 +54,9 @@ class StepExecutable(StepMemory):
     arenas
         What the step sees of arenas that it shares with others; None allocates its own.
     overlap
-        Whether devices and links run side by side, each in a thread of its own. Without effect where
-        there is one stream only, a device is no processor, or the system is not Linux.
+        Whether devices and links run side by side: processors and their links each in a thread of
+        their own, GPUs and their links in streams of CUDA. Without effect where there is one stream
+        only, a GPU is not one for CUDA, or the system is not Linux.
     """
 
     def __init__(
@@ -67,22 +74,23 @@ class StepExecutable(StepMemory):
         self._files = {name: a for name, a in self.arenas.items() if a.file is not None}
         self._library_calls = library_calls or {}
         self._contexts: list[KernelContext] = []
+        gpus = {name: arena for name, arena in self.arenas.items() if _is_gpu(arena)}
+        has_events = can_overlap() and all(is_for_cuda(arena.device) for arena in gpus.values())
+        self._gpus = frozenset(gpus if has_events else ())
         self.is_overlapped = (
             overlap
             and len({stream_of(call, platform) for call in program.calls}) > 1
-            and can_overlap()
-            and not any(map(_is_gpu, self.arenas.values()))
+            and has_events
         )
         self.program, self._platform, self._libraries = program, platform, libraries
         self._run = self._side_by_side() if self.is_overlapped else self._in_turn()
         self._while_running = while_kernels_run(self._contexts)
-        # A launch on a GPU returns before its kernel has run.
-        self._wait = [arena.device.sync for arena in self.arenas.values() if _is_gpu(arena)]
+        self._waits = [arena.device.sync for arena in gpus.values()]
 
     @property
     def launches(self) -> bool:
         """Whether some calls return before they have run, as on a GPU, so that marks time nothing."""
-        return bool(self._wait)
+        return bool(self._waits)
 
     @contextmanager
     def marked(self) -> Iterator[Marks]:
@@ -99,52 +107,84 @@ class StepExecutable(StepMemory):
             self._run = usual
 
     def _in_turn(self, marks: Marks | None = None) -> Callable[[], object]:
-        function = emit_vm_function(self.program, _STEP, files=self._files, marks=marks)
+        cuda = self._cuda((), 0)
+        function = emit_vm_function(self.program, _STEP, None, self._files, marks, cuda)
         linked = link({_STEP: function.function}, self._libraries, self._helpers(marks))
-        return self._callable(function, linked, _STEP, *_times(marks))
+        return self._callable(function, linked, _STEP, *_times(marks), keeps=cuda)
+
+    def _cuda(self, links: Sequence[Stream], events: int) -> CudaStreams | None:
+        if not self._gpus:
+            return None
+        return CudaStreams(links, events, self._gpus, self._address)
+
+    def _address(self, view: ArenaView) -> int:
+        return int(self.arenas[view.device].view(view).data_ptr())
 
     def _side_by_side(self, marks: Marks | None = None) -> Callable[[], object]:
         streams, platform = split_into_streams(self.program, self._platform), self._platform
         check_cores(platform)
+        gpu = {s: calls for s, calls in streams.calls.items() if not {*s}.isdisjoint(self._gpus)}
+        host = {s: calls for s, calls in streams.calls.items() if s not in gpu}
         # A link has a thread, which copies and waits where it keeps no device waiting.
         free = free_cores(platform)
-        cores = [
-            platform.device(stream[0]).cores if len(stream) == 1 else free
-            for stream in streams.calls
-        ]
+        cores = [platform.device(stream[0]).cores if len(stream) == 1 else free for stream in host]
+        events = Events(streams.events)
+        cuda = self._cuda([stream for stream in gpu if len(stream) > 1], streams.events)
         functions = {
             f"{_STEP}_{k}": emit_stream(
-                calls, f"{_STEP}_{k}", self._files, marks, sleeps=len(stream) > 1 and not free
+                *(calls, f"{_STEP}_{k}", self._files, marks, cuda),
+                sleeps=len(stream) > 1 and not free,
             )
-            for k, (stream, calls) in enumerate(streams.calls.items())
+            for k, (stream, calls) in enumerate(host.items())
         }
-        events = Events(streams.events)
+        if gpu and cuda is not None:
+            name = f"{_STEP}_{len(host)}"
+            functions[name] = emit_cuda_streams(gpu, name, cuda, events, marks)
+            cores.append(free)
         linked = link(
             {name: function.function for name, function in functions.items()},
             self._libraries,
             {**event_functions(streams.events), **self._helpers(marks)},
         )
         run = [
-            self._callable(function, linked, name, events.tensor, *_times(marks))
+            self._callable(function, linked, name, events.tensor, *_times(marks), keeps=cuda)
             for name, function in functions.items()
         ]
-        return StreamThreads(run, events, cores).run
+        return run[0] if len(run) == 1 else StreamThreads(run, events, cores, self._settle).run
+
+    def _settle(self) -> None:
+        """Wait for what GPUs have begun; a launch returns before its kernel has run."""
+        if self._gpus:
+            settle_cuda()
+            return
+        for wait in self._waits:
+            wait()
 
     def _helpers(self, marks: Marks | None) -> Mapping[tvm.ir.GlobalVar, tvm.tirx.PrimFunc]:
-        """The functions for files and for marks, where there are any."""
+        """The functions for files, for marks and for CUDA, where there are any."""
         of_files = file_functions() if self._files else {}
-        return {**of_files, **({} if marks is None else mark_function(marks))}
+        of_cuda = cuda_functions() if self._gpus else {}
+        return {**of_files, **of_cuda, **({} if marks is None else mark_function(marks))}
 
     def _callable(
-        self, function: VmFunction, linked: tvm.runtime.Module, name: str, *further: object
+        self,
+        function: VmFunction,
+        linked: tvm.runtime.Module,
+        name: str,
+        *further: object,
+        keeps: object = None,
     ) -> Callable[[], object]:
-        """The function in a machine of its own, with its arguments and its own contexts."""
+        """The function in a machine of its own, with its arguments and its own contexts.
+
+        It holds what it `keeps`, which it names by addresses only.
+        """
         machine = relax.VirtualMachine(linked, tvm.cpu())
         contexts = [KernelContext(self._library_calls[symbol]) for symbol in function.contexts]
         self._contexts += contexts
         views = [self.arenas[view.device].view(view) for view in function.views]
         arguments = [*views, *(context.tensor for context in contexts), *further]
-        return partial(machine[name], *arguments)
+        run = partial(machine[name], *arguments)
+        return run if keeps is None else partial(_run_keeping, run, keeps)
 
     def agreed(self, found: str | None) -> str | None:
         """What this process has found, or another one that runs a part of the step."""
@@ -166,9 +206,9 @@ class StepExecutable(StepMemory):
         try:
             with self._while_running, _naming_storage(self._platform):
                 self._run()
-                for wait in self._wait:
-                    wait()
+                self._settle()
         except BaseException:
+            self._settle()
             self._lost = dict.fromkeys(self.overwritten)
             raise
 
@@ -201,6 +241,10 @@ def _naming_storage(platform: Platform) -> Iterator[None]:
 
 def _times(marks: Marks | None) -> tuple[tvm.runtime.Tensor, ...]:
     return () if marks is None else (marks.tensor,)
+
+
+def _run_keeping(run: Callable[[], object], _keeps: object) -> None:
+    run()
 
 
 def _is_gpu(arena: Arena | ArenaPart) -> bool:

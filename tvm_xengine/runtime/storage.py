@@ -17,6 +17,7 @@ from tvm.script import relax as R
 from tvm_xengine.kernels.device_kinds import device_of
 from tvm_xengine.kernels.targets import resolve_target
 from tvm_xengine.program.step_program import ArenaView
+from tvm_xengine.runtime.events import can_overlap
 from tvm_xengine.runtime.file_memory import FileMemory, FileTensor
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.sizes import tensor_bytes
@@ -34,11 +35,19 @@ StoredTensor: TypeAlias = tvm.runtime.Tensor | FileTensor
 """A tensor in memory of a device, or in a file."""
 
 
+PINNED = tvm_ffi.Device(3, 0)
+"""DLPack's kDLCUDAHost: memory of the host from CUDA's allocator."""
+
+
 class HostMemory:
-    """Memory of the processor; numpy's views of it keep it alive and have no byte offset."""
+    """Memory of the processor; numpy's views of it keep it alive and have no byte offset.
+
+    `PINNED` is memory of the processor, too, which a GPU copies from and to by itself.
+    """
 
     def __init__(self, size_bytes: int, device: tvm.runtime.Device) -> None:
-        self._bytes = np.from_dlpack(tvm.runtime.empty((size_bytes,), "uint8", device))
+        # Also where CUDA has allocated it, it is memory of the processor for what works in it.
+        self._bytes = _bytes_of(tvm.runtime.empty((size_bytes,), "uint8", device), 0, size_bytes)
         self.size_bytes = size_bytes
         self.address = int(self._bytes.ctypes.data)
 
@@ -82,9 +91,7 @@ class _PieceOfDevice:
 
     def __init__(self, whole: tvm.runtime.Tensor, start_byte: int, size_bytes: int) -> None:
         self._device = (int(whole.device.dlpack_device_type()), int(whole.device.index))
-        there: Any = (ctypes.c_uint8 * size_bytes).from_address(whole.data_ptr() + start_byte)
-        there.owner = whole
-        self._bytes = np.ctypeslib.as_array(there)
+        self._bytes = _bytes_of(whole, start_byte, size_bytes)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
@@ -97,6 +104,13 @@ class _PieceOfDevice:
         device = (ctypes.c_int32 * 2).from_address(address + ctypes.sizeof(ctypes.c_void_p))
         device[0], device[1] = self._device
         return described
+
+
+def _bytes_of(whole: tvm.runtime.Tensor, start_byte: int, size_bytes: int) -> NDArray[np.uint8]:
+    """Bytes of a tensor, which own it."""
+    there: Any = (ctypes.c_uint8 * size_bytes).from_address(whole.data_ptr() + start_byte)
+    there.owner = whole
+    return np.ctypeslib.as_array(there)
 
 
 def _address_in_capsule(capsule: object, name: bytes) -> int:
@@ -138,6 +152,8 @@ class Arena:
         Additional bytes behind the arena, in which `guard_is_intact` shows stray writes.
     folder
         Where a file lies that is the memory; None is memory of the device.
+    is_pinned
+        Whether memory of the processor comes from CUDA.
     """
 
     def __init__(
@@ -148,6 +164,7 @@ class Arena:
         alignment_bytes: int = 64,
         guard_bytes: int = 0,
         folder: str | None = None,
+        is_pinned: bool = False,
     ) -> None:
         self.size_bytes = size_bytes
         self.guard_bytes = guard_bytes
@@ -160,8 +177,9 @@ class Arena:
         if folder is not None:
             self._memory = FileMemory(total_bytes, folder, alignment_bytes=alignment_bytes)
         else:
-            make = HostMemory if device.dlpack_device_type() == _HOST else DeviceMemory
-            self._memory = make(total_bytes, device)
+            is_on_host = device.dlpack_device_type() == _HOST
+            make = HostMemory if is_on_host else DeviceMemory
+            self._memory = make(total_bytes, PINNED if is_on_host and is_pinned else device)
         self._first_byte = 0 if is_aligned else -self._memory.address % alignment_bytes
         self._bytes = self.view(ArenaView("", 0, (size_bytes + guard_bytes,), "uint8"))
 
@@ -225,6 +243,9 @@ def allocate_arenas(
     platform: Platform, arena_bytes: Mapping[str, int], *, guard_bytes: int = 0
 ) -> Mapping[str, Arena]:
     """One arena of the planned size for each device that has a size."""
+    is_pinned = can_overlap() and any(
+        is_for_cuda(runtime_device(device.target)) for device in platform.devices
+    )
     return {
         device.name: Arena(
             arena_bytes[device.name],
@@ -232,6 +253,7 @@ def allocate_arenas(
             alignment_bytes=platform.alignment_bytes,
             guard_bytes=guard_bytes,
             folder=device.folder,
+            is_pinned=is_pinned,
         )
         for device in platform.devices
         if device.name in arena_bytes
@@ -286,6 +308,11 @@ def shared_array(tensor: StoredTensor) -> NDArray[np.generic]:
     array: NDArray[np.generic] = memory.view(np.dtype(str(tensor.dtype))).reshape(tensor.shape)
     array.flags.writeable = False
     return array
+
+
+def is_for_cuda(device: tvm.runtime.Device) -> bool:
+    """Whether memory is that of an NVIDIA GPU."""
+    return str(device).startswith("cuda:")
 
 
 def runtime_device(target: str | None) -> tvm.runtime.Device:

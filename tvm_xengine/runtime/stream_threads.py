@@ -22,6 +22,8 @@ class StreamThreads:
         What each stream does in a step; they wait for each other by `events` only.
     cores
         For each stream the cores on which it runs; none are all that the process may use.
+    settle
+        Waits for what a stream has begun on another processor, a GPU, before events are used again.
     """
 
     def __init__(
@@ -29,9 +31,11 @@ class StreamThreads:
         streams: Sequence[Callable[[], object]],
         events: Events,
         cores: Sequence[Collection[int]],
+        settle: Callable[[], object] | None = None,
     ) -> None:
         self._streams = streams
         self._events = events
+        self._settle = settle or _nothing
         # A pool of one thread each: the pools of TVM and of OpenMP belong to the calling thread.
         self._threads = [
             ThreadPoolExecutor(1, f"stream {k}", _start, (own,)) for k, own in enumerate(cores)
@@ -65,6 +69,7 @@ class StreamThreads:
         if any(one.done() and one.exception() is not None for one in running):
             self._events.release()
             wait(running)
+            self._settle()
             self._events.reset()
         else:
             wait(running)

@@ -20,12 +20,15 @@ from tvm_xengine.program.step_program import (
     StepProgram,
 )
 from tvm_xengine.program.streams import StreamCall
+from tvm_xengine.runtime.cuda_streams import SETTLE, TELL, CudaStreams
 from tvm_xengine.runtime.events import SIGNAL, SLEEP, WAIT
 from tvm_xengine.runtime.file_memory import MOST_BYTES, READ, WRITE
 from tvm_xengine.runtime.marks import MARK, Marks
+from tvm_xengine.scheduling.platform import Stream
 from tvm_xengine.scheduling.sizes import round_up
 
 if TYPE_CHECKING:
+    from tvm_xengine.runtime.events import Events
     from tvm_xengine.runtime.shared_arenas import ArenaPart
     from tvm_xengine.runtime.storage import Arena
 
@@ -55,6 +58,7 @@ def emit_vm_function(
     constants: Mapping[str, NDArray[np.generic]] | None = None,
     files: Mapping[str, Arena | ArenaPart] | None = None,
     marks: Marks | None = None,
+    cuda: CudaStreams | None = None,
 ) -> VmFunction:
     """The function `name` that makes the calls of `program` on views into the arenas.
 
@@ -75,13 +79,15 @@ def emit_vm_function(
         Arenas that are files, by device.
     marks
         Takes the time of each call; its tensor is the last parameter then.
+    cuda
+        Makes copies from and to a GPU, each of which ends before the next call.
 
     Raises
     ------
     UnsupportedModuleError
         If the program reads something else from outside the arenas.
     """
-    emitter = _Emitter(constants or {}, files or {}, marks)
+    emitter = _Emitter(constants or {}, files or {}, marks, cuda)
     for view in program.interface.inputs.values():
         if view.device not in emitter.files:
             emitter.operand(view)
@@ -105,6 +111,7 @@ def emit_stream(
     name: str,
     files: Mapping[str, Arena | ArenaPart] | None = None,
     marks: Marks | None = None,
+    cuda: CudaStreams | None = None,
     *,
     sleeps: bool = False,
 ) -> VmFunction:
@@ -118,13 +125,46 @@ def emit_stream(
     sleeps
         Whether it leaves its core to others at once while it waits.
     """
-    emitter = _Emitter({}, files or {}, marks)
+    emitter = _Emitter({}, files or {}, marks, cuda)
     for one in calls:
         for event in one.awaits:
             emitter.at_event(SLEEP if sleeps else WAIT, event)
         emitter.make(one.call)
         for event in one.signals:
             emitter.at_event(SIGNAL, event)
+    return emitter.function(name, has_events=True)
+
+
+def emit_cuda_streams(
+    streams: Mapping[Stream, Sequence[StreamCall]],
+    name: str,
+    cuda: CudaStreams,
+    events: Events,
+    marks: Marks | None = None,
+) -> VmFunction:
+    """The function `name` that issues the calls of all streams of a GPU, in the order of the program.
+
+    It waits for other streams itself, and has them told by the GPU. Its parameters are those of
+    `emit_stream`.
+    """
+    emitter = _Emitter({}, {}, marks, cuda)
+    own_signals = {e for calls in streams.values() for one in calls for e in one.signals}
+    own_awaits = {e for calls in streams.values() for one in calls for e in one.awaits}
+    emitter.numbers(*cuda.begin())
+    in_order = [(one, stream) for stream, calls in streams.items() for one in calls]
+    for one, stream in sorted(in_order, key=lambda each: each[0].position):
+        for event in one.awaits:
+            if event in own_signals:
+                emitter.numbers(cuda.await_event(stream, event))
+            else:
+                emitter.at_event(WAIT, event)
+        emitter.make(one.call, stream)
+        for event in one.signals:
+            if event in own_awaits:
+                emitter.numbers(cuda.record(stream, event))
+            else:
+                emitter.numbers((TELL, (cuda.stream(stream), events.address(event))))
+    emitter.numbers(*cuda.end())
     return emitter.function(name, has_events=True)
 
 
@@ -147,7 +187,9 @@ class _Emitter:
         constants: Mapping[str, NDArray[np.generic]],
         files: Mapping[str, Arena | ArenaPart],
         marks: Marks | None,
+        cuda: CudaStreams | None = None,
     ) -> None:
+        self.cuda = cuda
         self.constants = constants
         self.files = files
         self.marks = marks
@@ -157,14 +199,14 @@ class _Emitter:
         self.events = relax.Var("events", relax.TensorType(None, "int64", ndim=1))
         self.calls: list[relax.Call] = []
 
-    def make(self, call: Call) -> None:
+    def make(self, call: Call, stream: Stream | None = None) -> None:
         if self.marks is not None:
             self.call(MARK, [self.times, relax.prim_value(self.marks.begin(call))])
-        self.made(call)
+        self.made(call, stream)
         if self.marks is not None:
             self.call(MARK, [self.times, relax.prim_value(self.marks.begin(call) + 1)])
 
-    def made(self, call: Call) -> None:
+    def made(self, call: Call, stream: Stream | None) -> None:
         if isinstance(call, KernelRun):
             arguments = [self.operand(operand) for operand in call.operands]
             if call.has_context:
@@ -174,6 +216,10 @@ class _Emitter:
             self.move(READ, call.dst, call.src)
         elif call.dst.device in self.files:
             self.move(WRITE, call.src, call.dst)
+        elif self.cuda is not None and stream is not None:
+            self.numbers(self.cuda.copy(stream, call))
+        elif self.cuda is not None and self.cuda.moves(call):
+            self.numbers(self.cuda.copy(None, call), (SETTLE, (0,)))
         else:
             self.call(COPY_FUNCTION, [self.operand(call.src), self.operand(call.dst)])
 
@@ -193,6 +239,10 @@ class _Emitter:
 
     def at_event(self, function: str, event: int) -> None:
         self.call(function, [self.events, relax.prim_value(event)])
+
+    def numbers(self, *calls: tuple[str, Sequence[int]]) -> None:
+        for function, numbers in calls:
+            self.call(function, [relax.prim_value(number) for number in numbers])
 
     def operand(self, operand: Operand) -> relax.Expr:
         if isinstance(operand, ArenaView):

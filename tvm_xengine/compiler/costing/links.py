@@ -25,7 +25,7 @@ from tvm_xengine.runtime.file_memory import (
     compiled_file_functions,
     storage_folder,
 )
-from tvm_xengine.runtime.storage import Arena, runtime_device
+from tvm_xengine.runtime.storage import PINNED, Arena, is_for_cuda, runtime_device
 from tvm_xengine.runtime.stream_threads import free_cores
 from tvm_xengine.scheduling.platform import Device, Platform
 from tvm_xengine.scheduling.sizes import round_up
@@ -95,6 +95,8 @@ def _handover_us(platform: Platform, cache: MeasurementCache) -> float | None:
     is_described = all(link.is_measured for link in platform.links)
     if platform.handover_us is not None or is_described or not can_overlap():
         return platform.handover_us
+    if not any(map(_is_on_processor, platform.computing)):
+        return None  # streams of a GPU wait for each other by themselves
     if any({*device.cores} - os.sched_getaffinity(0) for device in platform.devices):
         return None  # of another machine
     first, *others = platform.computing
@@ -125,8 +127,17 @@ def _copy(src: Device, dst: Device, alignment_bytes: int, size_bytes: int) -> Ca
     """Something that copies so many bytes between the memories of two devices."""
     zeros = np.zeros(size_bytes, "uint8")
     if src.folder is None and dst.folder is None:
-        source, target = (tvm.runtime.tensor(zeros, runtime_device(d.target)) for d in (src, dst))
-        return partial(source.copyto, target)
+        devices = [runtime_device(d.target) for d in (src, dst)]
+        gpus = [device for device in devices if is_for_cuda(device)]
+        memories = [PINNED if gpus and device == tvm.cpu(0) else device for device in devices]
+        source, target = (tvm.runtime.tensor(zeros, memory) for memory in memories)
+
+        def copy() -> None:
+            source.copyto(target)
+            for gpu in gpus[:1]:
+                gpu.sync()
+
+        return copy
     folder = src.folder or dst.folder
     function = compiled_file_functions()[READ if src.folder else WRITE]
     memory, stored = (
