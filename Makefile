@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness table-parity clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness table-parity table-peers clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -29,9 +29,13 @@ tables-operators: .stamp-dev
 table-robustness: .stamp-dev
 	$(BIN)/python -m tests.robustness
 
-# Exported C on every target against PyTorch, and beside other projects; goes on where it was.
+# Exported C on every target against PyTorch; goes on where it was.
 table-parity: .stamp-dev
 	$(BIN)/python -m benchmarks.embedded.parity.compare
+
+# Exported C beside other projects.
+table-peers: .stamp-dev
+	$(BIN)/python -m benchmarks.embedded.peers.compare
 
 oracle: .stamp-dev
 	$(BIN)/python -m pytest tests/solvers/test_oracle.py -m oracle

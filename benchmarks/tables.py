@@ -144,6 +144,28 @@ TABLES = (
         ("network", "optimizer", "of"),
     ),
     Table(
+        "trained_layers",
+        "Which layers a memory budget should train",
+        "A network of five layers that knows scikit-learn's digits learns 120 of them that look different;"
+        " per cent of held-out digits that are right, mean and standard deviation over five seeds. In each"
+        " budget (arena of the exported step, batch 4, SGD with momentum) layers are chosen by Fisher scores"
+        " of 32 samples (`--train-scores`), from the last one on, or in a random order (three for each seed),"
+        " as long as they fit. `layers` says which, and how often where that differs. Training is PyTorch's.",
+        "python -m benchmarks.embedded.trained_layers",
+        ("digits", "budget_kib", "trained"),
+    ),
+    Table(
+        "peers",
+        "Exported C beside other projects",
+        "One training step with SGD. Memory with and without inputs and outputs of the step; of ExecuTorch,"
+        " whose gradients are outputs, `with_io_bytes` is what its step needs. `instructions` are counted by"
+        " QEMU (`-icount`), `energy_uj` follows from them: 11 mW at 64 MHz (POET's Cortex-M4F), one a cycle."
+        " Published, not measured: TrainDeeploy (arXiv 2603.09511) trains Deep-AE at up to 13.4 FLOP per"
+        " cycle on eight cores with an accelerator, and a transformer of 0.28 M parameters at 11 images/s.",
+        "python -m benchmarks.embedded.peers.compare",
+        ("network", "project"),
+    ),
+    Table(
         "embedded",
         "Exported C on a Cortex-M7",
         "Bytes and exact instruction counts of one training step under QEMU (`-icount`), SGD, batch 1,"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_xengine.aot.check.emulation import Build, build_program, printed_losses, run_program
+from tvm_xengine.aot.check.emulation import Build, build_program, run_program
 from tvm_xengine.aot.emit_c.prototypes import Argument, arguments
 from tvm_xengine.aot.entries import Entry
 from tvm_xengine.aot.export import ExportReport
@@ -24,6 +24,12 @@ _MAIN = """\
 #include <string.h>
 
 #include "{name}.h"
+
+#ifdef XE_COUNT_INSTRUCTIONS
+uint64_t xe_instructions(void);
+#else
+static uint64_t xe_instructions(void) {{ return 0; }}
+#endif
 
 static _Alignas(64) uint8_t sram[{macro}_SRAM_BYTES];
 {arrays}
@@ -40,11 +46,14 @@ int main(void) {{
   if ({name}_init(&ctx, sram, sizeof sram, {macro}_PLAN_HASH) || {name}_state_reset(&ctx)) return 11;
   for (int step = 0; step < STEPS; step++) {{
     float loss = 0.0f;
+    uint64_t start;
     uint32_t bits;
 {reads}
+    start = xe_instructions();
     if ({name}_train_step(&ctx, {given})) return 13;
+    start = xe_instructions() - start;
     memcpy(&bits, &loss, sizeof bits);
-    printf("%08lx\\n", (unsigned long)bits);
+    printf("%08lx %08lx\\n", (unsigned long)bits, (unsigned long)start);
   }}
   fclose(file);
   file = fopen(STATE, "wb");
@@ -55,10 +64,34 @@ int main(void) {{
 """
 
 
+@dataclass(frozen=True)
+class RunInC:
+    """What a program printed and wrote.
+
+    Attributes
+    ----------
+    losses
+        Of all steps.
+    state
+        After them, by its names in checkpoints.
+    instructions
+        Of the last step, where they were counted; else 0.
+    """
+
+    losses: NDArray[np.float64]
+    state: Mapping[str, Array]
+    instructions: int
+
+
 def run_in_c(
-    report: ExportReport, target: str, batches: Sequence[Sequence[Array]], folder: Path
-) -> tuple[NDArray[np.float64], Mapping[str, Array]]:
-    """Losses of all steps, and the state after them by its names in checkpoints.
+    report: ExportReport,
+    target: str,
+    batches: Sequence[Sequence[Array]],
+    folder: Path,
+    *,
+    counts: bool = False,
+) -> RunInC:
+    """Run the training steps of a package on batches.
 
     Parameters
     ----------
@@ -66,6 +99,8 @@ def run_in_c(
         The sources of the package are compiled for it.
     batches
         Inputs of each step in the order of the C function.
+    counts
+        Whether to count instructions, on a Cortex-M.
     """
     package = replace(report.package, target=embedded_target(target))
     given = arguments(package, Entry.TRAIN_STEP)
@@ -82,12 +117,15 @@ def run_in_c(
     )
     data.write_bytes(b"".join(array.tobytes() for batch in batches for array in batch))
     flags = [f'-DBATCHES="{data}"', f'-DSTATE="{state}"', f"-DSTEPS={len(batches)}"]
-    build = Build(main, [*flags, "-DXE_SEMIHOSTING_FILES"])
-    build_program(report.directory, package, build, folder / "program")
-    done = run_program(folder / "program", package.target)
+    flags += ["-DXE_SEMIHOSTING_FILES", *(["-DXE_COUNT_INSTRUCTIONS"] * counts)]
+    build_program(report.directory, package, Build(main, flags), folder / "program")
+    options = ("-icount", "shift=0") if counts else ()
+    done = run_program(folder / "program", package.target, *options)
     if done.returncode:
         raise RuntimeError(f"the program for {target} ended with {done.returncode}: {done.stderr}")
-    return np.array(printed_losses(done)), read_checkpoint(state).tensors
+    rows = np.array([[int(word, 16) for word in line.split()] for line in done.stdout.splitlines()])
+    losses = rows[:, 0].astype(np.uint32).view(np.float32).astype(np.float64)
+    return RunInC(losses, read_checkpoint(state).tensors, int(rows[-1, 1]))
 
 
 def _read(one: Argument) -> str:

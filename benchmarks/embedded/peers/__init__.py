@@ -1,0 +1,1 @@
+"""Exported C beside other projects that train on small devices."""

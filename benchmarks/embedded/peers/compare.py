@@ -1,0 +1,133 @@
+"""Exported C beside other projects: ``python -m benchmarks.embedded.peers.compare [NETWORK ...]``.
+
+Memory, code, stack, instructions and energy of a training step, in `benchmarks/results/peers.jsonl`; the
+table is written anew. Needs the compiler and the emulator of a Cortex-M7. What other projects take was
+measured or published as each entry says.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import tvm_xengine as xe
+from benchmarks import record, tables
+from benchmarks.embedded.parity.run_c import run_in_c
+from benchmarks.embedded.peers.networks import PEERS
+
+_UJ_PER_INSTRUCTION = 11e3 / 64e6
+"""11 mW at 64 MHz (POET's Cortex-M4F), an instruction in each cycle."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What another project takes for a step of a network.
+
+    Attributes
+    ----------
+    bytes_with, bytes_without
+        Of memory, with and without inputs and outputs of the step.
+    source
+        Where the figures are from.
+    """
+
+    network: str
+    project: str
+    source: str
+    bytes_with: int | None = None
+    bytes_without: int | None = None
+    code_bytes: int | None = None
+
+
+_EXECUTORCH = "ExecuTorch 1.5.1"
+_PLANNED = "planned by it here; optimizer, kernels' temporaries and runtime come on top"
+OTHERS = (
+    Known("perceptron 16-12-4", _EXECUTORCH, _PLANNED, 0, 0),
+    Known(
+        "perceptron 16-32-10",
+        "AIfES 2.2",
+        "run here, one sample at a time, without its input",
+        bytes_without=9_520,
+        code_bytes=8_192,
+    ),
+)
+PUBLISHED = (
+    Known(
+        "MCUNet 49 KB, 128 x 128, int8, sparse update",
+        "tinyengine",
+        "PEAK_MEM of its code generator, run here; its paper (arXiv 2206.15472) says below 256 KB",
+        bytes_with=189_800,
+    ),
+)
+
+
+def ours(network: str) -> dict[str, record.Cell]:
+    """The row of a network: SGD, everything kept, loops as they are written."""
+    peer = PEERS[network]
+    torch.manual_seed(0)
+    batch = peer.batch()
+    example = torch.from_numpy(batch[0])
+    training = xe.training_step(peer.make(), example, loss=peer.loss, optimizer=xe.SGD(0.01))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        report = xe.export_for_target(
+            training,
+            folder / "package",
+            target="cortex-m7",
+            regions={"sram": "3MiB"},
+            entries=("train_step",),
+            time_limit_s=10.0,
+        )
+        counted = run_in_c(report, "cortex-m7", [batch], folder, counts=True).instructions
+    assert report.code is not None
+    arena = sum(report.package.regions.values())
+    return {
+        "network": network,
+        "project": "this",
+        "with_io_bytes": arena + sum(array.nbytes for array in batch) + 4,  # the loss
+        "without_io_bytes": arena,
+        "code_bytes": report.code.text_bytes,
+        "stack_bytes": report.code.stack_bytes,
+        "instructions": counted,
+        "energy_uj": counted * _UJ_PER_INSTRUCTION,
+        "source": "Cortex-M7 under QEMU",
+    }
+
+
+def _theirs(known: Known) -> dict[str, record.Cell]:
+    return {
+        "network": known.network,
+        "project": known.project,
+        "with_io_bytes": known.bytes_with,
+        "without_io_bytes": known.bytes_without,
+        "code_bytes": known.code_bytes,
+        "stack_bytes": None,
+        "instructions": None,
+        "energy_uj": None,
+        "source": known.source,
+    }
+
+
+def rows(networks: Iterable[str]) -> Iterator[dict[str, record.Cell]]:
+    """Ours and theirs for each network, then what was published of others."""
+    for network in networks:
+        yield ours(network)
+        yield from (_theirs(known) for known in OTHERS if known.network == network)
+    yield from map(_theirs, PUBLISHED)
+
+
+def main(networks: Iterable[str]) -> None:
+    """Measure, record, and write the table."""
+    (table,) = [one for one in tables.TABLES if one.name == "peers"]
+    for row in rows(networks):
+        record.record("peers", row)
+        tables.write(table)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or PEERS)
