@@ -387,7 +387,6 @@ def test_wrong_scores_are_refused(text: str, said: str, tmp_path: Path) -> None:
         (("--train-scores", "digits", "--train-budget", "time=3mJ"), "expected time=20ms"),
         (("--train-scores", "digits", "--train-budget", "trials=0"), "at least 1"),
         (("--train-scores", "digits", "--train-budget", "time=3ms", "time=4ms"), "given twice"),
-        (("--train-scores", "digits", "--frozen", "int8"), "with --calibration"),
     ],
 )
 def test_wrong_budgets_are_refused(given: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import tvm_xengine as xe
 from tests.vm import computed
+from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.training.forward.evaluation import evaluation_module
@@ -173,3 +174,29 @@ def test_samples_win_over_the_scales_of_the_file(path: Path) -> None:
 def test_a_file_without_scales_needs_samples(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="give samples to calibrate"):
         xe.training_step("lenet", train=["fc*"], batch_size=2, frozen=xe.Int8())
+
+
+@pytest.mark.slow
+def test_scores_of_samples_choose_among_the_layers_of_a_quantized_file(tmp_path: Path) -> None:
+    """Those in front of the first chosen one keep the integers of the file."""
+    onnx.save(network("int8"), tmp_path / "net.onnx")
+    whole, random = training(tmp_path / "net.onnx"), np.random.default_rng(0)
+    x = random.normal(size=(16, 3, 12, 12)).astype("float32")
+    scores = xe.layer_scores(whole, Data({"x": x, "labels": random.integers(0, 5, 16)}), samples=8)
+    assert set(scores) == {"stem", "depth", "point", "hidden", "fc"}
+    assert all(score > 0 for score in scores.values())
+    report = xe.export_for_target(
+        whole,
+        tmp_path / "out",
+        target="cortex-m4",
+        regions={"sram": "9KiB"},
+        time_limit_s=5.0,
+        train_budget=xe.TrainBudget(scores, frozen=xe.Int8()),
+    )
+    assert report.choice is not None
+    trained = report.choice.is_trained
+    assert trained["fc"]
+    assert not trained["stem"]
+    kept = [value for value in report.package.constants.values() if value.dtype == np.int8]
+    stem = numpy_helper.to_array(network("int8").graph.initializer[2])
+    assert any(stem.shape == one.shape and (stem == one).all() for one in kept)

@@ -86,8 +86,9 @@ def layer_scores(
     whole_number("samples", samples, 1)
     found = data if isinstance(data, Data) else training_data(training, data)
     model, single, copies = _for_one_sample(training)
-    step = kept_step(lower_step(single.accumulate, PLATFORM, func_name=ACCUMULATE))
-    values = {**model.state, **single.constants}
+    lowered = lower_step(single.accumulate, PLATFORM, func_name=ACCUMULATE)
+    step = kept_step(lowered)
+    values = {**model.state, **single.constants, **lowered.constants}
     advance = reporter_of(progress).stage("scoring layers")
     zeros = {name: np.zeros_like(values[param]) for param, name in single.sums.items()}
     step.write({name: {**values, **zeros}[name] for name in step.read_state()})

@@ -41,11 +41,6 @@ def check_train_budget(options: app.ExportOptions) -> None:
         return
     if options.schedule.schedule is not None:
         raise UsageError("--train-scores plans each choice of layers; it takes no --schedule")
-    if options.step.frozen.frozen == "int8" and options.step.frozen.calibration is None:
-        raise UsageError(
-            "--train-scores with --frozen int8 finds the scales of each choice on samples: give them with"
-            " --calibration"
-        )
     if _is_file(scores):
         read_scores(Path(scores))
 
