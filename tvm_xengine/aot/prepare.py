@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,8 @@ from tvm_xengine.relax_ir.types import Array, static_shape
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.solvers.result import StopReason
+from tvm_xengine.training.build import build_step_by_recipe
+from tvm_xengine.training.optimizers import SGD
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.single_samples import SingleSamples, build_single_samples
 from tvm_xengine.training.step import TrainingStep
@@ -241,10 +243,14 @@ def check_samples(prepared: PreparedExport, on_progress: OnProgress) -> None:
     if not _has_samples(prepared.options.entries):
         return
     on_progress("comparing single samples with a batch")
-    model, single = prepared.model, prepared.single
-    check_single_samples(
-        model, with_batch_size(model, 1), prepared.training, prepared.trial, single
-    )
+    model, training, single = prepared.model, prepared.training, prepared.single
+    sample, recipe = with_batch_size(model, 1), prepared.options.recipe
+    if single is not None and recipe is not None:
+        recipe = replace(recipe, optimizer=SGD(), groups=())
+        trained = [name for name, role in training.roles.items() if role is Role.PARAMETER]
+        single = build_single_samples(sample, recipe, trained)
+        training = build_step_by_recipe(model, recipe, trainable=trained)
+    check_single_samples(model, sample, training, prepared.trial, single)
 
 
 def plan_export(

@@ -51,6 +51,7 @@ OTHERS = (
     Known("perceptron 16-32-10", _EXECUTORCH, _PLANNED, 10_992, 7_168),
     Known("LeNet", _EXECUTORCH, _PLANNED, 824_048, 526_848),
     Known("attention", _EXECUTORCH, _PLANNED, 24_656, 15_536),
+    Known("Deep-AE", _EXECUTORCH, _PLANNED, 2_659_920, 1_068_096),
     Known(
         "perceptron 16-32-10",
         "AIfES 2.2",

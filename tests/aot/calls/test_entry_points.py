@@ -338,3 +338,17 @@ def test_the_same_plan_gives_the_same_bytes(report: ExportReport, tmp_path: Path
     assert files == sorted(path.name for path in again.directory.iterdir())
     for name in files:
         assert (report.directory / name).read_bytes() == (again.directory / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_a_bias_without_a_gradient_is_no_reason_to_refuse_single_samples(tmp_path: Path) -> None:
+    """Adam makes a whole step of the rounding of a gradient that is 0."""
+
+    def body(layers: Layers) -> relax.Expr:
+        x = layers.conv("conv", layers.input("x", (4, 1, 6, 6)), 3, 3)
+        x = layers.emit("sum", relax.op.subtract(x, relax.op.mean(x, [2, 3], keepdims=True)))
+        return layers.linear("fc", layers.flatten("flatten", relax.op.tanh(x)), 4)
+
+    model = build_network("centred", 0, body)
+    report = export(model, tmp_path / "out", optimizer="adam", entries=("accumulate", "apply"))
+    assert report.package.accumulates

@@ -57,7 +57,6 @@ from tvm_xengine.training.typed_labels import TypedLabels
 
 _MEANING = {
     Objective.COST: "time",
-    Objective.MAKESPAN: "end of the last step",
     Objective.ENERGY: "energy",
 }
 
@@ -83,6 +82,11 @@ def run_export(model: str, options: app.ExportOptions) -> None:
         if is_library
         else _regions(options.regions, platform)
     )
+    if planner_options(options.solver, 0).objective is Objective.MAKESPAN:
+        raise UsageError(
+            "an exported step runs one call or copy after another, so that it ends after the sum of all"
+            " times: take --objective cost"
+        )
     if wanted.check:
         target.find_compiler()
     if is_library:
