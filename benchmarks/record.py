@@ -27,16 +27,11 @@ def record(table: str, row: Mapping[str, Cell]) -> None:
         file.write(json.dumps({**row, "_run": _run()}) + "\n")
 
 
-def commit() -> str:
-    """The commit that is checked out, in short."""
-    return _output("git", "rev-parse", "--short", "HEAD")
-
-
 @cache
 def _run() -> dict[str, str]:
     """What the figures of this process depend on."""
     return {
-        "commit": commit(),
+        "commit": _output("git", "rev-parse", "--short", "HEAD"),
         "machine": _processor(),
         "versions": ", ".join(f"{name} {found}" for name in PACKAGES if (found := _version(name))),
         "date": datetime.now(timezone.utc).date().isoformat(),

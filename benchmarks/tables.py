@@ -135,7 +135,7 @@ TABLES = (
     Table(
         "parity",
         "Exported C beside PyTorch",
-        "Ten networks and three optimizers, ten steps: the largest relative difference to PyTorch in float64,"
+        "Small networks, three optimizers, ten steps: the largest relative difference to PyTorch in float64,"
         " of losses and of the state (parameters, running statistics and optimizer state; a tensor relative"
         " to its largest element). `pytorch` is PyTorch's float32; the others are one package of C, compiled"
         " for each target by GCC at -O2 and run here (`host`) or by QEMU. What is near `pytorch` is as exact"

@@ -3,7 +3,8 @@
     python -m benchmarks.embedded.parity.compare [NETWORK ...]
 
 Each network and optimizer is added to `benchmarks/results/parity.jsonl` when it is done, and is not done
-again at the same commit; the table is written anew each time. Needs the targets' compilers and QEMU.
+again; the table is written anew each time. Remove its rows to measure it again. Needs the targets'
+compilers and QEMU.
 """
 
 from __future__ import annotations
@@ -84,13 +85,11 @@ def compare(
 def _done() -> set[tuple[str, str]]:
     path = record.RESULTS / "parity.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = [json.loads(line) for line in lines]
-    commit = record.commit()
-    return {(row["network"], row["optimizer"]) for row in rows if row["_run"]["commit"] == commit}
+    return {(row["network"], row["optimizer"]) for row in map(json.loads, lines)}
 
 
 def main(networks: Collection[str]) -> None:
-    """Measure what is not measured at this commit, and write the table."""
+    """Measure what is not measured yet, and write the table."""
     known = [name for name in TARGETS if name not in TOO_SMALL]
     missing = {name: missing_tool(embedded_target(name)) for name in known}
     targets = [name for name in known if not missing[name]]
