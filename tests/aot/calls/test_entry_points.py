@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tvm import relax
 
+import tvm_xengine as xe
 from tests.aot.examples import MODELS, OPTIMIZERS, export, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED, STRICT, Session
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
@@ -352,3 +354,23 @@ def test_a_bias_without_a_gradient_is_no_reason_to_refuse_single_samples(tmp_pat
     model = build_network("centred", 0, body)
     report = export(model, tmp_path / "out", optimizer="adam", entries=("accumulate", "apply"))
     assert report.package.accumulates
+
+
+@pytest.mark.slow
+def test_a_model_that_returns_its_loss_has_the_mean_of_single_samples(tmp_path: Path) -> None:
+    """The self-test keeps within its arrays, too."""
+    training = xe.training_step(
+        torch.nn.Linear(6, 2), torch.zeros(4, 6), loss="huber", optimizer="sgd"
+    )
+    report = xe.export_for_target(
+        training,
+        tmp_path / "out",
+        regions={"sram": "64KiB"},
+        entries=("train_step", "infer"),
+        time_limit_s=5.0,
+    )
+    assert report.package.functions[Entry.INFER].interface.results["output"].shape == ()
+    build = selftest_build(report.directory, report.package, *SANITIZED)
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    done = run_program(tmp_path / "selftest", report.package.target)
+    assert (done.returncode, done.stderr) == (0, "")

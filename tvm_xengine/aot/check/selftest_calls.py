@@ -126,16 +126,21 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
             given = self._given(Entry.EVAL, {"output": "eval_output"})
             parts += [f"  if ({name}_eval(&ctx{given})) return 5;", compare]
         if Entry.INFER in functions:
-            each = math.prod(functions[Entry.INFER].interface.results["output"].shape)
-            result = {"output": f"eval_output + {each}u * at"}
-            given = self._given(Entry.INFER, result, sample="at")
-            parts += [
-                "  memset(eval_output, 0, sizeof eval_output);",
-                f"  for (size_t at = 0; at < {self.batch}u; at++)",
-                f"    if ({name}_infer(&ctx{given})) return 5;",
-                compare,
-            ]
+            parts += [*self._inferences(), compare]
         return "\n".join(parts) or "  (void)eval_output, (void)expected_output;"
+
+    def _inferences(self) -> list[str]:
+        """The outputs for all samples of a batch, or their mean where the model returns its loss."""
+        shape = self.package.functions[Entry.INFER].interface.results["output"].shape
+        where = f"eval_output + {math.prod(shape)}u * at" if shape else "eval_output"
+        given = self._given(Entry.INFER, {"output": where}, sample="at")
+        loop = f"  for (size_t at = 0; at < {self.batch}u; at++) {{"
+        call = f"    if ({self.package.name}_infer(&ctx{given})) return 5;"
+        if shape:
+            return ["  memset(eval_output, 0, sizeof eval_output);", loop, call, "  }"]
+        add = f"    mean += eval_output[0] / {self.batch}.0f;"
+        begin, end = "  float mean = 0.0f;", "  eval_output[0] = mean;"
+        return ["  {", begin, loop, call, add, "  }", end, "  }"]
 
     def _given(self, entry: Entry, results: dict[str, str], sample: str = "") -> str:
         """The arguments behind the context; of the inputs of a batch, the sample `sample`."""
