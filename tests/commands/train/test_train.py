@@ -214,6 +214,14 @@ def test_a_batch_of_nan_ends_the_run_unless_it_may_go_on(cache: Path, tmp_path: 
     assert "the loss of step 1 is nan" in train(cache, *given, "--no-guard").refusal()
 
 
+def test_samples_that_are_not_finite_are_not_evaluated(tmp_path: Path) -> None:
+    state, data = tmp_path / "state.npz", tmp_path / "nan.npz"
+    np.savez(state, any=np.zeros(1))
+    np.savez(data, x=np.full((16, 1, 8, 8), np.nan, "float32"), y=np.zeros(16, "int64"))
+    done = run_command("eval", "mlp", "--state", str(state), "--data", str(data))
+    assert "x holds nan in the training sample 0" in done.refusal()
+
+
 def test_a_run_whose_validation_is_not_finite_ends_with_an_error(cache: Path) -> None:
     given = ("--steps", "2", "--lr", "1e10")
     assert "the validation loss after step 2 is nan" in train(cache, *given).refusal()

@@ -22,6 +22,7 @@ def run_eval(model: str, options: EvalOptions) -> None:
     source = loaded(model, options.model)
     training = api.training_step(source, loss=parsed_loss_of(options.loss))
     data = training_data(training, options.data)
+    data.check_finite()
     with terminal.reporting() as reporter:
         reporter.status("evaluating")
         stores = Stores.open(CompileOptions(measurements=options.cache.cache))
