@@ -112,6 +112,7 @@ def test_numbers_that_cannot_be_meant_are_refused(
             ("train", "mlp", "--validation", "20%"),
             "a share such as 0.2, or a source of data, for valid",
         ),
+        (("pareto", "mlp", "--ratios", "2", "x"), "invalid value for --ratios: expected a number"),
         (("export", "mlp"), "expected the options --output and --target"),
         (("--verison",), "unknown option --verison; did you mean --version?"),
         (("plan", "LeNet"), "did you mean lenet?"),

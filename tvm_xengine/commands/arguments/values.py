@@ -50,7 +50,13 @@ def converted(convert: Callable[[str], _Value]) -> Callable[[Any, Sequence[Token
 
 def _each(convert: Callable[[str], _Value]) -> Callable[[Any, Sequence[Token]], tuple[_Value, ...]]:
     def converter(_type: Any, tokens: Sequence[Token]) -> tuple[_Value, ...]:
-        return tuple(convert(token.value) for token in tokens)
+        try:
+            return tuple(convert(token.value) for token in tokens)
+        except ValueError as error:
+            if len(tokens) == 1 or tokens[0].keyword is None:
+                raise
+            # Cyclopts names the option only where it takes one value.
+            raise ValueError(f"invalid value for {tokens[0].keyword}: {error}") from error
 
     return converter
 
