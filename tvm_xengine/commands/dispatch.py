@@ -31,6 +31,9 @@ def run_command(arguments: Sequence[str]) -> None:
         if asked is not None:
             app.help_print(asked)
             return
+        if any(token in app.version_flags for token in takewhile(_is_no_end, arguments)):
+            app.version_print()  # whatever else is given, which Cyclopts would read as its options
+            return
         command, bound, _ = _parsed(arguments)
     except CycloptsError as error:
         raise UsageError(_sentence(error)) from error
@@ -55,7 +58,7 @@ def _asked_for_help(arguments: Sequence[str]) -> Sequence[str] | None:
     Cyclopts finds that out too, after it has read all options of the command, which takes half of
     the time that its help may take.
     """
-    given = list(takewhile(lambda token: token != "--", arguments))
+    given = list(takewhile(_is_no_end, arguments))
     named = [token for token in given if token not in app.help_flags]
     if arguments and named == given:
         return None
@@ -63,6 +66,11 @@ def _asked_for_help(arguments: Sequence[str]) -> Sequence[str] | None:
     if apps[-1].default_command is None and unused and not unused[0].startswith("-"):
         _parsed(named)  # which says what there is in place of an unknown command
     return named
+
+
+def _is_no_end(token: str) -> bool:
+    """Whether options may follow a token."""
+    return token != "--"
 
 
 def _require_values(arguments: Sequence[str]) -> None:
