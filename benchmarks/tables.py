@@ -47,6 +47,17 @@ TABLES = (
         ("network", "platform", "ratio", "solver", "objective"),
     ),
     Table(
+        "on_gpu",
+        "Training steps on a GPU",
+        "Steps of forward, backward and momentum in float32, the same network and batch in PyTorch and here,"
+        " in turns on one GPU; `ratio` is the time of a step by PyTorch's. PyTorch's memory is what its"
+        " allocator has handed out at most, ours the planned arena, beside which a step allocates nothing"
+        " on the GPU. `half` has half of PyTorch's memory and a pool in memory of the host. Products and"
+        " convolutions are TVM's default schedules; PyTorch has cuBLAS and cuDNN, with TF32 in convolutions.",
+        "python -m benchmarks.training.on_gpu",
+        ("network", "gpu", "step"),
+    ),
+    Table(
         "side_by_side",
         "Two devices side by side",
         "Training steps of the model zoo without budgets: on one core, on two devices that are a core each"

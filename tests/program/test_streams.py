@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -151,8 +152,7 @@ def test_without_any_one_event_some_order_is_lost(
     fewer = Streams(
         {
             stream: tuple(
-                type(one)(one.call, tuple(e for e in one.awaits if e != event), one.signals)
-                for one in calls
+                replace(one, awaits=tuple(e for e in one.awaits if e != event)) for one in calls
             )
             for stream, calls in streams.calls.items()
         },

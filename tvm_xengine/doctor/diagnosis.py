@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 from tvm_xengine.doctor.check import Check
-from tvm_xengine.doctor.machine import cache_checks, compiler_checks, processor_checks
+from tvm_xengine.doctor.machine import (
+    cache_checks,
+    compiler_checks,
+    gpu_checks,
+    processor_checks,
+)
 from tvm_xengine.doctor.packages import package_checks
 from tvm_xengine.doctor.solver_backends import backend_checks
 
@@ -41,6 +46,7 @@ def diagnose_installation(on_progress: Callable[[str], None] | None = None) -> D
         ("packages", package_checks),
         ("solvers", backend_checks),
         ("the processor", processor_checks),
+        ("the GPU", gpu_checks),
         ("compilers", compiler_checks),
         ("caches", cache_checks),
     )

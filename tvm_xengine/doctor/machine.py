@@ -18,6 +18,11 @@ _PROCESSOR = (
     " from tvm_xengine.cost_models.measure.this_machine import this_machine;"
     " print(json.dumps(dataclasses.asdict(this_machine())))"
 )
+_GPU = (
+    "import json, tvm; from tvm_xengine.kernels.cuda import compiler, runtime;"
+    " reason = runtime.why_no_cuda(); gpu = tvm.device('cuda', 0);"
+    " print(json.dumps([reason, '' if reason else gpu.device_name, compiler.cuda_compiler()]))"
+)
 _FOLDER = (
     "from tvm_xengine.cost_models.measure.measurements import default_cache_path;"
     " print(default_cache_path())"
@@ -44,6 +49,24 @@ def processor_checks() -> Iterator[Check]:
     yield Check("processor", "extensions", State.WORKS, extensions or "none")
     sizes = [format_bytes(size) for size in machine.get("caches_bytes") or () if size]
     yield Check("processor", "data caches", State.WORKS, ", ".join(sizes) or "unknown")
+
+
+def gpu_checks() -> Iterator[Check]:
+    """NVIDIA's GPU, its driver, and a compiler for it."""
+    works, said = in_child(_GPU)
+    if not works:
+        yield Check("gpu", "cuda", State.BROKEN, said)
+        return
+    reason, name, (compiler, version) = json.loads(said)
+    if reason is not None:
+        yield Check("gpu", "cuda", State.MISSING, reason)
+    elif not compiler:
+        detail = f"{name}; no compiler for its kernels"
+        yield Check(
+            *("gpu", "cuda", State.LIMITED, detail), remedy="pip install 'tvm-xengine[cuda]'"
+        )
+    else:
+        yield Check("gpu", "cuda", State.WORKS, f"{name}; {compiler} {version}")
 
 
 def compiler_checks() -> Iterator[Check]:

@@ -7,6 +7,8 @@ import pytest
 import tvm
 from tvm import te, tirx
 
+from tvm_xengine.doctor.check import State
+from tvm_xengine.doctor.machine import gpu_checks
 from tvm_xengine.errors import CompilationError
 from tvm_xengine.kernels.cuda.compiler import compile_cuda
 from tvm_xengine.kernels.device_kernel import prepare_kernel
@@ -42,6 +44,12 @@ def test_functions_are_right_to_the_last_bits() -> None:
     np.testing.assert_array_equal(ratio, np.float32(1e-3) / given)
     np.testing.assert_array_equal(small, given / np.float32(2e38))
     assert small.all()
+
+
+def test_doctor_names_the_gpu_and_its_compiler() -> None:
+    (check,) = gpu_checks()
+    assert check.state is State.WORKS
+    assert check.detail.startswith(str(tvm.device("cuda", 0).device_name))
 
 
 def test_what_the_compiler_says_is_said() -> None:
