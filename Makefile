@@ -25,7 +25,7 @@ tables-operators: .stamp-dev
 	$(BIN)/python -m tests.databases.torch_walk --samples 4 --table docs/operators/torch.md
 	$(BIN)/python -m tests.databases.onnx_walk
 
-# Damages files of every kind and interrupts every long command; takes hours, goes on where it was.
+# Damages files of every kind, interrupts every long command, and loses ranks of runs over two; takes hours, goes on where it was.
 table-robustness: .stamp-dev
 	$(BIN)/python -m tests.robustness
 

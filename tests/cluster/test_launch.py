@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
-import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.cluster.launched import PLACED, Launched, platform_file, spawned
 from tests.cluster.trains import Settings
+from tests.robustness.lost_ranks import ROUNDING, LostRanks
 from tvm_xengine.cluster.launch import Failure, run_processes
 from tvm_xengine.commands.process import run
 from tvm_xengine.commands.run.processes.launched_options import (
@@ -29,12 +27,6 @@ if os.environ["RANK"] == "1":
     {what}
 time.sleep(60)
 """
-
-
-def _platform(folder: Path, ranks: tuple[int, ...]) -> Path:
-    path = folder / f"platform_{'_'.join(map(str, ranks))}.toml"
-    Settings("mlp", "", ranks=ranks).platform.save(path)
-    return path
 
 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named() -> None:
@@ -92,9 +84,9 @@ def test_what_cannot_be_launched_is_refused(
     arguments: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     gap = tmp_path / "gap.toml"
-    text = _platform(tmp_path, (0, 1)).read_text()
+    text = platform_file(tmp_path, (0, 1)).read_text()
     gap.write_text(text.replace("rank = 1", "rank = 2"))
-    files = {"{one}": str(_platform(tmp_path, (0, 0))), "{gap}": str(gap)}
+    files = {"{one}": str(platform_file(tmp_path, (0, 0))), "{gap}": str(gap)}
     assert run(["launch", *(files.get(each, each) for each in arguments)]) == 2
     assert said in capfd.readouterr().err
 
@@ -102,104 +94,42 @@ def test_what_cannot_be_launched_is_refused(
 def test_one_process_does_not_train_on_devices_of_two(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    platform = str(_platform(tmp_path, (0, 1)))
+    platform = str(platform_file(tmp_path, (0, 1)))
     assert run(["train", "mlp", "--platform", platform, "--costs", "roofline", "--steps", "1"]) == 2
     assert "tvm-xengine launch" in capfd.readouterr().err
 
 
-class _Run:
-    """A training over two ranks, in a process group of its own."""
-
-    def __init__(self, folder: Path, *further: str, restarts: int = 0) -> None:
-        self.report = folder / "report.json"
-        self.checkpoint = folder / "run.ckpt"
-        text = (
-            f"-m tvm_xengine launch --rank-timeout 10 --restarts {restarts}"
-            f" train mlp --no-compare --platform {_platform(folder, (0, 1))} --costs roofline"
-            f" --pin fc2*=d1 --time-limit 2 --steps 60 --checkpoint {self.checkpoint}"
-            f" --checkpoint-every 3 --cache {folder / 'cache' / 'measurements.jsonl'}"
-            f" --json {self.report}"
-        )
-        command = [*text.split(), *further]
-        self.process = subprocess.Popen(
-            [sys.executable, *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        )
-
-    def child(self, rank: int) -> int:
-        """Process of a rank, once it has one."""
-        while self.process.poll() is None:
-            for entry in Path("/proc").iterdir():
-                if entry.name.isdigit() and _is_child(entry, self.process.pid, rank):
-                    return int(entry.name)
-            time.sleep(0.02)
-        raise AssertionError(self.process.communicate()[1])
-
-    def end(self) -> tuple[int, str]:
-        said = self.process.communicate(timeout=900)[1]
-        return self.process.returncode, said
-
-
-def _is_child(entry: Path, parent: int, rank: int) -> bool:
-    try:
-        stat = (entry / "stat").read_text().rpartition(")")[2].split()
-        return int(stat[1]) == parent and f"RANK={rank}\0" in (entry / "environ").read_text()
-    except OSError:
-        return False
-
-
 @pytest.mark.slow
 def test_killed_at_any_moment_a_run_ends_and_resumes_to_the_same_losses(tmp_path: Path) -> None:
-    whole = _Run(tmp_path)
-    assert whole.end()[0] == 0
-    expected = json.loads(whole.report.read_text())["losses"]
-    chance = random.Random(7)
-    for trial in range(12):
-        folder = tmp_path / str(trial)
-        folder.mkdir()
-        (folder / "cache").symlink_to(tmp_path / "cache")
-        killed = _Run(folder)
-        rank = trial % 2
-        victim = killed.child(rank)
-        while trial % 3 and not killed.checkpoint.exists() and killed.process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(chance.uniform(0, 0.5))
-        hangs = trial % 4 == 3
-        os.kill(victim, signal.SIGSTOP if hangs else signal.SIGKILL)
-        code, said = killed.end()
-        if code == 0:  # it had ended before
-            continue
-        assert re.search(rf"rank {rank}\b", said), said
-        resumed = _Run(folder, *(["--resume", str(killed.checkpoint)] * killed.checkpoint.exists()))
-        code, said = resumed.end()
-        assert code == 0, said
-        losses = json.loads(resumed.report.read_text())["losses"]
-        assert losses == expected[len(expected) - len(losses) :]
+    trials = LostRanks(tmp_path, spawned)
+    for number in range(6):
+        assert not trials.judged(number).faults
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_without_the_devices_of_a_lost_rank(tmp_path: Path) -> None:
-    lossless = _Run(tmp_path)
-    assert lossless.end()[0] == 0
-    expected = json.loads(lossless.report.read_text())["losses"]
-    lossless.checkpoint.unlink()
-    # The pattern that pins an op to the lost device goes with it.
-    started = _Run(tmp_path, restarts=1)
-    victim = started.child(1)
-    while not started.checkpoint.exists():
-        time.sleep(0.01)
+@pytest.mark.parametrize(
+    "options", [PLACED, ("--replicas", "auto"), ("--replicas", "d0=8", "d1=8")]
+)
+def test_a_run_goes_on_without_the_devices_of_a_lost_rank(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    whole = Launched(tmp_path, tmp_path, options)
+    assert whole.end() == 0, whole.said
+    whole.checkpoint.unlink()
+    # A pattern that pins an op to the lost device goes with it, and so does its share.
+    started = Launched(tmp_path, tmp_path, options, restarts=1)
+    _, victim = started.ranks()
+    started.wait_for_checkpoint()
     os.kill(victim, signal.SIGKILL)
-    code, said = started.end()
-    if "going on" in said:
-        losses = json.loads(started.report.read_text())["losses"]
-        assert losses == expected[len(expected) - len(losses) :]
-    assert code == 0, said
+    assert started.end() == 0, started.said
+    np.testing.assert_allclose(started.losses, whole.losses[-len(started.losses) :], **ROUNDING)
 
 
 @pytest.mark.slow
 def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
-    started = _Run(tmp_path)
-    children = [started.child(rank) for rank in (0, 1)]
+    started = Launched(tmp_path, tmp_path)
+    children = started.ranks()
     time.sleep(1.0)
     started.process.send_signal(signal.SIGTERM)
-    assert started.end()[0] == 128 + signal.SIGTERM
+    assert started.end() == 128 + signal.SIGTERM
     assert not any(Path(f"/proc/{child}").exists() for child in children)

@@ -1,21 +1,24 @@
-"""Damages files, interrupts commands, and writes the page about what became of them.
+"""Damages files, interrupts commands, loses ranks, and writes the page about what became of them.
 
 It goes on where it was interrupted. Every command has a moment before any has its next one, so that an
 unfinished walk covers all alike. Several processes may share the moments, each with a file of verdicts of
-its own; these are joined by appending one to another.
+its own; these are joined by appending one to another. Sections of the page on which there is no verdict
+stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.commands.faults.forked import ForkServer
+from tests.commands.faults.forked import NO_THREADS, ForkServer
 from tests.commands.faults.interruption import interrupted, once_worked, started
 from tests.commands.faults.long_commands import LONG_COMMANDS, QUICK_COMMANDS
 from tests.fuzz.readers import KINDS
@@ -87,11 +90,21 @@ def send_signal(name: str, number: int, server: ForkServer, folder: Path) -> Sig
     )
 
 
+def lose_ranks(path: Path, numbers: range) -> Verdicts:
+    """Kill or stop a rank in the runs of these numbers that are missing; all verdicts."""
+    # The process forks, which threads of this one would not survive.
+    judge = [sys.executable, "-m", "tests.robustness.lost_ranks", str(path)]
+    bounds = (numbers.start, numbers.stop, numbers.step)
+    subprocess.run([*judge, *map(str, bounds)], env={**os.environ, **NO_THREADS}, check=True)
+    return Verdicts(path)
+
+
 def main() -> None:
     """Do what is missing, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=500, help="damaged files of each kind")
     parser.add_argument("--moments", type=int, default=100, help="signals to each command")
+    parser.add_argument("--losses", type=int, default=50, help="runs that lose a rank")
     parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="of the moments")
     parser.add_argument("--fresh", action="store_true", help="forget earlier verdicts")
     parser.add_argument("--verdicts", type=Path, default=_ROOT / "build" / "robustness.jsonl")
@@ -103,8 +116,10 @@ def main() -> None:
     damage_files(verdicts, range(options.files))
     first, step = options.share
     send_signals(verdicts, range(first, options.moments, step))
+    verdicts = lose_ranks(options.verdicts, range(first, options.losses, step))
     arguments = {name: command.arguments for name, command in LONG_COMMANDS.items()}
-    options.page.write_text(page(verdicts, KINDS, arguments), encoding="utf-8")
+    earlier = options.page.read_text(encoding="utf-8") if options.page.exists() else ""
+    options.page.write_text(page(verdicts, KINDS, arguments, earlier), encoding="utf-8")
 
 
 if __name__ == "__main__":

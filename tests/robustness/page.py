@@ -5,12 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import quantiles
 
-from tests.robustness.verdicts import FileVerdict, SignalVerdict, Verdicts
+from tests.robustness.verdicts import FileVerdict, LossVerdict, SignalVerdict, Verdicts
+
+_SECTION = "\n## "
 
 
-def page(verdicts: Verdicts, kinds: Iterable[str], commands: Mapping[str, Sequence[str]]) -> str:
-    """Both tables: `kinds` of files, and `commands` by name with their arguments."""
-    files, signals = list(verdicts.files.values()), list(verdicts.signals.values())
+def page(
+    verdicts: Verdicts,
+    kinds: Iterable[str],
+    commands: Mapping[str, Sequence[str]],
+    earlier: str = "",
+) -> str:
+    """All tables: `kinds` of files, `commands` by name with their arguments, and lost ranks.
+
+    Parameters
+    ----------
+    earlier
+        The page as it is; of its sections those stay on which there is no verdict.
+    """
+    known = [*verdicts.files.values(), *verdicts.signals.values(), *verdicts.losses.values()]
+    written = _written(known, kinds, commands)
+    kept = {_title(text): text for text in earlier.split(_SECTION)[1:]}
+    judged = (verdicts.files, verdicts.signals, verdicts.losses)
+    head, *sections = written.split(_SECTION)
+    chosen = [
+        text if any_known else kept.get(_title(text), text)
+        for text, any_known in zip(sections, judged, strict=True)
+    ]
+    return _SECTION.join([head, *(text.rstrip("\n") + "\n" for text in chosen)])
+
+
+def _title(section: str) -> str:
+    return section.partition("\n")[0]
+
+
+def _written(
+    known: Sequence[FileVerdict | SignalVerdict | LossVerdict],
+    kinds: Iterable[str],
+    commands: Mapping[str, Sequence[str]],
+) -> str:
+    files = [one for one in known if isinstance(one, FileVerdict)]
+    signals = [one for one in known if isinstance(one, SignalVerdict)]
+    losses = [one for one in known if isinstance(one, LossVerdict)]
     lines = [
         "# Damaged files and interrupts",
         "",
@@ -44,6 +80,24 @@ def page(verdicts: Verdicts, kinds: Iterable[str], commands: Mapping[str, Sequen
         "```text",
         *(f"{name}: tvm-xengine {' '.join(arguments)}" for name, arguments in commands.items()),
         "```",
+        "",
+        "## Lost ranks",
+        "",
+        "A run over two ranks, of which a random one is killed (SIGKILL) or stopped for good (SIGSTOP) at a"
+        " random moment: half of the moments before the first checkpoint, half after it. *Failed*: the other"
+        " rank hangs, the message does not name the lost one, the run does not go on (from its checkpoint,"
+        " on both ranks or on the one that is left), or its losses are not those of the undisturbed"
+        " run: bit for bit, or within rounding where the shares of the batch are others. Seconds count from"
+        " the signal until the other rank has ended, with `--rank-timeout 20`; who has not joined yet is"
+        " waited for up to 60 s.",
+        "",
+        "| divided, signal | moments | ended before | with a checkpoint | resumed on both | on one |"
+        " failed | median s | longest s |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        *(
+            _lost_row([one for one in losses if (one.division, one.signal) == row])
+            for row in sorted({(one.division, one.signal) for one in losses})
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -61,6 +115,19 @@ def _signal_row(name: str, rows: Sequence[SignalVerdict]) -> str:
     failed = sum(bool(one.faults) for one in hit)
     times = [f"{value:.1f}" for value in _spread([one.seconds for one in hit])]
     return f"| {name} | {len(rows)} | {len(rows) - len(hit)} | {failed} | {' | '.join(times)} |"
+
+
+def _lost_row(rows: Sequence[LossVerdict]) -> str:
+    # One that hangs has no time either.
+    hit = [one for one in rows if one.seconds is not None or one.faults]
+    median, _, longest = _spread([one.seconds for one in hit if one.seconds is not None])
+    cells = (
+        *(f"{rows[0].division}, {rows[0].signal}", len(rows), len(rows) - len(hit)),
+        sum(one.had_checkpoint for one in hit),
+        *(sum(one.resumed_on == where for one in hit) for where in ("both", "left")),
+        *(sum(bool(one.faults) for one in hit), f"{median:.1f}", f"{longest:.1f}"),
+    )
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _spread(seconds: Sequence[float]) -> tuple[float, ...]:

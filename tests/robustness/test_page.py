@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from tests.commands.faults.long_commands import LONG_COMMANDS
 from tests.fuzz.readers import KINDS
+from tests.robustness.lost_ranks import DIVISIONS
 from tests.robustness.page import page
-from tests.robustness.verdicts import FileVerdict, SignalVerdict, Verdicts
+from tests.robustness.verdicts import FileVerdict, LossVerdict, SignalVerdict, Verdicts
 
 PAGE = Path(__file__).parents[2] / "docs" / "robustness.md"
 
@@ -19,7 +21,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_every_kind_of_file_and_command_is_on_the_page_without_failures() -> None:
-    files, commands = map(rows, PAGE.read_text(encoding="utf-8").split("## Interrupts"))
+    files, commands, lost = map(rows, PAGE.read_text(encoding="utf-8").split("\n## ")[1:])
     for kind in KINDS:
         count, *_, failed = files[kind]
         assert int(count) >= 500
@@ -28,6 +30,8 @@ def test_every_kind_of_file_and_command_is_on_the_page_without_failures() -> Non
         moments, _, failed, *_ = commands[command]
         assert int(moments) > 0
         assert failed == "0"
+    for what, sent in product(DIVISIONS, ("SIGKILL", "SIGSTOP")):
+        assert lost[f"{what}, {sent}"][5] == "0"
 
 
 def test_the_page_counts_what_became_of_each(tmp_path: Path) -> None:
@@ -42,3 +46,16 @@ def test_the_page_counts_what_became_of_each(tmp_path: Path) -> None:
         found = rows(page(known, ["plan"], {"train": ["train", "lenet"]}))
         assert found["plan"] == ["4", "2", "2", "0"]
         assert found["train"] == ["3", "1", "1", "1.0", "1.4", "1.5"]
+
+
+def test_the_page_counts_lost_ranks_and_keeps_what_was_not_judged(tmp_path: Path) -> None:
+    verdicts = Verdicts(tmp_path / "verdicts.jsonl")
+    verdicts.add(LossVerdict(0, "batch", 1, "SIGKILL", 2.5, False, 1.0, "both", ()))
+    verdicts.add(LossVerdict(1, "batch", 0, "SIGKILL", 2.5, True, None, "left", ()))
+    verdicts.add(LossVerdict(2, "batch", 0, "SIGKILL", 2.5, True, None, "left", ("it hangs",)))
+    earlier = page(Verdicts(tmp_path / "none"), ["plan"], {}).replace(
+        "| plan | 0 |", "| plan | 7 |"
+    )
+    found = rows(page(Verdicts(tmp_path / "verdicts.jsonl"), ["plan"], {}, earlier))
+    assert found["plan"][0] == "7"
+    assert found["batch, SIGKILL"] == ["3", "1", "1", "1", "1", "1", "1.0", "1.0"]

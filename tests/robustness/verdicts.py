@@ -53,6 +53,40 @@ class SignalVerdict:
     faults: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class LossVerdict:
+    """What became of a run over two ranks of which one was killed, or stopped for good.
+
+    Attributes
+    ----------
+    division
+        What is on two ranks, of `tests.robustness.lost_ranks.DIVISIONS`.
+    moment_s
+        Processor time of the run from its start, or from the first checkpoint, to the signal.
+    had_checkpoint
+        Whether there was one to resume from.
+    seconds
+        From the signal until the other one had ended; None if the run had ended before the signal.
+    resumed_on
+        ``both`` ranks or the one that is ``left``.
+    faults
+        What is wrong with it.
+    """
+
+    number: int
+    division: str
+    rank: int
+    signal: str
+    moment_s: float
+    had_checkpoint: bool
+    seconds: float | None
+    resumed_on: str
+    faults: tuple[str, ...]
+
+
+Verdict = FileVerdict | SignalVerdict | LossVerdict
+
+
 class Verdicts:
     """A file of verdicts; of several on one thing, the last one counts."""
 
@@ -60,19 +94,22 @@ class Verdicts:
         self._path = path
         self.files: dict[tuple[str, int], FileVerdict] = {}
         self.signals: dict[tuple[str, int], SignalVerdict] = {}
+        self.losses: dict[int, LossVerdict] = {}
         for row in _rows(path):
             self._keep(_verdict(row))
 
-    def add(self, verdict: FileVerdict | SignalVerdict) -> None:
+    def add(self, verdict: Verdict) -> None:
         """Remember a verdict, in the file as well."""
         self._keep(verdict)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(verdict)) + "\n")
 
-    def _keep(self, verdict: FileVerdict | SignalVerdict) -> None:
+    def _keep(self, verdict: Verdict) -> None:
         if isinstance(verdict, FileVerdict):
             self.files[verdict.kind, verdict.seed] = verdict
+        elif isinstance(verdict, LossVerdict):
+            self.losses[verdict.number] = verdict
         else:
             self.signals[verdict.command, verdict.number] = verdict
 
@@ -83,7 +120,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _verdict(row: dict[str, Any]) -> FileVerdict | SignalVerdict:
+def _verdict(row: dict[str, Any]) -> Verdict:
     if "kind" in row:
         return FileVerdict(**row)
-    return SignalVerdict(**{**row, "faults": tuple(row["faults"])})
+    kind = LossVerdict if "division" in row else SignalVerdict
+    return kind(**{**row, "faults": tuple(row["faults"])})

@@ -27,7 +27,7 @@ import tvm_xengine
 
 _LIBRARIES = ("tvm", "tvm.relax.frontend.torch", "torch", "onnx", "numba")
 
-_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """numpy's library starts its threads when it is imported, and threads do not survive a fork."""
 
 
@@ -37,7 +37,7 @@ class ForkServer:
     def __enter__(self) -> ForkServer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.commands.faults.forked"],
-            env={**os.environ, **_NO_THREADS},
+            env={**os.environ, **NO_THREADS},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -104,12 +104,14 @@ class ForkedProcess:
         return self.returncode
 
 
-def _import_everything() -> None:
+def import_everything() -> None:
+    """Import what a command may need; a fork does not have the threads that began meanwhile."""
     for name in _LIBRARIES:
         importlib.import_module(name)
     for module in pkgutil.walk_packages(tvm_xengine.__path__, "tvm_xengine."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    assert len([*Path("/proc/self/task").iterdir()]) == 1, "threads do not survive a fork"
 
 
 def _serve() -> dict[str, object] | None:
@@ -149,8 +151,7 @@ def _become(arguments: list[str], cwd: str, env: dict[str, str], errors: str) ->
 if __name__ == "__main__":
     # A shell starts what runs in the background with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import_everything()
-    assert len([*Path("/proc/self/task").iterdir()]) == 1, "threads do not survive a fork"
+    import_everything()
     gc.freeze()
     if request := _serve():
         _become(**request)  # type: ignore[arg-type]

@@ -1,0 +1,144 @@
+"""Runs over two ranks of which one is killed, or stopped for good, at a random moment.
+
+``python -m tests.robustness.lost_ranks VERDICTS FIRST END STEP`` judges those of a range of numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from tests.cluster.forked import started
+from tests.cluster.launched import DIVIDED, PLACED, Launched, Start
+from tests.commands.faults.forked import import_everything
+from tests.processor_time import processor_s
+from tests.robustness.verdicts import LossVerdict, Verdicts
+
+DIVISIONS: Mapping[str, tuple[str, ...]] = {"layers": PLACED, "batch": DIVIDED}
+"""What is divided over the ranks, and the options that say so."""
+ROUNDING = {"rtol": 1e-3, "atol": 1e-4}
+"""Other shares of a batch round sums otherwise, over hundreds of steps."""
+_SAME = {"rtol": 0.0, "atol": 0.0}
+_HANG_S = 150.0
+"""Who has not ended so long after the signal hangs. The other one may wait for 60 s for a process that has
+not joined yet, on a busy machine."""
+
+
+class LostRanks:
+    """Judges runs by number; what is random depends on the number alone.
+
+    Parameters
+    ----------
+    folder
+        For the files of runs.
+    """
+
+    def __init__(self, folder: Path, start: Start) -> None:
+        self._folder, self._start = folder, start
+        self._undisturbed = cache(self._run_undisturbed)
+
+    def judged(self, number: int) -> LossVerdict:
+        """Disturb a run, and resume it."""
+        chance = random.Random(number)
+        division, rank = chance.choice(list(DIVISIONS)), chance.randrange(2)
+        sent = chance.choice([signal.SIGKILL, signal.SIGSTOP])
+        resumed_on, is_training = chance.choice(["both", "left"]), chance.random() < 0.5
+        whole, starting_s, training_s = self._undisturbed(division)
+        moment_s = chance.uniform(0, training_s if is_training else starting_s)
+
+        run = self._launched(str(number), division, restarts=int(resumed_on == "left"))
+        ranks = run.ranks()
+        if is_training:
+            run.wait_for_checkpoint()
+        since_s = processor_s(run.process.pid) if is_training else 0.0
+        run.wait_while(lambda: processor_s(run.process.pid) < since_s + moment_s)
+        had_checkpoint, had_ended = run.checkpoint.exists(), not run.runs
+        sent_s = time.monotonic()
+        if not had_ended:
+            _send(ranks[rank], sent)
+        run.wait_while(lambda: "going on" not in run.said and time.monotonic() < sent_s + _HANG_S)
+        seconds, hangs = time.monotonic() - sent_s, run.runs and "going on" not in run.said
+        faults = []
+        if had_ended and run.end():
+            faults.append(f"it failed by itself: {run.said[-2000:]}")
+        if hangs:
+            faults.append(f"it hangs: {run.said[-2000:]}")
+            run.process.send_signal(signal.SIGKILL)
+        is_lost = hangs or (not had_ended and (run.end() != 0 or "going on" in run.said))
+        if is_lost and not hangs:
+            faults += _unnamed(rank, run.said)
+            if resumed_on == "both":
+                run = self._launched(str(number), division, resume=run.checkpoint.exists())
+            bounds = _SAME if resumed_on == "both" or division == "layers" else ROUNDING
+            if run.end():
+                faults.append(f"it does not go on: {run.said[-2000:]}")
+            elif not np.allclose(run.losses, whole[len(whole) - len(run.losses) :], **bounds):
+                faults.append("other losses")
+        shutil.rmtree(self._folder / str(number))
+        return LossVerdict(
+            *(number, division, rank, sent.name, round(moment_s, 3), had_checkpoint),
+            *(round(seconds, 3) if is_lost else None, resumed_on, tuple(faults)),
+        )
+
+    def _launched(
+        self, name: str, division: str, *, restarts: int = 0, resume: bool = False
+    ) -> Launched:
+        folder = self._folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        more = ("--resume", str(folder / "run.ckpt")) if resume else ()
+        options = (*DIVISIONS[division], *more)
+        return Launched(folder, self._folder, options, restarts=restarts, start=self._start)
+
+    def _run_undisturbed(self, division: str) -> tuple[list[float], float, float]:
+        """Losses, and the processor time until the first checkpoint and from there on."""
+        for name in ("first", "second"):  # the first one measures links and compiles
+            run = self._launched(f"{name}_{division}", division)
+            run.wait_for_checkpoint()
+            written_s = used_s = processor_s(run.process.pid)
+            while run.runs:
+                used_s = max(used_s, processor_s(run.process.pid))
+                time.sleep(0.01)
+            assert run.end() == 0, run.said
+        return run.losses, written_s, used_s - written_s
+
+
+def _send(process: int, sent: signal.Signals) -> None:
+    try:
+        os.kill(process, sent)
+    except ProcessLookupError:
+        return  # it has just ended
+
+
+def _unnamed(rank: int, said: str) -> list[str]:
+    """What is wrong with what the run said about a lost rank."""
+    words = ("was ended by", "did not answer")
+    is_named = any(f"rank {rank} {how}" in said for how in words)
+    is_other = any(f"rank {1 - rank} {how}" in said for how in words)
+    return [] if is_named and not is_other else [f"rank {rank} is not named: {said[-2000:]}"]
+
+
+def main(path: Path, first: int, end: int, step: int) -> None:
+    """Judge the runs of a range of numbers that a file of verdicts lacks."""
+    import_everything()
+    verdicts = Verdicts(path)
+    with TemporaryDirectory() as folder:
+        runs = LostRanks(Path(folder), started)
+        for number in range(first, end, step):
+            if number not in verdicts.losses:
+                verdicts.add(verdict := runs.judged(number))
+                sys.stdout.write(f"{verdict}\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
