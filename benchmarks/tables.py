@@ -118,6 +118,17 @@ TABLES = (
         ("constant", "value"),
     ),
     Table(
+        "regret",
+        "Plans on a processor that no label is of",
+        "By how many per cent a step takes longer than planned with measured costs, judged by a round of"
+        " measurements that no plan has seen; every kind may choose from the schedules of all. The model"
+        " knows other processors only (`elsewhere`), and a sweep of three minutes here (`calibrated`)."
+        " `active` measures `measured %` of the kernels, `random` as many at random; `again` is a second"
+        " round of measurements, and `active alone` knows no other kind's schedules, nor these its own.",
+        "python -m benchmarks.costs.unseen_processor",
+        ("network", "devices", "ratio"),
+    ),
+    Table(
         "kernels",
         "Generated kernels against PyTorch eager",
         "CPU time of the calling thread on one core, both sides in turns in one process. The ratio is"
