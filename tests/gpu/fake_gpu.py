@@ -15,7 +15,7 @@ def build_fake_gpu(folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     versions = folder / "versions"
     versions.write_text("libcudart.so.13 { global: cuda*; };\nfake { global: cu[A-Z]*; };\n")
-    command = ["c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-Wl,-soname,libcudart.so.13"]
+    command = ["c++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-Wl,-soname,libcudart.so.13"]
     command += [f"-Wl,--version-script={versions}", "-o", str(folder / "libcudart.so.13")]
     subprocess.run([*command, str(_HERE / "fake_cuda.cpp"), "-ldl"], check=True)
     nothing = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-x", "c", "/dev/null"]

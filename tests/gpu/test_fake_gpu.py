@@ -15,9 +15,9 @@ pytestmark = pytest.mark.skipif(cc.get_cc() is None, reason="needs a C++ compile
 _TESTS = Path(__file__).parent / "on_gpu"
 
 
-def run_on_the_fake(folder: Path, *chosen: str) -> None:
-    """Run tests, whose compiled kernels lie in `folder`."""
-    environment = {**build_fake_gpu(folder / "fake"), "XDG_CACHE_HOME": str(folder / "cache")}
+def run_on_the_fake(folder: Path, cache: Path, *chosen: str) -> None:
+    """Run tests; without a `cache` that can be written, the kernels of a step are compiled together."""
+    environment = {**build_fake_gpu(folder), "XDG_CACHE_HOME": str(cache)}
     command = [sys.executable, "-m", "pytest", str(_TESTS), "-q", "-n", "0", "-m", "gpu", *chosen]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, cwd=_TESTS.parents[2]
@@ -26,9 +26,11 @@ def run_on_the_fake(folder: Path, *chosen: str) -> None:
 
 
 def test_kernels_and_a_step_with_pages_in_memory_of_the_host(tmp_path: Path) -> None:
-    run_on_the_fake(tmp_path, "-k", "test_kernels or few_layers")
+    nowhere = tmp_path / "file" / "cache"
+    nowhere.parent.touch()
+    run_on_the_fake(tmp_path / "fake", nowhere, "-k", "few_layers or test_kernels and not doctor")
 
 
 @pytest.mark.slow
 def test_every_step(tmp_path: Path) -> None:
-    run_on_the_fake(tmp_path)
+    run_on_the_fake(tmp_path / "fake", tmp_path / "cache")
