@@ -348,8 +348,9 @@ def test_a_bias_without_a_gradient_is_no_reason_to_refuse_single_samples(tmp_pat
 
     def body(layers: Layers) -> relax.Expr:
         x = layers.conv("conv", layers.input("x", (4, 1, 6, 6)), 3, 3)
-        x = layers.emit("sum", relax.op.subtract(x, relax.op.mean(x, [2, 3], keepdims=True)))
-        return layers.linear("fc", layers.flatten("flatten", relax.op.tanh(x)), 4)
+        mean = layers.emit("mean", relax.op.mean(x, [2, 3], keepdims=True))
+        bent = layers.emit("bent", relax.op.tanh(layers.emit("centred", relax.op.subtract(x, mean))))
+        return layers.linear("fc", layers.flatten("flatten", bent), 4)
 
     model = build_network("centred", 0, body)
     report = export(model, tmp_path / "out", optimizer="adam", entries=("accumulate", "apply"))
