@@ -349,7 +349,8 @@ def test_a_bias_without_a_gradient_is_no_reason_to_refuse_single_samples(tmp_pat
     def body(layers: Layers) -> relax.Expr:
         x = layers.conv("conv", layers.input("x", (4, 1, 6, 6)), 3, 3)
         mean = layers.emit("mean", relax.op.mean(x, [2, 3], keepdims=True))
-        bent = layers.emit("bent", relax.op.tanh(layers.emit("centred", relax.op.subtract(x, mean))))
+        centred = layers.emit("centred", relax.op.subtract(x, mean))
+        bent = layers.emit("bent", relax.op.tanh(centred))
         return layers.linear("fc", layers.flatten("flatten", bent), 4)
 
     model = build_network("centred", 0, body)
