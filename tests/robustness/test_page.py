@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from tests.commands.faults.long_commands import LONG_COMMANDS
+from tests.commands.faults.long_commands import LONG_COMMANDS, QUICK_COMMANDS
 from tests.fuzz.readers import KINDS
 from tests.robustness.lost_ranks import DIVISIONS
 from tests.robustness.page import page
 from tests.robustness.verdicts import FileVerdict, LossVerdict, SignalVerdict, Verdicts
+from tvm_xengine.commands.app import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "robustness.md"
 
@@ -32,6 +33,12 @@ def test_every_kind_of_file_and_command_is_on_the_page_without_failures() -> Non
         assert failed == "0"
     for what, sent in product(DIVISIONS, ("SIGKILL", "SIGSTOP")):
         assert lost[f"{what}, {sent}"][5] == "0"
+
+
+def test_every_command_can_be_meant() -> None:
+    for command in (*LONG_COMMANDS.values(), *QUICK_COMMANDS.values()):
+        words = [*command.arguments]
+        app.parse_args(words[words[0] == "launch" :], exit_on_error=False, print_error=False)
 
 
 def test_the_page_counts_what_became_of_each(tmp_path: Path) -> None:

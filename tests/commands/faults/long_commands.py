@@ -200,15 +200,15 @@ LONG_COMMANDS: Mapping[str, LongCommand] = {
 _SMALLEST = {"resnet8": "mlp", "lenet": "mlp"}
 
 _AT_ONCE: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("plan", "pareto", "eval"), ("--costs", "roofline")),
-    **dict.fromkeys(
-        ("train", "train of two ranks", "export"), ("--costs", "roofline", "--solver", "greedy")
-    ),
+    **dict.fromkeys(("plan", "pareto"), ("--costs", "roofline")),
+    **dict.fromkeys(("train", "train of two ranks"), ("--costs", "roofline", "--solver", "greedy")),
 }
 """Options with which nothing is measured, and what follows the search begins within seconds."""
 
 QUICK_COMMANDS: Mapping[str, LongCommand] = {
-    name: LongCommand(
+    name: command  # what it needs is of the larger network
+    if "state" in command.needs
+    else LongCommand(
         (*(_SMALLEST.get(each, each) for each in command.arguments), *_AT_ONCE.get(name, ())),
         command.needs,
     )
