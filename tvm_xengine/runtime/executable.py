@@ -208,8 +208,8 @@ class StepExecutable(StepMemory):
                 self._run()
                 self._settle()
         except BaseException:
-            self._settle()
             self._lost = dict.fromkeys(self.overwritten)
+            self._settle()
             raise
 
     def step(self, batch: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
