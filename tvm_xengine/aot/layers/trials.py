@@ -163,6 +163,9 @@ class Trials:
             return replace(found, options=self.options)
         try:
             full = plan_export(found.model, found.training, self.options, self.on_progress)
+        except KeyboardInterrupt:
+            self.is_stopped = True
+            return replace(found, options=self.options)
         except NoScheduleError:
             return replace(found, options=self.options)
         reason, _ = _exceeded(full, self.limits)
