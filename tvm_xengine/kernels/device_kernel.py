@@ -9,7 +9,6 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_xengine.kernels.cuda.compiler import cuda_compiler
 from tvm_xengine.kernels.device_kinds import Scheduler, device_kind
 from tvm_xengine.kernels.identity import kernel_key
 from tvm_xengine.kernels.inplace import num_outputs
@@ -132,8 +131,8 @@ def prepare_kernel(
     plain = without_empty_reductions(func)
     lowered = device_kind(target).lower(plain, target, name, schedule)
     inplace = inplace_pairs(func)
-    compiler = {"cuda": " ".join(cuda_compiler())} if target.kind.name == "cuda" else {}
-    key = kernel_key(lowered, target, inplace=str(inplace), **compiler)
+    toolchain = device_kind(target).toolchain(target)
+    key = kernel_key(lowered, target, inplace=str(inplace), **toolchain)
     symbol = kernel_symbol(key)
     specs = tensor_specs(func)
     return DeviceKernel(

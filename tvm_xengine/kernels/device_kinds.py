@@ -10,7 +10,7 @@ name of the kind of TVM's target and names a `DeviceKind`::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -21,7 +21,7 @@ from tvm.target import Target
 
 from tvm_xengine.errors import InvalidPlatformError, UnsupportedModuleError
 from tvm_xengine.extensions.extended import Extended, extended
-from tvm_xengine.kernels.cuda.compiler import exact_cuda_compiler
+from tvm_xengine.kernels.cuda.compiler import cuda_compiler, exact_cuda_compiler
 from tvm_xengine.kernels.cuda.runtime import why_no_cuda
 from tvm_xengine.kernels.inplace import num_outputs, share_inplace_buffers
 from tvm_xengine.kernels.lower.gpu_lowering import (
@@ -54,11 +54,14 @@ class DeviceKind:
         tvm-ffi.
     device
         Where kernels of a target run; InvalidPlatformError where it is not on this machine.
+    toolchain
+        What else than TVM and LLVM determines the code of a target: names and versions.
     """
 
     lower: Callable[[tirx.PrimFunc, Target, str, Scheduler], tirx.PrimFunc]
     compile: Callable[[tvm.IRModule, Target], tvm.runtime.Module]
     device: Callable[[Target], tvm.runtime.Device]
+    toolchain: Callable[[Target], Mapping[str, str]] = lambda _target: {}
 
 
 def device_kind(target: Target) -> DeviceKind:
@@ -178,8 +181,18 @@ def _compile_for_gpu(module: tvm.IRModule, target: Target) -> tvm.runtime.Module
     host, device = split_host_and_device(module)
     require_no_allocation(host)
     compiled = build(host, Target({"kind": "llvm"}))
-    compiled.import_module(build(device, target))
+    compiled.import_module(build_launches(device, target))
     return compiled
+
+
+def build_launches(device: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    """What TVM's code generator for a GPU makes of launches."""
+    with exact_cuda_compiler():
+        return build(device, target)
+
+
+def _gpu_toolchain(target: Target) -> Mapping[str, str]:
+    return {"cuda": " ".join(cuda_compiler())} if target.kind.name == "cuda" else {}
 
 
 def _gpu(target: Target) -> tvm.runtime.Device:
@@ -208,7 +221,7 @@ _UNNAMED = "kernel"
 
 def build(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """What TVM's code generator for a target makes of a module."""
-    with target, exact_cuda_compiler():  # which asks for the architecture
+    with target:  # the CUDA compiler asks for the architecture
         return tvm.get_global_func(f"target.build.{target.kind.name}")(module, target)
 
 
@@ -226,4 +239,4 @@ def require_no_allocation(module: tvm.IRModule) -> None:
 
 
 PROCESSOR = DeviceKind(lower_for_processor, compile_for_processor, lambda _target: tvm.cpu(0))
-GPU = DeviceKind(_lower_for_gpu, _compile_for_gpu, _gpu)
+GPU = DeviceKind(_lower_for_gpu, _compile_for_gpu, _gpu, _gpu_toolchain)

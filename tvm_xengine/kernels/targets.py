@@ -17,8 +17,11 @@ from tvm_xengine.kernels.cuda.runtime import why_no_cuda
 from tvm_xengine.kernels.thread_pool import thread_pool_size
 from tvm_xengine.kernels.threads import usable_cores
 
-_NVIDIA = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49_152}
-"""What a block has on every NVIDIA GPU since compute capability 2.0 without asking for more."""
+_SHARED_BYTES = 49_152
+"""Shared memory of a block that every NVIDIA GPU grants without being asked."""
+
+_NVIDIA = {"max_threads_per_block": 1024, "max_shared_memory_per_block": _SHARED_BYTES}
+"""What a block has on every NVIDIA GPU since compute capability 2.0."""
 
 TargetDescription = str | Mapping[str, str | int]
 
@@ -88,6 +91,11 @@ def max_threads_per_block(target: Target) -> int:
     """Most threads that a GPU runs together and that may wait for each other."""
     limit = target.attrs.get("max_threads_per_block", target.attrs.get("max_num_threads", 256))
     return int(limit)
+
+
+def max_shared_bytes(target: Target) -> int:
+    """Most memory that the threads of a block share."""
+    return int(target.attrs.get("max_shared_memory_per_block", _SHARED_BYTES))
 
 
 def thread_count(target: Target) -> int:

@@ -10,10 +10,7 @@ from tvm.tirx.build import split_host_device_mods
 from tvm_xengine.errors import UnsupportedModuleError
 from tvm_xengine.kernels.lower.expand_transcendentals import ExpandTranscendentals
 from tvm_xengine.kernels.lower.pipeline import blocks_to_loops, plan_memory
-from tvm_xengine.kernels.targets import max_threads_per_block
-
-_SHARED_BYTES = 49_152
-"""Shared memory of a block that every NVIDIA GPU grants without being asked."""
+from tvm_xengine.kernels.targets import max_shared_bytes, max_threads_per_block
 
 _REGISTER_BYTES = 65_536
 """MetaSchedule's limit for NVIDIA GPUs: the registers of a block."""
@@ -119,9 +116,7 @@ def _verify_limits(target: Target) -> tvm.transform.Pass:
     verify = tvm.get_global_func("s_tir.transform.VerifyGPUCode")
     limits = {
         "max_threads_per_block": max_threads_per_block(target),
-        "max_shared_memory_per_block": int(
-            target.attrs.get("max_shared_memory_per_block", _SHARED_BYTES)
-        ),
+        "max_shared_memory_per_block": max_shared_bytes(target),
         "max_local_memory_per_block": _REGISTER_BYTES,
         "max_vthread": _VIRTUAL_THREADS,
     }

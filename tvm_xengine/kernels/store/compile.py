@@ -8,7 +8,7 @@ import tvm
 from tvm.target import Target
 
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.kernels.device_kinds import build, device_kind
+from tvm_xengine.kernels.device_kinds import build_launches, device_kind
 from tvm_xengine.kernels.lower.gpu_lowering import split_host_and_device
 from tvm_xengine.kernels.targets import is_gpu
 
@@ -48,7 +48,7 @@ def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
     if not is_gpu(target):
         raise ValueError(f"expected the target of a GPU, got {target}")
     _, device = split_host_and_device(_module_of(kernels, target))
-    return str(build(device, target).inspect_source())
+    return str(build_launches(device, target).inspect_source())
 
 
 def _module_of(kernels: Sequence[DeviceKernel], target: Target) -> tvm.IRModule:
