@@ -21,13 +21,10 @@ from rich.console import Console
 from rich.table import Table
 from tvm import relax
 
+from benchmarks.costs.cases import cases_within, costs_of_round, measured_step
 from benchmarks.costs.schedule_regret import ACTIVE, MEASURED, Case, Regrets, regrets_of
-from tvm_xengine.compiler.costing.costs import measured_costs
-from tvm_xengine.compiler.costing.links import with_measured_links
 from tvm_xengine.compiler.lower import lower_step
-from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.cost_models.active import ActiveLimits, Costs
-from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.dataset.dataset import RANDOM, Dataset, DatasetFolder
 from tvm_xengine.cost_models.features.extract import kernel_features
 from tvm_xengine.cost_models.features.table import table_of
@@ -36,9 +33,7 @@ from tvm_xengine.cost_models.judging.metrics import noise_floor
 from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,
     default_cache_path,
-    typical_us,
 )
-from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.models.baselines import LogLinear, NearestNeighbours, Roofline
 from tvm_xengine.cost_models.models.boosted_trees import BoostedTrees
 from tvm_xengine.cost_models.models.model_file import ModelFile
@@ -53,7 +48,6 @@ from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.frontends.load import load_model
 from tvm_xengine.frontends.zoo.layers import Layers, build_network
 from tvm_xengine.kernels.device_kernel import DeviceKernel
-from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.planner import PlanOptions, plan_schedule
 from tvm_xengine.report.costs import NOISE, print_families, print_metrics
 from tvm_xengine.scheduling.platform import Device, Link, Platform
@@ -283,52 +277,17 @@ def _cases(
     """The step of a network under each budget, with costs of models that do not know its family."""
     model, by_roofline = _models_without(network.rstrip("0123456789"), data)
     cache = MeasurementCache(default_cache_path())
-    platform = with_measured_links(PLATFORM, cache)
-    forward = (
-        build_design(network, batch_size=8, num_classes=10, seed=0)
-        if network in DESIGNS
-        else load_model(network, batch_size=8)
-    )
-    step = lower_step(build_training_step(forward).mod, platform)
-    kernels = {kernel.symbol: kernel for kernel in step.kernels.values()}
-    measured_costs(cache)(list(kernels.values()))
-
-    def of_round(number: int) -> Costs:
-        found = {
-            symbol: cache.find(kernel.key, device_fingerprint(kernel.target))
-            for symbol, kernel in kernels.items()
-        }
-        return {
-            symbol: OpCost(typical_us(m.rounds_us[number], m.clock), source=CostSource.MEASURED)
-            for symbol, m in found.items()
-            if m is not None
-        }
-
+    step, kernels = measured_step(network, PLATFORM, cache)
     features = table_of([kernel_features(kernel) for kernel in kernels.values()])
     trees, correction = predict_to_correct(list(kernels.values()), model)
     assert correction is not None
     flops = zip(kernels, 1 + features.flops, strict=True)
     kinds = {
-        MEASURED: of_round(0),
-        "again": of_round(1),
+        MEASURED: costs_of_round(kernels, cache, 0),
+        "again": costs_of_round(kernels, cache, 1),
         "trees": trees,
         "roofline": by_roofline(list(kernels.values())),
         "flops": {symbol: OpCost(float(work)) for symbol, work in flops},
     }
-    true = make_problem(step, lambda _: of_round(-1))
-    for ratio in ratios:
-        budgets = budgets_for_ratio(true, ratio)
-        yield (
-            ratio,
-            Case(
-                judge=true.with_budgets(budgets),
-                problem_with=lambda costs, budgets=budgets: make_problem(
-                    step, lambda _: costs
-                ).with_budgets(budgets),
-                kinds=kinds,
-                active_from="trees",
-                kernels=kernels,
-                kernel_of=lambda op, device: step.kernel(op, device).symbol,
-                correct=correction.corrected,
-            ),
-        )
+    last = costs_of_round(kernels, cache, -1)
+    yield from cases_within(ratios, step, kernels, last, kinds, "trees", correction.corrected)

@@ -10,31 +10,26 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.costs.cases import cases_within, costs_of_round, measured_step
 from benchmarks.costs.schedule_regret import ACTIVE, MEASURED, Case, regrets_of
 from benchmarks.record import record
-from tvm_xengine.compiler.costing.costs import measured_costs
-from tvm_xengine.compiler.costing.links import with_measured_links
-from tvm_xengine.compiler.lower import LoweredStep, lower_step
-from tvm_xengine.compiler.problem import make_problem
 from tvm_xengine.cost_models.active import ActiveLimits, Costs
 from tvm_xengine.cost_models.calibration.calibrate import calibrate, time_sweep
 from tvm_xengine.cost_models.calibration.calibration import write_calibration
-from tvm_xengine.cost_models.corpus.designs.catalogue import DESIGNS, build_design
 from tvm_xengine.cost_models.dataset.dataset import DatasetFolder
 from tvm_xengine.cost_models.labels.held_out import open_part
 from tvm_xengine.cost_models.labels.shipped import make_shipped, shipped_folder
 from tvm_xengine.cost_models.measure.measurements import (
     MeasurementCache,
     default_cache_path,
-    typical_us,
 )
-from tvm_xengine.cost_models.measure.this_machine import device_fingerprint, this_machine
+from tvm_xengine.cost_models.measure.this_machine import this_machine
 from tvm_xengine.cost_models.models.adapted import AdaptedTrees
 from tvm_xengine.cost_models.models.card import library_vectors_bytes
 from tvm_xengine.cost_models.models.model_file import (
@@ -49,15 +44,10 @@ from tvm_xengine.cost_models.prediction.predict import (
     predict_to_correct,
 )
 from tvm_xengine.errors import NoScheduleError
-from tvm_xengine.frontends.load import load_model
-from tvm_xengine.kernels.device_kernel import DeviceKernel
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.planning.keep_all import budgets_for_ratio
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.platform import Device, Link, Platform
-from tvm_xengine.scheduling.problem import CostSource, OpCost
 from tvm_xengine.solvers.result import Limits
-from tvm_xengine.training.build import build_training_step
 
 NETWORKS = (
     *("lenet", "resnet8", "ds_cnn", "gpt_nano", "wavenet"),
@@ -124,15 +114,8 @@ def cases(
     network: str, platform: Platform, models: Models, cache: MeasurementCache
 ) -> Iterator[tuple[float, Case]]:
     """The step of a network under each budget."""
-    forward = (
-        build_design(network, batch_size=8, num_classes=10, seed=0)
-        if network in DESIGNS
-        else load_model(network, batch_size=8)
-    )
-    step = lower_step(build_training_step(forward).mod, with_measured_links(platform, cache))
-    kernels = {kernel.symbol: kernel for kernel in step.kernels.values()}
-    measured_costs(cache)(list(kernels.values()))
-    first, again, last = (_of_round(kernels, cache, number) for number in (0, 1, -1))
+    step, kernels = measured_step(network, platform, cache)
+    first, again, last = (costs_of_round(kernels, cache, number) for number in (0, 1, -1))
     calibrated, correction = predict_to_correct(list(kernels.values()), models.calibrated)
     assert correction is not None
     kinds: dict[str, Costs] = {
@@ -143,44 +126,7 @@ def cases(
         "roofline": predict_costs(list(kernels.values()), None),
         "random": correction.corrected({**calibrated, **_drawn(first)}),
     }
-    yield from _with_budgets(step, last, kernels, kinds, correction.corrected)
-
-
-def _with_budgets(
-    step: LoweredStep,
-    judge: Costs,
-    kernels: Mapping[str, DeviceKernel],
-    kinds: Mapping[str, Costs],
-    correct: object,
-) -> Iterator[tuple[float, Case]]:
-    true = make_problem(step, lambda _: judge)
-    for ratio in RATIOS:
-        budgets = budgets_for_ratio(true, ratio)
-        yield (
-            ratio,
-            Case(
-                judge=true.with_budgets(budgets),
-                problem_with=lambda costs, budgets=budgets: make_problem(
-                    step, lambda _: costs
-                ).with_budgets(budgets),
-                kinds=kinds,
-                active_from="calibrated",
-                kernels=kernels,
-                kernel_of=lambda op, device: step.kernel(op, device).symbol,
-                correct=correct,
-            ),
-        )
-
-
-def _of_round(
-    kernels: Mapping[str, DeviceKernel], cache: MeasurementCache, number: int
-) -> dict[str, OpCost]:
-    found = {s: cache.find(k.key, device_fingerprint(k.target)) for s, k in kernels.items()}
-    return {
-        symbol: OpCost(typical_us(m.rounds_us[number], m.clock), source=CostSource.MEASURED)
-        for symbol, m in found.items()
-        if m is not None
-    }
+    yield from cases_within(RATIOS, step, kernels, last, kinds, "calibrated", correction.corrected)
 
 
 def _drawn(measured: Costs) -> Costs:
