@@ -15,7 +15,7 @@ from torch import nn
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.onnx.read import from_onnx
-from tvm_xengine.frontends.torch.archive import _is_operator
+from tvm_xengine.frontends.torch.program.archive import _is_operator
 from tvm_xengine.frontends.torch.read import from_torch_export
 
 Members = dict[str, bytes]

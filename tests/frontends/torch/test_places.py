@@ -11,7 +11,7 @@ from torch import nn
 
 from tvm_xengine.frontends.place import Place
 from tvm_xengine.frontends.torch.module import trace_module
-from tvm_xengine.frontends.torch.place import line_of
+from tvm_xengine.frontends.torch.program.nodes import line_of
 
 _PYTORCH = Path(torch.__file__).parent
 

@@ -15,13 +15,10 @@ from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
-from tvm_xengine.frontends.torch.importer import (
-    RETURNED,
-    import_exported_program,
-    is_returned_tensor,
-)
+from tvm_xengine.frontends.torch.importer import import_exported_program
 from tvm_xengine.frontends.torch.lost_changes import changes_undone, notes_of
 from tvm_xengine.frontends.torch.lost_gradients import lost_gradients
+from tvm_xengine.frontends.torch.program.checks import RETURNED, is_returned_tensor
 from tvm_xengine.frontends.torch.quiet import quiet_export
 
 _PREFIX = "module."

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-_DETACH = torch.ops.aten.detach.default
-_DETACH_IN_PLACE = torch.ops.aten.detach_.default
-_GRADIENTS_ENABLED = torch.ops.higher_order.wrap_with_set_grad_enabled
+DETACH = torch.ops.aten.detach.default
+DETACH_IN_PLACE = torch.ops.aten.detach_.default
+GRADIENTS_ENABLED = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
 def silent_writes(program: ExportedProgram) -> list[fx.Node]:
@@ -71,7 +70,7 @@ class _Walk:
                 values[node] = next(inputs)
             elif node.op == "output":
                 return _mapped(node.args[0], values)
-            elif node.target is _GRADIENTS_ENABLED:
+            elif node.target is GRADIENTS_ENABLED:
                 is_on, inner, *arguments = node.args
                 part = getattr(module, inner.target)
                 read = [_mapped(one, values) for one in arguments]
@@ -86,7 +85,7 @@ class _Walk:
             return first[int(node.args[1])]
         if node.target is operator.getitem:
             return first
-        if node.target is _DETACH_IN_PLACE:
+        if node.target is DETACH_IN_PLACE:
             return self.fresh(needs_gradient=False)
         read = [values.get(one) for one in node.all_input_nodes]
         needs = enabled and any(self._needs(one) for one in read if isinstance(one, _Tensor))
@@ -99,7 +98,7 @@ class _Walk:
             self._written(node, first, needs=needs, enabled=enabled)
             return first
         if any(one.alias_info is not None for one in schema.returns):
-            is_detached = first.is_detached or node.target is _DETACH
+            is_detached = first.is_detached or node.target is DETACH
             return _Tensor(first.storage, is_detached)
         return self.fresh(needs_gradient=needs)
 
@@ -120,25 +119,3 @@ def _mapped(argument: object, values: Mapping[fx.Node, _Value]) -> _Value:
     if isinstance(argument, list | tuple):
         return [_mapped(one, values) for one in argument]
     return None
-
-
-@contextmanager
-def detached_in_place(graph: fx.Graph) -> Iterator[None]:
-    """Write ``x.detach_()`` as a detached copy for a while; decomposing forgets it."""
-    made: list[tuple[fx.Node, fx.Node]] = []
-    for node in list(graph.nodes):
-        if node.target is not _DETACH_IN_PLACE:
-            continue
-        node.target = _DETACH
-        with graph.inserting_after(node):
-            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
-        copy.meta = dict(node.meta)
-        node.replace_all_uses_with(copy, delete_user_cb=lambda user, c=copy: user is not c)
-        made.append((node, copy))
-    try:
-        yield
-    finally:
-        for node, copy in made:
-            copy.replace_all_uses_with(node)
-            graph.erase_node(copy)
-            node.target = _DETACH_IN_PLACE

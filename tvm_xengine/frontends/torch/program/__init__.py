@@ -1,0 +1,1 @@
+"""What an exported program says before it is translated, and what it cannot mean."""

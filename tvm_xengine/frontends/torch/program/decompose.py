@@ -1,0 +1,153 @@
+"""Programs without mutation, in operators that have a converter."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from tvm_xengine.checks.operators import TORCH_ADVICE, located
+from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.torch.program.decompositions import decompositions
+from tvm_xengine.frontends.torch.program.nodes import layer_of, op_name
+from tvm_xengine.frontends.torch.program.past_autograd import (
+    DETACH,
+    DETACH_IN_PLACE,
+    GRADIENTS_ENABLED,
+)
+from tvm_xengine.frontends.torch.quiet import quiet_export
+
+
+def decomposed(program: ExportedProgram, convertible: Collection[str]) -> ExportedProgram:
+    """The program without mutation, and with only those ops decomposed that have no converter.
+
+    Parameters
+    ----------
+    convertible
+        Names of the operators that have one.
+
+    Raises
+    ------
+    UnsupportedModelError
+        Names what is left without a converter.
+    """
+    unknown = _unknown_ops(program, convertible)
+    if not unknown and not _is_written(program):
+        return program  # tracing it again takes half a second
+    graph = program.graph
+    with (
+        quiet_export(),
+        _operators_listed_once(),
+        _without_gradients_marked(graph),
+        _detached_in_place(graph),
+    ):
+        rules = {
+            **torch._decomp.decomposition_table,
+            **torch.export.default_decompositions(),
+            **decompositions(),
+        }
+        table = {
+            op: rule
+            for op, rule in rules.items()
+            if isinstance(op, torch._ops.OpOverload) and op.__name__ not in convertible
+        }
+        plain = program.run_decompositions(table)
+    if unknown := _unknown_ops(plain, convertible):
+        if any("_local_scalar_dense" in op_name(node) for node in unknown):
+            raise UnsupportedModelError(
+                "forward reads the value of a tensor as a number, as float(t) and t.item() do; compute with"
+                " the tensor"
+            )
+        if any("sym_size" in op_name(node) for node in unknown):
+            raise UnsupportedModelError(
+                "a shape depends on the values of tensors, as those of x[x > 0] and x.nonzero() do;"
+                " shapes are static, so keep them by torch.where or torch.nonzero_static"
+            )
+        places = located((op_name(node), layer_of(node)) for node in unknown)
+        raise UnsupportedModelError(
+            f"{len(unknown)} ops of the program have no converter: {places}; {TORCH_ADVICE}"
+        )
+    return plain
+
+
+def _unknown_ops(program: ExportedProgram, convertible: Collection[str]) -> list[fx.Node]:
+    return [
+        node
+        for node in program.graph.nodes
+        if node.op == "call_function" and op_name(node) not in convertible
+    ]
+
+
+def _is_written(program: ExportedProgram) -> bool:
+    """Whether an op writes to a tensor, as its schema says."""
+    return any(
+        isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for node in program.graph.nodes
+    )
+
+
+@contextmanager
+def _operators_listed_once() -> Iterator[None]:
+    """Let PyTorch ask its dispatcher once for all operators, instead of once for each namespace."""
+    utils = torch._export.utils
+    asks = getattr(utils, "_materialize_cpp_cia_ops", None)  # not in every version
+    if asks is None:
+        yield
+        return
+    utils._materialize_cpp_cia_ops = cache(asks)
+    try:
+        yield
+    finally:
+        utils._materialize_cpp_cia_ops = asks
+
+
+@contextmanager
+def _without_gradients_marked(graph: fx.Graph) -> Iterator[None]:
+    """Detach, for a while, what is computed under ``torch.no_grad``; decomposing forgets that."""
+    made: list[tuple[fx.Node, fx.Node]] = []
+    for node in list(graph.nodes):
+        source = node.args[0] if node.target is operator.getitem else None
+        if not isinstance(source, fx.Node) or source.args[:1] != (False,):
+            continue
+        is_float = node.meta["val"].is_floating_point()
+        if source.target is GRADIENTS_ENABLED and is_float:
+            with graph.inserting_after(node):
+                detached = graph.call_function(DETACH, (node,))
+            detached.meta = dict(node.meta)
+            node.replace_all_uses_with(
+                detached, delete_user_cb=lambda user, d=detached: user is not d
+            )
+            made.append((node, detached))
+    try:
+        yield
+    finally:
+        for node, detached in made:
+            detached.replace_all_uses_with(node)
+            graph.erase_node(detached)
+
+
+@contextmanager
+def _detached_in_place(graph: fx.Graph) -> Iterator[None]:
+    """Write ``x.detach_()`` as a detached copy for a while; decomposing forgets it."""
+    made: list[tuple[fx.Node, fx.Node]] = []
+    for node in list(graph.nodes):
+        if node.target is not DETACH_IN_PLACE:
+            continue
+        node.target = DETACH
+        with graph.inserting_after(node):
+            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+        copy.meta = dict(node.meta)
+        node.replace_all_uses_with(copy, delete_user_cb=lambda user, c=copy: user is not c)
+        made.append((node, copy))
+    try:
+        yield
+    finally:
+        for node, copy in made:
+            copy.replace_all_uses_with(node)
+            graph.erase_node(copy)
+            node.target = DETACH_IN_PLACE
