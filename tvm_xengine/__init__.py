@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tvm_xengine.model.int8 import Int8 as Int8
     from tvm_xengine.model.losses import named_loss as named_loss
     from tvm_xengine.model.lr_schedules import named_schedule as named_schedule
+    from tvm_xengine.model.training import Training as Training
     from tvm_xengine.scheduling.default_platform import default_platform as default_platform
     from tvm_xengine.scheduling.platform import Device as Device
     from tvm_xengine.scheduling.platform import Link as Link
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
     from tvm_xengine.session.own_step import with_step_signature as with_step_signature
     from tvm_xengine.session.pipeline import scheduling_pipeline as scheduling_pipeline
     from tvm_xengine.session.plans.given_schedule import plan_of_schedule as plan_of_schedule
-    from tvm_xengine.session.stages import Lowered as Lowered
-    from tvm_xengine.session.stages import StepPlan as StepPlan
-    from tvm_xengine.session.stages import StepProblem as StepProblem
-    from tvm_xengine.session.stages import Training as Training
+    from tvm_xengine.session.stages.lowered import Lowered as Lowered
+    from tvm_xengine.session.stages.plan import StepPlan as StepPlan
+    from tvm_xengine.session.stages.problem import StepProblem as StepProblem
     from tvm_xengine.session.step import Step as Step
     from tvm_xengine.session.together.build import StepsTogether as StepsTogether
     from tvm_xengine.session.together.build import build_together as build_together
@@ -91,7 +91,10 @@ _PLACES = {
     "tvm_xengine.model.losses": ("named_loss",),
     "tvm_xengine.session.own_step": ("with_step_signature",),
     "tvm_xengine.session.pipeline": ("scheduling_pipeline",),
-    "tvm_xengine.session.stages": ("Lowered", "StepPlan", "StepProblem", "Training"),
+    "tvm_xengine.model.training": ("Training",),
+    "tvm_xengine.session.stages.lowered": ("Lowered",),
+    "tvm_xengine.session.stages.plan": ("StepPlan",),
+    "tvm_xengine.session.stages.problem": ("StepProblem",),
     "tvm_xengine.session.evaluation": ("evaluate_state",),
     "tvm_xengine.session.plans.given_schedule": ("plan_of_schedule",),
     "tvm_xengine.state.state_file": ("read_state", "write_onnx_state", "write_state"),

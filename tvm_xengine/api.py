@@ -41,6 +41,7 @@ from tvm_xengine.model.source import (
     load_source,
     with_batch,
 )
+from tvm_xengine.model.training import Training
 from tvm_xengine.planning.messages import time_limit_warning
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.default_platform import default_platform
@@ -50,16 +51,10 @@ from tvm_xengine.session.estimate import Estimate, estimate_lowered
 from tvm_xengine.session.own_step import is_own_step, own_training
 from tvm_xengine.session.plans.plan_of_ranks import plan_of_ranks
 from tvm_xengine.session.progress import Progress, reporter_of
-from tvm_xengine.session.stages import (
-    BudgetLike,
-    Lowered,
-    StepPlan,
-    StepProblem,
-    Training,
-    budgets_of,
-    check_budget,
-    check_plan_is_of,
-)
+from tvm_xengine.session.stages.budgets import BudgetLike, budgets_of, check_budget
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
+from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, Objective
 from tvm_xengine.solvers.solve import check_solver

@@ -30,11 +30,11 @@ from tvm_xengine.data.digits import load_digits
 from tvm_xengine.frontends.layers import Layer
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.model.layer_scores import scored_layers
+from tvm_xengine.model.training import Training
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.planning.subsets.choose import Refusal, choose_subset
 from tvm_xengine.planning.subsets.relaxation import Subset
 from tvm_xengine.session.layers.train_budget import training_only
-from tvm_xengine.session.stages import Training
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.training.step import TrainingStep
 

@@ -22,7 +22,7 @@ from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.sizes import format_bytes, parse_bytes
-from tvm_xengine.session.stages import Lowered
+from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.solvers.diagnosis import diagnose_from_home
 from tvm_xengine.solvers.result import Limits
 from tvm_xengine.solvers.working_set import working_sets

@@ -13,12 +13,12 @@ from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, InvalidStateError
 from tvm_xengine.model.losses import loss_of_predictions
+from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.session.fit import leading
 from tvm_xengine.session.prediction import result_names
-from tvm_xengine.session.stages import Training
 from tvm_xengine.training.forward.evaluation import evaluation_module
 
 

@@ -13,10 +13,12 @@ from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.model.arguments import patterns
+from tvm_xengine.model.training import Training
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.scheduling.sizes import parse_bytes
 from tvm_xengine.session.layers.train_budget import TrainBudget, choose_trained
-from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
 from tvm_xengine.solvers.result import Limits
 
 

@@ -9,6 +9,7 @@ from tvm_xengine.checks.arguments import checked
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.model.learning_rates import as_inputs, current_rates
 from tvm_xengine.model.lr_schedules import ScheduleLike, as_schedule
+from tvm_xengine.model.training import Training
 from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.runtime.executable import StepExecutable
@@ -17,7 +18,8 @@ from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.prediction import Prediction
 from tvm_xengine.session.running import Running
-from tvm_xengine.session.stages import Lowered, StepPlan, Training, check_plan_is_of
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
 from tvm_xengine.state.step_state import StepState
 
 if TYPE_CHECKING:

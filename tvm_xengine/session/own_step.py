@@ -14,6 +14,7 @@ from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.relax import Values, values_by_name
 from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.model.source import Source
+from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.dataflow import (
     returned_fields,
     single_block,
@@ -23,7 +24,6 @@ from tvm_xengine.relax_ir.dataflow import (
 from tvm_xengine.relax_ir.signature import TRAIN_STEP, StepSignature, is_step
 from tvm_xengine.relax_ir.types import Array, is_static, static_shape
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.session.stages import Training
 from tvm_xengine.training.step import TrainingStep
 
 

@@ -17,7 +17,7 @@ from tvm_xengine.relax_ir.dataflow import step_function
 from tvm_xengine.relax_ir.signature import is_step
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
-from tvm_xengine.session.stages import BudgetLike, budgets_of
+from tvm_xengine.session.stages.budgets import BudgetLike, budgets_of
 from tvm_xengine.solvers.result import Limits
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
-from tvm_xengine.session.stages import Lowered
+from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.state.handed_over import handed_over, shared
 from tvm_xengine.state.model_state import values_of
 from tvm_xengine.training.forward.evaluation import evaluation_module

@@ -12,7 +12,7 @@ from tvm_xengine.runtime.comparison import Comparison, ReferenceRun, timed_run
 from tvm_xengine.runtime.executable import StepExecutable
 from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.transactions import Transactions
-from tvm_xengine.session.stages import StepPlan
+from tvm_xengine.session.stages.plan import StepPlan
 
 
 class Running:

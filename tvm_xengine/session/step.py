@@ -20,7 +20,7 @@ from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.session.batch_names import by_name
 from tvm_xengine.session.prediction import Prediction
-from tvm_xengine.session.stages import StepPlan
+from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.stateful import StatefulStep
 from tvm_xengine.state.handed_over import shared
 

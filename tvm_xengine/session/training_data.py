@@ -9,8 +9,8 @@ from tvm_xengine.checks.arguments import checked
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import static_shape
-from tvm_xengine.session.stages import Training
 
 
 def wanted_data(training: Training) -> Wanted:

@@ -7,16 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tvm_xengine.checks.documents import is_of_schema, typed
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import write_bytes_atomically
 from tvm_xengine.files.read_text import parse_json
 from tvm_xengine.relax_ir.types import Array
-
-if TYPE_CHECKING:
-    from tvm_xengine.session.installed import InstalledStep
 
 SCHEMA = "tvm_xengine.checkpoint/1"
 """Version of the header, raised when a field is added or changes its meaning."""
@@ -54,7 +51,32 @@ class Position:
             raise ValueError(f"expected lr to be a finite number, found {self.lr!r}")
 
 
-def save_step(step: InstalledStep, path: Path, position: Position | None = None) -> None:
+class Resumable(Protocol):
+    """A step whose run can go on from a file.
+
+    Attributes
+    ----------
+    steps_taken
+        Training steps so far.
+    lr
+        Learning rate before a schedule changes it.
+    """
+
+    steps_taken: int
+    lr: float
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether this is the process that does, of several on a host."""
+
+    def saved_state(self) -> dict[str, Array]:
+        """Copies of parameters, buffers and optimizer state by name."""
+
+    def restore(self, arrays: Mapping[str, Array], steps_taken: int) -> None:
+        """Go on from saved state after so many steps."""
+
+
+def save_step(step: Resumable, path: Path, position: Position | None = None) -> None:
     """Write a checkpoint, complete or not at all; of several processes on a host the first one does."""
     from safetensors.numpy import save
 
@@ -66,7 +88,7 @@ def save_step(step: InstalledStep, path: Path, position: Position | None = None)
     write_bytes_atomically(path, save(tensors, {_METADATA: json.dumps(header)}))
 
 
-def load_step(step: InstalledStep, path: Path) -> Position:
+def load_step(step: Resumable, path: Path) -> Position:
     """Load the state in a checkpoint; returns the position of its run.
 
     Raises

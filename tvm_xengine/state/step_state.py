@@ -22,7 +22,7 @@ from tvm_xengine.training.body.declaration import SEED, STEP
 from tvm_xengine.training.saved_names import OF_MODEL, OF_STEP, slot_names
 
 if TYPE_CHECKING:
-    from tvm_xengine.session.stages import Training
+    from tvm_xengine.model.training import Training
 
 
 class StepState:

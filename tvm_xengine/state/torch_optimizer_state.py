@@ -22,7 +22,7 @@ from tvm_xengine.training.optimizers import (
 if TYPE_CHECKING:
     import torch
 
-    from tvm_xengine.session.stages import Training
+    from tvm_xengine.model.training import Training
 
 Groups = Sequence[Sequence[str]]
 """Names of the parameters of each group of an optimizer of PyTorch, in its order."""

@@ -23,7 +23,7 @@ from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.problem import CostSource, Problem
 from tvm_xengine.scheduling.schedule import Compute, Step, Transfer, with_frees
 from tvm_xengine.session.plans import replan
-from tvm_xengine.session.stages import StepPlan
+from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.solvers.result import Objective
 
 BATCHES = 24

@@ -15,7 +15,9 @@ from tests.kernels.onednn.onednn_twins import needs_products
 from tvm_xengine.compiler.lean.forms import Form
 from tvm_xengine.errors import InvalidScheduleError
 from tvm_xengine.scheduling.schedule import write_schedule
-from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan
+from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.solvers.result import StopReason
 
 BATCH = 8

@@ -11,7 +11,9 @@ import tvm_xengine as xe
 from tests.kernels.onednn.onednn_twins import needs_onednn
 from tvm_xengine.errors import NoScheduleError
 from tvm_xengine.scheduling.schedule import write_schedule
-from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan
+from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.solvers.working_set import working_sets
 
 pytestmark = needs_onednn

@@ -16,12 +16,14 @@ from tvm_xengine.commands.run.steps import (
 from tvm_xengine.commands.terminal import Terminal
 from tvm_xengine.compiler.costing.energy import check_energy
 from tvm_xengine.compiler.reporter import Reporter
+from tvm_xengine.model.training import Training
 from tvm_xengine.report.summary import as_document
 from tvm_xengine.report.tables import print_report
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import write_problem
 from tvm_xengine.scheduling.schedule import write_schedule
-from tvm_xengine.session.stages import StepPlan, StepProblem, Training
+from tvm_xengine.session.stages.plan import StepPlan
+from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.solvers.result import Objective, StopReason
 
 

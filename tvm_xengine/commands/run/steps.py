@@ -26,10 +26,12 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.model.int8 import Int8
 from tvm_xengine.model.losses import parsed_loss
 from tvm_xengine.model.source import Source
+from tvm_xengine.model.training import Training
 from tvm_xengine.scheduling.default_platform import default_platform
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import read_platform
-from tvm_xengine.session.stages import Lowered, StepProblem, Training
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.session.training_data import training_data
 from tvm_xengine.training.optimizers import Optimizer, optimizer_called
 

@@ -19,6 +19,7 @@ from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidStateError
 from tvm_xengine.files.atomic_write import check_writable
 from tvm_xengine.model.lr_schedules import Schedule, named_schedule
+from tvm_xengine.model.training import Training
 from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.report.summary import RunSummary, as_document, with_measurements
 from tvm_xengine.report.tables import print_report
@@ -36,7 +37,6 @@ from tvm_xengine.session.fit import (
 )
 from tvm_xengine.session.plans.given_schedule import plan_of_schedule
 from tvm_xengine.session.plans.plan_of_ranks import plan_of_ranks
-from tvm_xengine.session.stages import Training
 from tvm_xengine.session.step import Step
 from tvm_xengine.session.training_data import training_data
 from tvm_xengine.state.state_file import check_state_path, write_state

@@ -20,9 +20,9 @@ from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
 from tvm_xengine.frontends.layers import layer_sums
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.model.arguments import whole_number
+from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import static_shape
 from tvm_xengine.session.progress import Progress, reporter_of
-from tvm_xengine.session.stages import Training
 from tvm_xengine.session.training_data import training_data
 from tvm_xengine.training.body.assembly import GRADIENT_WEIGHT
 from tvm_xengine.training.single_samples import (

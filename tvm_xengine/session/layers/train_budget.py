@@ -17,7 +17,7 @@ from tvm_xengine.frontends.roles import Use
 from tvm_xengine.model.arguments import limit, whole_number
 from tvm_xengine.model.int8 import Int8, with_frozen_int8
 from tvm_xengine.model.layer_scores import checked_scores, read_scores, scored_layers
-from tvm_xengine.session.stages import Training
+from tvm_xengine.model.training import Training
 from tvm_xengine.training.body.declaration import SEED
 from tvm_xengine.training.build import build_step_by_recipe
 from tvm_xengine.training.step import TrainingStep

@@ -15,7 +15,9 @@ from tvm_xengine.errors import BudgetExceededError
 from tvm_xengine.planning.given_schedule import plan_given_schedule
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule
-from tvm_xengine.session.stages import Lowered, StepPlan, StepProblem
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan
+from tvm_xengine.session.stages.problem import StepProblem
 
 
 @checked

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tvm_xengine.session.stages import Lowered, StepPlan
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan
 
 
 def plan_of_ranks(lowered: Lowered, make: Callable[[], StepPlan]) -> StepPlan:

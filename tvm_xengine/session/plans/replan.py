@@ -14,7 +14,7 @@ from tvm_xengine.planning.plan_again import Replanned, plan_again, plan_in_turn
 from tvm_xengine.planning.planner import PlanOptions
 from tvm_xengine.runtime.marks import Marks
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.session.stages import StepPlan
+from tvm_xengine.session.stages.plan import StepPlan
 from tvm_xengine.session.step import Step
 from tvm_xengine.solvers.result import Limits, StopReason
 

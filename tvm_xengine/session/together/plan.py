@@ -24,7 +24,10 @@ from tvm_xengine.planning.shared_budget import (
     smallest_transient,
 )
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
-from tvm_xengine.session.stages import BudgetLike, Lowered, StepPlan, StepProblem, budgets_of
+from tvm_xengine.session.stages.budgets import BudgetLike, budgets_of
+from tvm_xengine.session.stages.lowered import Lowered
+from tvm_xengine.session.stages.plan import StepPlan
+from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.solvers.result import Limits, Objective
 
 

@@ -46,12 +46,12 @@ from tvm_xengine.errors import ExportError, InvalidPlatformError
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.files.write_directory import check_free
 from tvm_xengine.frontends.evaluation_mode import in_evaluation_mode
+from tvm_xengine.model.training import Training
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.platform_file import platform_path, read_platform
 from tvm_xengine.scheduling.schedule import Schedule, read_schedule, write_schedule
 from tvm_xengine.session.layers.train_budget import choose_trained
-from tvm_xengine.session.stages import Training
 from tvm_xengine.solvers.result import Objective, StopReason
 from tvm_xengine.training.typed_labels import TypedLabels
 

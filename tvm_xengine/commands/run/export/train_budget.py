@@ -14,9 +14,9 @@ from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.errors import InvalidDataError
 from tvm_xengine.explain.words.framed import add_number_columns, framed
 from tvm_xengine.model.layer_scores import read_scores
+from tvm_xengine.model.training import Training
 from tvm_xengine.session.layers.gradient_scores import layer_scores
 from tvm_xengine.session.layers.train_budget import MOST_TRIALS, TrainBudget
-from tvm_xengine.session.stages import Training
 from tvm_xengine.session.training_data import training_data
 
 _FILE = ".toml"

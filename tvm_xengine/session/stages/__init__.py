@@ -1,0 +1,1 @@
+"""The stages from a training step to a plan, each a value."""
