@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.frontends.step_names import model_name, step_name
 from tvm_xengine.relax_ir.types import Array
 
 Batch = Mapping[str, Array]
@@ -146,14 +147,14 @@ class Data:
             If an array is missing or unknown; all names are listed.
         """
         wanted = [*inputs, *targets]
-        names = {name: name for name in self.train}
+        names = {name: step_name(name, wanted) for name in self.train}
         if len(inputs) == 1 and "x" in names and "x" not in wanted:
             names["x"] = inputs[0]
         if len(targets) == 1 and "y" in names and "y" not in wanted:
             names["y"] = targets[0]
         if sorted(names.values()) != sorted(wanted):
             raise InvalidDataError(
-                f"{self.source}: the model takes {', '.join(wanted)}; the data has"
+                f"{self.source}: the model takes {', '.join(map(model_name, wanted))}; the data has"
                 f" {', '.join(self.train)}; name the arrays like the model's inputs and targets, or"
                 " `x` and `y` where there is one of each"
             )

@@ -28,11 +28,14 @@ class Wanted:
     ----------
     ranges
         Allowed values of integers, such as labels and tokens, by name.
+    hint
+        What to do where the shape of a target does not fit.
     """
 
     inputs: Mapping[str, tuple[tuple[int, ...], str]]
     targets: Mapping[str, tuple[tuple[int, ...], str]]
     ranges: Mapping[str, ValueRange] = field(default_factory=dict)
+    hint: str = ""
 
 
 def load_data(source: str, wanted: Wanted) -> Data:
@@ -85,9 +88,10 @@ def _fitting(data: Data, wanted: Wanted) -> Data:
                 rest = [leading // batch, *rest]
             flat = name in wanted.targets and prod(array.shape[1:]) == prod(rest)
             if array.shape[1:] != tuple(rest) and not flat:
+                hint = f"; {wanted.hint}" if wanted.hint and name in wanted.targets else ""
                 raise InvalidDataError(
                     f"{data.source}: {name} has samples of shape {array.shape[1:]}, the model takes"
-                    f" {tuple(rest)}"
+                    f" {tuple(rest)}{hint}"
                 )
             if array.dtype.kind in "SUOcMm":
                 raise InvalidDataError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -14,18 +13,13 @@ from tvm_xengine.errors import UnsupportedModelError
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.naming_builder import UniqueNames
 from tvm_xengine.frontends.roles import TensorRole, Use
+from tvm_xengine.frontends.step_names import OF_MODEL, is_of_step
 from tvm_xengine.relax_ir.batch_norms import running_statistics
 from tvm_xengine.relax_ir.constants import lift_constants
 from tvm_xengine.relax_ir.forward_ops import ForwardOps, read_forward_ops
 from tvm_xengine.relax_ir.types import Array
 
 logger = logging.getLogger(__name__)
-
-_STEP_NAMES = re.compile(r"(lr|seed|step|labels)(_\d+)?")
-"""What a training step calls its own inputs and state."""
-
-OF_MODEL = "model_"
-"""Stands before the names of a model's own tensors that are called so."""
 
 
 def assemble(
@@ -178,7 +172,7 @@ def _without_step_names(params: Iterable[relax.Var]) -> dict[relax.Var, relax.Va
     return {
         param: relax.Var(taken.fresh(f"{OF_MODEL}{param.name}"), param.ty)
         for param in params
-        if _STEP_NAMES.fullmatch(param.name)
+        if is_of_step(param.name)
     }
 
 

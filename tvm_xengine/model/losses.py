@@ -40,10 +40,13 @@ LossLike = str | Loss | LossFunction | None
 """What stands for a loss: a name, an object of ours, a PyTorch function or module, or nothing."""
 
 _KERNELS: dict[str, Callable[..., Loss]] = {
-    "cross_entropy": lambda label_smoothing=0.0, ignore_index=-100, weight=None: CrossEntropy(
-        label_smoothing=label_smoothing,
-        ignore_index=ignore_index,
-        class_weights=None if weight is None else tuple(float(w) for w in weight),
+    "cross_entropy": lambda label_smoothing=0.0, ignore_index=-100, weight=None, axis=None: (
+        CrossEntropy(
+            axis=axis,
+            label_smoothing=label_smoothing,
+            ignore_index=ignore_index,
+            class_weights=None if weight is None else tuple(float(w) for w in weight),
+        )
     ),
     "mse": lambda: MEAN_SQUARED_ERROR,
     "l1": lambda: MEAN_ABSOLUTE_ERROR,
@@ -98,7 +101,8 @@ def named_loss(name: str, **options: Any) -> Loss | LossFunction:
         Such as ``cross_entropy``, ``mse`` or ``huber``, also with ``_loss`` behind it.
     options
         Such as ``label_smoothing``, ``ignore_index`` and ``weight`` of ``cross_entropy``, ``beta``
-        of ``smooth_l1``, ``delta`` of ``huber``, ``reduction``.
+        of ``smooth_l1``, ``delta`` of ``huber``, ``reduction``. Beside PyTorch's, ``axis`` of
+        ``cross_entropy`` is that of the classes: -1 for outputs (batch, tokens, classes).
 
     Raises
     ------
@@ -235,9 +239,10 @@ def example_target(loss: object, prediction: torch.Tensor) -> torch.Tensor:
 
 
 def inferred_loss(model: ForwardModel) -> Loss:
-    """Cross-entropy, where the output can hardly be meant otherwise.
+    """The loss of an output that can hardly be meant otherwise.
 
-    That is one tensor (batch, classes) of at least two classes, unlike the inputs in shape.
+    A scalar is the loss itself. One tensor (batch, classes) of at least two classes, unlike the inputs
+    in shape, is compared by cross-entropy.
 
     Raises
     ------
@@ -245,6 +250,8 @@ def inferred_loss(model: ForwardModel) -> Loss:
         For all other outputs; the message says what to do.
     """
     shape = _shape_of_output(model)
+    if not shape and "float" in str(outputs_of(model.main)[0].ty.dtype):
+        return ModelLoss()
     alike = shape in model.input_shapes
     if len(shape) == 2 and shape[1] > 1 and not alike:
         return CrossEntropy()
@@ -274,6 +281,19 @@ def check_loss_fits(loss: Loss, model: ForwardModel) -> None:
                 " huber for numbers, bce_with_logits for yes or no"
             )
     _warn_of_probabilities(loss, model)
+
+
+def hint_of_axis(loss: Loss, model: ForwardModel) -> str:
+    """What to do where labels do not fit an output whose classes may be its last axis; else empty."""
+    if not isinstance(loss, CrossEntropy) or loss.axis is not None:
+        return ""
+    shape = _shape_of_output(model)
+    if len(shape) < 3:
+        return ""
+    return (
+        f"the loss takes axis 1 of the output {shape} for the classes, as PyTorch does; if they are the last"
+        " axis, ask for cross_entropy(axis=-1)"
+    )
 
 
 def _warn_of_probabilities(loss: Loss, model: ForwardModel) -> None:

@@ -14,6 +14,7 @@ from tvm_xengine.frontends.roles import TensorRole, Use
 from tvm_xengine.model.learning_rates import as_inputs, current_rates
 from tvm_xengine.model.source import Source
 from tvm_xengine.relax_ir.types import Array
+from tvm_xengine.training.model_loss import ModelLoss
 from tvm_xengine.training.recipe import Recipe
 from tvm_xengine.training.step import TrainingStep
 
@@ -58,6 +59,15 @@ class Training:
         return self.recipe
 
     @property
+    def loss_name(self) -> str:
+        """What is minimised."""
+        if self.recipe is None:
+            return "of the step itself"
+        if isinstance(self.recipe.loss, ModelLoss):
+            return "what the model returns"
+        return _name_of(self.recipe.loss)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about the model."""
         return self.source.training.notes
@@ -97,8 +107,7 @@ class Training:
         most
             So many names stand in a line, with the number of the others; None names all.
         """
-        loss = "of the step itself" if self.recipe is None else _name_of(self.recipe.loss)
-        lines = [f"loss: {loss}"]
+        lines = [f"loss: {self.loss_name}"]
         for use in Use:
             found = [role for role in self.roles if role.use is use]
             if found:

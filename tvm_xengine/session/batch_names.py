@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tvm_xengine.errors import InvalidDataError, InvalidInputError
-from tvm_xengine.frontends.assemble import OF_MODEL
+from tvm_xengine.frontends.step_names import step_name
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.relax_ir.types import Array
-
-
-def step_name(name: str, names: Sequence[str]) -> str:
-    """What a step calls an input of the model: one such as ``labels``, which a step may have itself,
-    is called ``model_labels``.
-    """
-    other = f"{OF_MODEL}{name}"
-    return other if name not in names and other in names else name
 
 
 def by_name(

@@ -14,11 +14,11 @@ from tvm_xengine.checks.arguments import checked, checked_fields
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
 from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError, StorageError
+from tvm_xengine.frontends.step_names import step_name
 from tvm_xengine.model.losses import loss_of_predictions
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.processes.held_signals import interrupts_held
-from tvm_xengine.session.batch_names import step_name
 from tvm_xengine.session.plans.replan import Replanning
 from tvm_xengine.session.step import Step
 from tvm_xengine.state.checkpoint import Position, load_step, save_step

@@ -9,6 +9,7 @@ from tvm_xengine.checks.arguments import checked
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.load import Wanted, load_data
 from tvm_xengine.errors import InvalidDataError
+from tvm_xengine.model.losses import hint_of_axis
 from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import static_shape
 
@@ -18,11 +19,14 @@ def wanted_data(training: Training) -> Wanted:
     step = training.step
     types = {param.name: param.ty for param in step.function.params}
     spec = {name: (static_shape(types[name]), str(types[name].dtype)) for name in step.batch_names}
-    inputs = training.source.training.input_names
+    model = training.source.training
+    inputs = model.input_names
+    hint = "" if training.recipe is None else hint_of_axis(training.recipe.loss, model)
     return Wanted(
         {name: spec[name] for name in spec if name in inputs},
         {name: spec[name] for name in spec if name not in inputs},
         step.signature.ranges,
+        hint,
     )
 
 

@@ -1,8 +1,10 @@
 """Losses of a PyTorch module, compared with PyTorch: by name, as its modules, and as functions."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -99,3 +101,52 @@ def test_a_loss_by_name_of_several_outputs_says_what_to_do(loss: str | None) -> 
         UnsupportedModelError, match=r"returns 3 tensors, .* give a function, such as loss="
     ):
         xe.training_step(TwoOutputs(), torch.randn(4, 5), loss=loss)
+
+
+class Tokens(nn.Module):  # type: ignore[misc]
+    """Scores of five classes for each of three tokens, or their loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Embedding(7, 5)
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+        scores = self.scores(tokens)
+        return (
+            scores
+            if labels is None
+            else functional.cross_entropy(scores.flatten(0, 1), labels.flatten())
+        )
+
+
+def test_a_program_that_returns_a_scalar_minimises_it(tmp_path: Path) -> None:
+    tokens, labels = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[0, 1, 2], [3, 4, 0]])
+    module = Tokens()
+    program = torch.export.export(module.train(), (tokens, labels))
+    training = xe.training_step(program, optimizer=xe.SGD(0.5))
+    assert training.loss_name == "what the model returns"
+    np.savez(tmp_path / "data.npz", tokens=tokens.numpy(), labels=labels.numpy())
+    data = xe.training_data(training, str(tmp_path / "data.npz"))
+    lowered = xe.lower(training)
+    plan = xe.plan(xe.make_problem(lowered, costs="roofline"), time_limit_s=5)
+    step = xe.build(lowered, plan)
+    expected = float(module(tokens, labels).detach())
+    assert float(step.step(**data.train)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_labels_that_do_not_fit_say_which_axis_holds_the_classes(tmp_path: Path) -> None:
+    tokens, labels = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[0, 1, 2], [3, 4, 0]])
+    module = Tokens()
+    program = torch.export.export(module.train(), (tokens,))
+    np.savez(tmp_path / "data.npz", x=tokens.numpy(), y=labels.numpy())
+    with pytest.raises(xe.XEngineError, match=r"takes axis 1 of the output \(2, 3, 5\)"):
+        xe.training_data(
+            xe.training_step(program, loss="cross_entropy"), str(tmp_path / "data.npz")
+        )
+    training = xe.training_step(program, loss=xe.named_loss("cross_entropy", axis=-1))
+    lowered = xe.lower(training)
+    plan = xe.plan(xe.make_problem(lowered, costs="roofline"), time_limit_s=5)
+    step = xe.build(lowered, plan)
+    data = xe.training_data(training, str(tmp_path / "data.npz"))
+    expected = float(module(tokens, labels).detach())
+    assert float(step.step(**data.train)) == pytest.approx(expected, rel=1e-6)

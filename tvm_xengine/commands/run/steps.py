@@ -33,6 +33,7 @@ from tvm_xengine.scheduling.platform_file import read_platform
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.problem import StepProblem
 from tvm_xengine.session.training_data import training_data
+from tvm_xengine.training.model_loss import ModelLoss
 from tvm_xengine.training.optimizers import Optimizer, optimizer_called
 
 _SAMPLES = 128
@@ -204,5 +205,6 @@ def loss_named(training: Training, options: StepOptions) -> str:
     """A sentence that names the loss, and says where it comes from."""
     if options.loss.loss is not None:
         return f"loss: {options.loss.loss}"
-    kind = type(training.known_recipe.loss).__name__
-    return f"loss: {kind}, the only one that the model's output can mean; --loss names another"
+    if isinstance(training.known_recipe.loss, ModelLoss):
+        return f"loss: {training.loss_name}, a scalar"
+    return f"loss: {training.loss_name}, the only one that the model's output can mean; --loss names another"
