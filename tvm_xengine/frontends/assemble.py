@@ -159,6 +159,7 @@ def with_main(
         places=model.places,
         counters=model.counters,
         folded=model.folded,
+        own=model.own,
         weight_scales=model.weight_scales,
     )
 

@@ -47,6 +47,8 @@ class ForwardModel:
         of them ``main`` is another function.
     places
         Places in the model's source, by the variables of ``main`` that they compute.
+    own
+        The state dict of the module that a program was exported from; empty where there is none.
     weight_scales
         Scales that weights were quantized with in the file, by name, as arrays that broadcast to them.
     """
@@ -62,6 +64,7 @@ class ForwardModel:
     places: Mapping[str, Place] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
+    own: Mapping[str, Array] = field(default_factory=dict)
     weight_scales: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ class Source:
     order
         Names of a state dict, in order; empty takes those of the tensors.
     unused
-        Values of state that the step does not read, such as counters, by name.
+        Values of state that the step may not read, such as counters, by name.
     counters
         Those of them that each batch adds a number to, such as the calls of a norm, with the number.
     is_torch
@@ -97,7 +97,12 @@ def load_source(
     model = without_final_softmax(model if output is None else with_output(model, output))
     count = len(outputs_of(model.main))
     restore: Restore = (lambda values: values[0]) if count == 1 else tuple
-    return Source(model, model, count, restore)
+    return Source(
+        *(model, model, count, restore),
+        order=tuple(model.own),
+        unused=model.own,
+        counters=model.counters,
+    )
 
 
 def module_source(

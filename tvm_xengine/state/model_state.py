@@ -34,7 +34,6 @@ class ModelState:
     def __init__(self, source: Source, executable: StepExecutable) -> None:
         self._source = source
         self._executable = executable
-        self._unused = {name: np.array(value) for name, value in source.unused.items()}
         self._counted = 0
         present = set(executable.interface.inputs)
         self._variables = {
@@ -42,6 +41,11 @@ class ModelState:
             for role in source.training.roles
             if role.variable in present
             for name in role.names
+        }
+        self._unused = {
+            name: np.array(value)
+            for name, value in source.unused.items()
+            if name not in self._variables
         }
         unread = {
             name: source.training.state[role.variable]

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -219,3 +220,35 @@ def test_a_step_is_not_copied(compile_step: Compile) -> None:
     step = compile_step(nn.Linear(6, 3), torch.randn(6, 6), loss="cross_entropy")
     with pytest.raises(TypeError, match="state_dict"):
         copy.deepcopy(step)
+
+
+def test_the_state_of_an_exported_program_is_that_of_its_module() -> None:
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).train()
+    module.register_buffer("idle", torch.arange(3.0))
+    program = torch.export.export(module, (torch.randn(5, 6),))
+    lowered = xe.lower(xe.training_step(program, loss="cross_entropy"))
+    plan = xe.plan(xe.make_problem(lowered, costs="roofline"), time_limit_s=5)
+    step = xe.build(lowered, plan)
+    for _ in range(2):
+        step.step(torch.randn(5, 6), torch.arange(5) % 3)
+    state = {name: torch.as_tensor(np.asarray(one)) for name, one in step.state_dict().items()}
+    assert state.keys() == module.state_dict().keys()
+    assert int(state["1.num_batches_tracked"]) == 2
+    module.load_state_dict(state)
+    step.load_state_dict(state)
+
+
+def test_constants_inside_a_program_are_no_state() -> None:
+    class Masked(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            mask = torch.ones(4, 4, dtype=torch.bool).tril()
+            return torch.where(mask, self.scores(x), -1.0)
+
+    program = torch.export.export(Masked().train(), (torch.randn(3, 4, 4),))
+    lowered = xe.lower(xe.training_step(program, loss="mse"))
+    plan = xe.plan(xe.make_problem(lowered, costs="roofline"), time_limit_s=5)
+    assert xe.build(lowered, plan).state_dict().keys() == {"scores.weight", "scores.bias"}

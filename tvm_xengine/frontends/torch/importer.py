@@ -106,7 +106,15 @@ def import_exported_program(
         places=importer.block_builder.places,
         counters=counters,
         folded=tuple(sorted(importer.folded())),
+        own=_own_tensors(program, prefix, {name for role in model.roles for name in role.names}),
     )
+
+
+def _own_tensors(program: ExportedProgram, prefix: str, known: Collection[str]) -> dict[str, Array]:
+    """The state dict of the module; values of the tensors that are not `known` are copies."""
+    state = {target.removeprefix(prefix): value for target, value in program.state_dict.items()}
+    arrays = {target: to_array(value.detach()) for target, value in state.items()}
+    return {name: one if name in known else one.copy() for name, one in arrays.items()}
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
