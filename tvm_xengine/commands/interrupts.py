@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,12 @@ from tvm_xengine.files.temporary import remove_unfinished, unfinished
 GRACE_S = 2.0
 """How long the main thread may take to end in order. A command ends within 3 s of the signal, of which
 removing files and ending processes may need the rest."""
+
+_PARK_S = 0.2
+"""How long to wait for the main thread to stop where it is; native code may keep it."""
+
+_FLUSH_S = 0.5
+"""How long a main thread that has come to its end may take to write what is in its buffers."""
 
 _MOST_LOOKS = 20
 """For processes to kill; who starts more of them meanwhile is no command of ours."""
@@ -53,6 +60,8 @@ class Interrupts:
         self._is_done = threading.Event()
         self._main = threading.main_thread().ident or 0
         self._raises = True
+        self._is_leaving = False
+        self._is_parked = threading.Event()
 
     @property
     def exit_code(self) -> int | None:
@@ -89,6 +98,7 @@ class Interrupts:
 
     def leave(self) -> None:
         """End this process at once, with its children, and remove its unfinished files."""
+        self._park_main()
         end_children()
         remove_unfinished()
         if os.isatty(_STDERR):
@@ -97,12 +107,23 @@ class Interrupts:
 
     def raise_in_main(self, _signal: int, _frame: object) -> None:
         """The handler of the nudge."""
+        if self._is_leaving:
+            self._is_parked.set()
+            threading.Event().wait()  # until the process ends
         if self._raises:
             self._raises = False  # what cleans up is not interrupted once more
             raise KeyboardInterrupt
 
+    def _park_main(self) -> None:
+        """Stop the main thread where it is, so that it starts no process and writes no file meanwhile."""
+        if threading.current_thread() is not threading.main_thread():
+            self._is_leaving = True
+            signal.pthread_kill(self._main, _NUDGE)
+            self._is_parked.wait(_PARK_S)
+
     def _leave_in_time(self) -> None:
-        self._is_done.wait(GRACE_S)
+        if self._is_done.wait(GRACE_S):
+            time.sleep(_FLUSH_S)
         self.leave()
 
 
@@ -158,12 +179,14 @@ def _leave_to_the_pipe(_signal: int, _frame: object) -> None:
 
 
 def _be_silent() -> None:
-    """Report no exceptions from here on: they are what the interrupt has become on its way."""
-    sys.unraisablehook = _ignore
-    threading.excepthook = _ignore
+    """Report no exceptions from here on: they are what the interrupt has become on its way.
+
+    Native code prints them, too, such as numpy's when an import of it was interrupted.
+    """
+    sys.excepthook = sys.unraisablehook = threading.excepthook = _ignore
 
 
-def _ignore(_what: object, /) -> None:
+def _ignore(*_what: object) -> None:
     pass
 
 

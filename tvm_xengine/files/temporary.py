@@ -8,6 +8,7 @@ import platform
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -16,6 +17,9 @@ from pathlib import Path
 _unfinished: set[Path] = set()
 """What `unfinished` holds at this moment. It belongs to the process, as its files do: whoever ends the
 process early (`remove_unfinished`) knows nothing of the writers."""
+
+_MOST_TRIES, _PAUSE_S = 20, 0.01
+"""A thread, or a process that is being killed, may write one more file into a folder that is removed."""
 
 _MOST_BYTES = 200
 """Of a name that is used as it is. File systems take 255 bytes, and a temporary name is longer by 34."""
@@ -43,7 +47,11 @@ def unfinished(beside: Path) -> Iterator[Path]:
 def remove_unfinished() -> None:
     """Remove everything incomplete; for a process that is about to end."""
     for path in list(_unfinished):
-        _remove(path)
+        for _ in range(_MOST_TRIES):
+            _remove(path)
+            if not os.path.lexists(path):
+                break
+            time.sleep(_PAUSE_S)
 
 
 def _remove_abandoned(folder: Path, begin: str) -> None:

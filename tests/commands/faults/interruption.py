@@ -117,7 +117,7 @@ def interrupted(
         except subprocess.TimeoutExpired:
             errors = "Error: it hangs"
         seconds = time.monotonic() - begin
-        left = _left_after(process.pid, begin + seconds + _CHILDREN_S)
+        left = left_after(process.pid, begin + seconds + _CHILDREN_S)
     finally:
         _end_session(process.pid)
     # Files that other libraries keep for good are no waste of ours: torch's compile cache.
@@ -198,7 +198,8 @@ def _has_taken_signals(process: Process) -> bool:
     return bool(blocked & (1 << (signal.SIGTERM - 1)))
 
 
-def _left_after(session: int, deadline: float) -> list[str]:
+def left_after(session: int, deadline: float) -> list[str]:
+    """Command lines of the processes of a session that are alive at the deadline (time.monotonic)."""
     while (left := _session(session)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return list(left.values())

@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM end every command in seconds and leave no process and no unfinished file."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -12,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.commands.faults.forked import ForkServer
-from tests.commands.faults.interruption import Outcome, interrupted, once_started, once_worked
+from tests.commands.faults.interruption import (
+    Outcome,
+    interrupted,
+    left_after,
+    once_started,
+    once_worked,
+)
 from tests.commands.faults.long_commands import LONG_COMMANDS, QUICK_COMMANDS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -133,3 +140,38 @@ def test_at_a_hundred_random_moments(name: str, tmp_path: Path) -> None:
         if outcome.faults(sent) or outcome.seconds > MOST_S
     ]
     assert faults == []
+
+
+STUBBORN = """
+import subprocess, sys, tempfile
+from tvm_xengine.commands.interrupts import Interrupts, interruptible
+
+with interruptible(Interrupts()):
+    print("begun", flush=True)
+    while True:
+        try:
+            while True:
+                subprocess.Popen(["sleep", "300"])
+                tempfile.mkstemp()
+        except KeyboardInterrupt:
+            pass
+"""
+"""A main thread that loses the interrupt, as native code does, and goes on."""
+
+
+def test_who_loses_the_interrupt_leaves_nothing_either(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+    for _ in range(2):  # the second one asks to leave at once
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert left_after(process.pid, time.monotonic() + 5) == []
+    assert list(temporary.iterdir()) == []
