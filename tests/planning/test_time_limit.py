@@ -137,6 +137,8 @@ def test_a_plan_that_the_limit_ended_says_how_far_it_may_be_from_the_optimum() -
     assert "at most 0.01 % from the optimum" in time_limit_warning(near)
     assert "a longer one" in time_limit_message(near)
     assert "%" not in time_limit_message(near)
+    unproven = replace(stopped, bound=0.0)
+    assert "nothing is proven of the plan; a longer one" in time_limit_warning(unproven)
 
 
 def test_a_busy_machine_that_took_all_the_time_leaves_a_plan_of_any_cost(

@@ -48,13 +48,15 @@ def time_limit_message(result: SolveResult) -> str:
 
 def time_limit_warning(result: SolveResult) -> str:
     """The same, with what the limit may have cost."""
-    if not _is_stopped(result) or result.gap is None:
+    if not _is_stopped(result):
         return ""
+    if result.gap is None:
+        return f"{_STOPPED}: nothing is proven of the plan; {_LONGER}"
     return f"{_STOPPED}: the plan is at most {_percent(result.gap)} from the optimum; {_LONGER}"
 
 
 def _is_stopped(result: SolveResult) -> bool:
-    return result.stopped_by is StopReason.LIMIT and result.gap is not None
+    return result.stopped_by is StopReason.LIMIT and result.schedule is not None
 
 
 def _percent(gap: float) -> str:

@@ -62,9 +62,12 @@ def _step_table(plan: PlanSummary, run: RunSummary | None) -> Table:
         "makespan": plan.makespan_us,
         "energy": plan.energy_uj,
     }[plan.objective]
-    gap = "" if plan.gap is None else f", gap {100 * plan.gap:.2f} %"
-    table.add_row(plan.objective, f"{value:.1f} {unit}, bound {plan.bound_us:.1f} {unit}{gap}")
-    table.add_row("", f"the bound holds for {Scope(plan.scope).words}")
+    if plan.gap is None:
+        table.add_row(plan.objective, f"{value:.1f} {unit}, nothing is proven of it")
+    else:
+        bound = f"bound {plan.bound_us:.1f} {unit}, gap {100 * plan.gap:.2f} %"
+        table.add_row(plan.objective, f"{value:.1f} {unit}, {bound}")
+        table.add_row("", f"the bound holds for {Scope(plan.scope).words}")
     table.add_row("recomputed ops", str(plan.recomputed_ops))
     table.add_row("transfers", str(plan.transfers))
     _add_times(table, plan, run)

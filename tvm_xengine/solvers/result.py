@@ -178,7 +178,7 @@ class SolveResult:
 
     @property
     def gap(self) -> float | None:
-        """(value - bound) / value: 0 when proven optimal; None without a schedule."""
-        if self.value is None:
+        """(value - bound) / value: 0 when proven optimal; None without a schedule or a bound."""
+        if self.value is None or self.bound <= 0 < self.value:
             return None
         return max(0.0, (self.value - self.bound) / self.value) if self.value > 0 else 0.0

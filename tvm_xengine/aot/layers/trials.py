@@ -158,7 +158,8 @@ class Trials:
         limits = self.options.plan.limits
         results = [function.plan.result for function in found.functions.values()]
         if self.is_stopped or all(
-            one.status is Status.OPTIMAL or (one.gap or 0.0) <= limits.gap_ratio for one in results
+            one.status is Status.OPTIMAL or (one.gap is not None and one.gap <= limits.gap_ratio)
+            for one in results
         ):
             return replace(found, options=self.options)
         try:

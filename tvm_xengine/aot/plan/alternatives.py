@@ -39,30 +39,30 @@ class Alternative:
 
 
 def alternatives(plan: Plan, slices: int = 1) -> tuple[Alternative, ...]:
-    """The plan, keeping all tensors in the first region, and the smallest schedule that is found.
+    """The plan, keeping all tensors in the first region, and the smallest schedule that is known.
 
-    All three run in the number of slices of the batch in which the plan does.
+    All three run in the number of slices of the batch in which the plan does. The smallest one is the
+    plan, or keeping all tensors, where greedy finds nothing smaller.
     """
-    problem = plan.problem
-    found = [_as_alternative("plan", plan, plan)]
-    keep = plan_keep_all(problem, problem.platform.computing[0].name)
-    found.append(
-        _as_alternative("keep-all" if slices == 1 else f"keep-all, {slices} slices", keep, plan)
-    )
-    if (smallest := _smallest(problem)) is not None:
-        found.append(_as_alternative("smallest arena", smallest, plan))
-    return tuple(found)
+    keep = plan_keep_all(plan.problem, plan.problem.platform.computing[0].name)
+    known = [plan, keep, *_smallest_found(plan.problem)]
+    named = {
+        "plan": plan,
+        "keep-all" if slices == 1 else f"keep-all, {slices} slices": keep,
+        "smallest arena": min(known, key=lambda one: sum(one.arenas.arena_bytes.values())),
+    }
+    return tuple(_as_alternative(name, one, plan) for name, one in named.items())
 
 
-def _smallest(problem: Problem) -> Plan | None:
-    """The schedule of the least memory that greedy finds; None where it finds none below ample memory."""
+def _smallest_found(problem: Problem) -> list[Plan]:
+    """The schedule of the least memory that greedy finds, if it finds one below ample memory."""
     tight = problem.with_budgets({name: max(1, n) for name, n in problem.home_bytes.items()})
     until_s = time.perf_counter() + _SEARCH_S
     found = diagnose(tight, Request(), may_go_on=lambda: time.perf_counter() < until_s)
     if found.working_budget_bytes is None or found.working_schedule is None:
-        return None
+        return []
     enough = problem.with_budgets(found.working_budget_bytes)
-    return Plan.of_schedule(enough, found.working_schedule, "greedy")
+    return [Plan.of_schedule(enough, found.working_schedule, "greedy")]
 
 
 def _as_alternative(name: str, plan: Plan, like: Plan) -> Alternative:
