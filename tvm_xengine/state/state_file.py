@@ -55,7 +55,7 @@ def read_state(path: str | Path) -> dict[str, Array]:
     Parameters
     ----------
     path
-        Its suffix selects the format.
+        Its suffix selects the format; with any other suffix it is a checkpoint of a run.
 
     Raises
     ------
@@ -86,17 +86,23 @@ def read_checkpoint_tensors(path: Path) -> dict[str, Array]:
 
 
 def _read(path: Path) -> dict[str, Array]:
-    decode: Callable[[bytes], dict[str, Array]] = _one_of(_READERS, path)
+    # Checkpoints of runs are safetensors, whatever they are called.
+    decode = _READERS.get(path.suffix.lower())
+    expected = (
+        "" if decode else f"; expected a checkpoint of a run, or one of {', '.join(_READERS)}"
+    )
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidStateError(f"cannot read {path}: {error.strerror}") from error
     try:
-        return decode(content)
+        return (decode or _from_safetensors)(content)
     except MissingPackageError:
         raise
     except Exception as error:  # each library has errors of its own for damaged files
-        raise InvalidStateError(f"{path} holds no tensors that can be read: {error}") from error
+        raise InvalidStateError(
+            f"{path} holds no tensors that can be read: {error}{expected}"
+        ) from error
 
 
 def check_state_path(path: str | Path) -> None:

@@ -1,0 +1,23 @@
+"""Files of trained tensors are read by what they hold where their names do not say it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from tvm_xengine.errors import InvalidStateError
+from tvm_xengine.state.state_file import read_state
+
+
+@pytest.mark.parametrize("name", ["run.ckpt", "run", "run.safetensors"])
+def test_a_checkpoint_of_a_run_may_have_any_name(name: str, tmp_path: Path) -> None:
+    tensors = {"model/fc.weight": np.ones((2, 3), "float32"), "optimizer/step": np.array(3)}
+    (tmp_path / name).write_bytes(save(tensors))
+    assert list(read_state(tmp_path / name)) == ["fc.weight"]
+
+
+def test_another_file_is_refused_with_what_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "run.ckpt").write_bytes(b"PK\3\4 of PyTorch")
+    with pytest.raises(InvalidStateError, match=r"expected a checkpoint of a run, or .*\.npz"):
+        read_state(tmp_path / "run.ckpt")
