@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-import tvm
 from tvm import relax
 
 from tvm_xengine.errors import UnsupportedModelError
@@ -63,9 +62,11 @@ def _emit(
     call = op.rebuild(operands)
     if op.op in _SHAPED:
         call = _with_new_shape(op, call, operands, old, count)
+    elif op.op == "relax.tile":
+        call = _with_new_repeats(op, call, old, count)
     try:
         made = builder.emit(call, op.name)
-    except (tvm.error.TVMError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError) as error:  # of TVM's inference of types
         raise _fixed(op, old, count) from error
     if not isinstance(made.ty, relax.TupleType):
         return (made,)
@@ -91,6 +92,16 @@ def _with_new_shape(
     shape[cut] = shape[cut] * count // old
     args = [*call.args[:at], relax.ShapeExpr(shape), *call.args[at + 1 :]]
     return relax.Call(call.op, args, call.attrs, call.ty_args)
+
+
+def _with_new_repeats(op: ForwardOp, call: relax.Call, old: int, count: int) -> relax.Call:
+    """Repeats of a tensor that is no batch, once for each sample, as an instance norm repeats weights."""
+    (data,) = call.args
+    repeats = [int(times) for times in call.attrs.repeats]
+    is_batched = static_shape(op.operands[0].ty) != static_shape(data.ty)
+    if is_batched or repeats[:1] != [old]:
+        return call
+    return relax.op.tile(data, [count, *repeats[1:]])
 
 
 def _fixed(op: ForwardOp, old: int, count: int) -> UnsupportedModelError:

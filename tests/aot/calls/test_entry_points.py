@@ -327,6 +327,30 @@ def test_a_model_is_written_for_another_batch_as_it_would_be_built(name: str) ->
         assert results_of(made) == results_of(built)
 
 
+def test_an_instance_norm_has_its_weights_once_for_each_sample() -> None:
+    def made(batch: int) -> ForwardModel:
+        norm = torch.nn.InstanceNorm2d(3, affine=True)
+        module = torch.nn.Sequential(norm, torch.nn.Flatten(), torch.nn.Linear(48, 2))
+        return xe.training_step(module, torch.zeros(batch, 3, 4, 4)).source.training
+
+    assert results_of(with_batch_size(made(4), 2)) == results_of(made(2))
+
+
+def test_what_cannot_be_written_for_another_batch_is_named() -> None:
+    """TVM's inference of types fails behind it."""
+
+    def body(layers: Layers) -> relax.Expr:
+        x = layers.input("x", (2, 16))
+        fixed = relax.const(np.ones((2, 16), "float32"))
+        return layers.linear("fc", layers.emit("times", relax.op.multiply(x, fixed)), 4)
+
+    model = build_network("fixed", 0, body)
+    with pytest.raises(
+        UnsupportedModelError, match=r"times \(relax.multiply\) is made for batches"
+    ):
+        with_batch_size(model, 3)
+
+
 def results_of(model: ForwardModel) -> list[tuple[str, list[tuple[int, ...]]]]:
     """Each op, with the shapes of what it makes."""
     ops = read_forward_ops(model.main).ops
