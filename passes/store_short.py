@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax, te, tirx
 
 from tvm_xengine.errors import UnsupportedModuleError
+from tvm_xengine.kernels.te.randomness import rounded_at_random
 from tvm_xengine.passes.fusion.merged_kernel import merged_kernel
 from tvm_xengine.relax_ir.dataflow import returned_fields, single_block
 from tvm_xengine.relax_ir.kernel_attributes import INPLACE_ATTR
 from tvm_xengine.relax_ir.kernel_calls import KernelCall, is_view, kernel_call
 from tvm_xengine.relax_ir.signature import StepSignature
-from tvm_xengine.relax_ir.types import static_tensor
+from tvm_xengine.relax_ir.types import static_shape, static_tensor
 from tvm_xengine.scheduling.sizes import tensor_bytes
 
 SHORT_TYPES = ("float16", "bfloat16")
@@ -47,6 +49,9 @@ class StoreShort:
         Size in float32 from which a tensor is worth rounding.
     dtype
         One of `SHORT_TYPES`.
+    random_by
+        Names of the parameters (seed, step) that new values of `parameters` are rounded at random by;
+        None rounds to the nearest number.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class StoreShort:
         parameters: Collection[str] = (),
         least_bytes: int = 1024,
         dtype: str = "float16",
+        random_by: tuple[str, str] | None = None,
     ) -> None:
         if dtype not in SHORT_TYPES:
             raise ValueError(f"expected one of {', '.join(SHORT_TYPES)}, found {dtype!r}")
@@ -63,31 +69,42 @@ class StoreShort:
         self.parameters = frozenset(parameters)
         self.least_bytes = least_bytes
         self.dtype = dtype
+        self.random_by = random_by
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         func = mod[self.func_name]
         chosen = _forward_tensors(func, self.least_bytes)
-        chosen |= _parameters(func, self.parameters)
+        parameters = {one for one in _named(func, self.parameters) if _is_long(one.ty)}
+        updated = _updated(func, parameters)
+        chosen |= {*parameters, *updated}
         if not chosen:
             return mod
-        writer = _Writer(mod.clone(), chosen, self.dtype)
+        drawn = updated if self.random_by else ()
+        random = _Random(_named(func, self.random_by or ()), {v: k for k, v in enumerate(drawn)})
+        writer = _Writer(mod.clone(), chosen, self.dtype, random)
         return writer.write(self.func_name)
 
 
-def _parameters(func: relax.Function, names: frozenset[str]) -> set[relax.Var]:
-    """The parameters of those names, and what the function returns as their new values."""
+def _named(func: relax.Function, names: Collection[str]) -> list[relax.Var]:
+    """The parameters of those names."""
     found = {param.name: param for param in func.params}
-    if unknown := sorted(names - found.keys()):
+    if unknown := sorted(set(names) - found.keys()):
         raise UnsupportedModuleError(
             f"the function has no parameters {unknown}; it has {', '.join(found)}"
         )
-    chosen = {found[name] for name in names if _is_long(found[name].ty)}
+    return [found[name] for name in names]
+
+
+def _updated(func: relax.Function, params: Collection[relax.Var]) -> list[relax.Var]:
+    """What the function returns as new values of `params`."""
     fields = returned_fields(func)
     updates = StepSignature.read(func).updates
-    for field, position in zip(fields[len(fields) - len(updates) :], updates, strict=True):
-        if func.params[position] in chosen and isinstance(field, relax.Var):
-            chosen.add(field)
-    return chosen
+    made = zip(fields[len(fields) - len(updates) :], updates, strict=True)
+    return [
+        field
+        for field, position in made
+        if func.params[position] in params and isinstance(field, relax.Var)
+    ]
 
 
 def _forward_tensors(func: relax.Function, least_bytes: int) -> set[relax.Var]:
@@ -128,13 +145,32 @@ def _is_long(ty: relax.Type) -> bool:
     return isinstance(ty, relax.TensorType) and str(ty.dtype) == _LONG
 
 
+@dataclass(frozen=True)
+class _Random:
+    """What is rounded at random.
+
+    Attributes
+    ----------
+    by
+        Seed and step; empty where nothing is.
+    number
+        Of each result, so that each has random numbers of its own.
+    """
+
+    by: Sequence[relax.Var]
+    number: Mapping[relax.Var, int]
+
+
 class _Writer:
     """Rewrites a function with some of its variables in the short type."""
 
-    def __init__(self, mod: tvm.IRModule, chosen: set[relax.Var], dtype: str) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, chosen: set[relax.Var], dtype: str, random: _Random
+    ) -> None:
         self.mod = mod
         self.dtype = dtype
         self.chosen = chosen
+        self.random = random
         self.builder = relax.BlockBuilder(mod)
         self.kernels: dict[tuple[object, ...], ir.GlobalVar] = {}
         self.new: dict[relax.Var, relax.Var] = {}
@@ -207,7 +243,10 @@ class _Writer:
         ]
         kernel = call.kernel
         if any(widened) or any(rounded):
-            kernel = self._kernel(call, [arg.ty for arg in args], widened, rounded)
+            drawn = [self.random.number.get(made.get(k)) for k in range(len(call.outputs))]
+            if any(number is not None for number in drawn):
+                args += self.random.by
+            kernel = self._kernel(call, [arg.ty for arg in args], widened, rounded, drawn)
         result = types[0] if single else relax.TupleType(types)
         return relax.call_tir(kernel, relax.Tuple(args), types[0] if single else types), result
 
@@ -217,39 +256,57 @@ class _Writer:
         inputs: Sequence[relax.Type],
         widened: Sequence[bool],
         rounded: Sequence[bool],
+        drawn: Sequence[int | None],
     ) -> ir.GlobalVar:
-        key = (call.kernel.name_hint, *widened, *rounded)
+        key = (call.kernel.name_hint, *widened, *rounded, *drawn)
         if key in self.kernels:
             return self.kernels[key]
         old: tirx.PrimFunc = self.mod[call.kernel]
         outputs = list(call.outputs)
+        kernels = {"kernel": old}
+        for k, number in enumerate(drawn):
+            if number is not None:
+                kernels[f"round_{k}"] = self._rounding(outputs[k], number)
 
         def body(
             inner: relax.BlockBuilder,
             called: Mapping[str, ir.GlobalVar],
             given: Sequence[relax.Var],
         ) -> relax.Expr:
+            operands, random = given[: len(widened)], given[len(widened) :]
             wide = [
                 inner.emit(relax.op.astype(value, _LONG)) if is_short else value
-                for value, is_short in zip(given, widened, strict=True)
+                for value, is_short in zip(operands, widened, strict=True)
             ]
             types = outputs[0] if len(outputs) == 1 else outputs
             made = inner.emit(relax.call_tir(called["kernel"], relax.Tuple(wide), types))
             fields = [made]
             if isinstance(made.ty, relax.TupleType):
                 fields = [inner.emit(relax.TupleGetItem(made, k)) for k in range(len(outputs))]
-            fields = [
-                inner.emit(relax.op.astype(field, self.dtype)) if is_short else field
-                for field, is_short in zip(fields, rounded, strict=True)
-            ]
+            for k, field in enumerate(fields):
+                if f"round_{k}" in called:
+                    operands = relax.Tuple([field, *random])
+                    short = self._shortened(outputs[k])
+                    fields[k] = inner.emit(relax.call_tir(called[f"round_{k}"], operands, short))
+                elif rounded[k]:
+                    fields[k] = inner.emit(relax.op.astype(field, self.dtype))
             return relax.Tuple(fields) if isinstance(made.ty, relax.TupleType) else fields[0]
 
         attrs = old.attrs
         pairs = [int(k) for k in attrs.get(INPLACE_ATTR, ())] if attrs else []
         inplace = _still_inplace(pairs, widened, rounded)
-        func = merged_kernel({"kernel": old}, inputs, body, inplace)
+        func = merged_kernel(kernels, inputs, body, inplace)
         self.kernels[key] = self.builder.add_func(func, f"{call.kernel.name_hint}_short")
         return self.kernels[key]
+
+    def _rounding(self, ty: relax.TensorType, number: int) -> tirx.PrimFunc:
+        """A kernel that rounds a tensor at random; dropouts have numbers from 0 on."""
+        data = te.placeholder(static_shape(ty), _LONG, name="data")
+        seed, step = (te.placeholder((), "int32", name=name) for name in ("seed", "step"))
+        out = rounded_at_random(data, seed, step, dtype=self.dtype, op=-1 - number)
+        tensors = [data, seed, step, out]
+        func = te.create_prim_func(tensors, index_dtype_override="int64")
+        return func.without_attr("global_symbol")
 
 
 def _still_inplace(

@@ -43,6 +43,8 @@ class Recipe:
         How many batches of the model's size one step takes; their gradients are averaged.
     precision
         Short types to compute in; None computes in the types of the model.
+    draws_in_updates
+        Whether updates draw random numbers, such as to round parameters: seed and step are then state.
     residuals_apart
         Whether a residual is added to a batch norm by an op of its own. The gradient of both then
         holds three large tensors at once instead of five, for one kernel more.
@@ -55,6 +57,7 @@ class Recipe:
     max_gradient_norm: float | None = None
     micro_batches: int = 1
     precision: MixedPrecision | None = None
+    draws_in_updates: bool = False
     residuals_apart: bool = False
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from tvm_xengine.commands.arguments.names import (
     ENTRY_NAMES,
     LABEL_TYPES,
     LAYOUT_NAMES,
+    ROUNDING_NAMES,
     STORAGE_NAMES,
 )
 from tvm_xengine.commands.arguments.parameter import shown_as
@@ -62,6 +63,10 @@ class TargetOptions:
     bfloat16
         Store as bfloat16, which has the range of float32 and less precision: none, activations,
         or all.
+    rounding
+        How new values of parameters that are stored short are rounded: nearest, or stochastic (up as
+        often as they are near the upper neighbour, by --seed), with which updates too small for the
+        type are not lost.
     force
         Replace the package in the output folder.
     check
@@ -79,6 +84,7 @@ class TargetOptions:
     optimize: Annotated[str, choice(("speed", "size"))] = "speed"
     float16: Annotated[str, choice(STORAGE_NAMES)] = "none"
     bfloat16: Annotated[str, choice(STORAGE_NAMES)] = "none"
+    rounding: Annotated[str, choice(ROUNDING_NAMES)] = "nearest"
     force: Flag = False
     check: Flag = False
 

@@ -19,8 +19,11 @@ from tvm_xengine.relax_ir.signature import (
 )
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
+from tvm_xengine.training.body.declaration import SEED, STEP
 from tvm_xengine.training.forward.evaluation import evaluation_module
 from tvm_xengine.training.step import TrainingStep
+
+ROUNDINGS = ("nearest", "stochastic")
 
 
 @dataclass(frozen=True)
@@ -30,19 +33,31 @@ class ShortStorage:
     Attributes
     ----------
     parameters
-        Whether trained parameters are stored in the short type, too. Updates below half a step of it
-        are then lost.
+        Whether trained parameters are stored in the short type, too.
     least_bytes
         Smallest size in float32 of a tensor that is stored in the short type.
     dtype
         ``float16`` (11 bits of precision, up to 65,504) or ``bfloat16`` (8 bits, range of float32).
+    rounding
+        Of new values of parameters: to the ``nearest`` number, where updates below half a step are
+        lost, or ``stochastic``, with the exact value as its mean. The latter needs a training step that
+        draws in updates (`Recipe`); its seed says how.
     """
 
     parameters: bool = False
     least_bytes: int = 1024
     dtype: str = "float16"
+    rounding: str = "nearest"
 
     def __post_init__(self) -> None:
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(
+                f"rounding must be one of {', '.join(ROUNDINGS)}, got {self.rounding!r}"
+            )
+        if self.rounding != "nearest" and not self.parameters:
+            raise ValueError(
+                f"{self.rounding} rounding is for parameters, which are not stored short"
+            )
         if self.least_bytes < 0:
             raise ValueError(f"least_bytes must not be negative, got {self.least_bytes}")
         if self.dtype not in SHORT_TYPES:
@@ -103,6 +118,7 @@ def _in_short_storage(
         parameters=parameters,
         least_bytes=storage.least_bytes,
         dtype=storage.dtype,
+        random_by=(SEED, STEP) if storage.rounding == "stochastic" else None,
     )
     mod = tvm.transform.Sequential([LowerToKernels(func_name), short])(mod)
     constants = lifted_constants(mod[func_name])

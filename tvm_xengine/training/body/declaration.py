@@ -105,7 +105,7 @@ def declare(
     )
     groups = {param: recipe.group_of(param.name) for param in trained}
     used = sorted(set(groups.values()))
-    draws = draws_random_numbers(source)
+    draws = recipe.draws_in_updates or draws_random_numbers(source)
     counts = draws or any(recipe.optimizers[group].needs_step for group in used)
     return Declaration(
         inputs=inputs,
