@@ -134,6 +134,10 @@ def _export() -> Schema:
                 **by_name(WHOLE),
                 "description": "In how many slices of the batch each entry point runs.",
             },
+            "lean_kernels": {
+                **by_name(WHOLE),
+                "description": "How many kernels need less scratch memory than the usual ones.",
+            },
             "status": schema_of(Status),
             "gap": or_null(NUMBER),
             "recomputed_ops": WHOLE,

@@ -10,11 +10,14 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from tvm_xengine.aot.plan.flexible import Flexible, plan_flexibly
 from tvm_xengine.aot.plan.kernels import (
     Optimize,
     TargetKernels,
+    count_lean,
     kernels_for_target,
     lower_for_target,
+    with_lean_kernels,
 )
 from tvm_xengine.aot.plan.region_problem import (
     Machine,
@@ -22,7 +25,6 @@ from tvm_xengine.aot.plan.region_problem import (
     problem_of_plan,
     region_problem,
 )
-from tvm_xengine.aot.plan.sliced import Sliceable, plan_in_slices
 from tvm_xengine.compiler.constraint_patterns import ConstraintPatterns
 from tvm_xengine.compiler.lean.short_storage import ShortStorage, short_evaluation
 from tvm_xengine.compiler.lower import LoweredStep
@@ -73,12 +75,15 @@ class PlannedFunction:
     ----------
     constants
         Values of the arrays in flash, by name.
+    lean_kernels
+        How many kernels are others than the usual ones, because these need more scratch memory.
     """
 
     lowered: LoweredStep
     plan: Plan
     program: StepProgram
     constants: Mapping[str, Array]
+    lean_kernels: int = 0
 
     @property
     def slices(self) -> int:
@@ -176,14 +181,16 @@ def plan_training(
     )
     lowered = lower()
     fixed = outside_views(lowered, machine.outside)
-    function = Sliceable(
+    prepared = TargetKernels(machine.code, optimize)
+    function = Flexible(
         lowered,
         partial(lower, fuses_updates=False),
-        TargetKernels(machine.code, optimize),
+        prepared,
+        lambda form: with_lean_kernels(form, machine.code),
         lambda form: region_problem(form, machine, fixed),
     )
     if wishes.schedule is None:
-        lowered, plan = plan_in_slices(
+        lowered, plan = plan_flexibly(
             function,
             options,
             # The evaluation needs the bytes above the state in one piece.
@@ -192,13 +199,13 @@ def plan_training(
             ),
         )
     else:
-        lowered = function.running(wishes.schedule)
-        plan = _plan_given(function.problem_of(lowered), wishes.schedule, wishes.schedule_name)
+        lowered, plan = _plan_running(function, wishes.schedule, wishes.schedule_name)
     planned = _with_program(training, machine, lowered, plan, fixed)
     if lowered is function.whole:
         return planned
+    lean = replace(planned.function, lean_kernels=count_lean(lowered, prepared))
     whole = function.problem_of(function.whole)
-    return replace(planned, keep_all_bytes=_keep_all_bytes(whole, machine))
+    return replace(planned, function=lean, keep_all_bytes=_keep_all_bytes(whole, machine))
 
 
 def plan_as_planned(
@@ -221,6 +228,18 @@ def plan_as_planned(
         problem, planned.plan.schedule, f"the plan, exported for {machine.target.name},"
     )
     return _with_program(training, machine, lowered, plan, fixed)
+
+
+def _plan_running(function: Flexible, schedule: Schedule, name: str) -> tuple[LoweredStep, Plan]:
+    """The first form that runs a schedule within the regions, and its plan."""
+    refused: BudgetExceededError | None = None
+    for form in function.running(schedule):
+        try:
+            return form, _plan_given(function.problem_of(form), schedule, name)
+        except BudgetExceededError as error:
+            refused = error
+    assert refused is not None
+    raise refused
 
 
 def _plan_given(problem: Problem, schedule: Schedule, name: str) -> Plan:
@@ -333,15 +352,17 @@ def plan_shared(
     fixed: dict[str, Operand] = {**outside, **shared}
     sizes = {device.name: device.budget_bytes for device in machine.platform.devices}
     rest, taken = (_behind(limit, layout.end_bytes) for limit in (sizes, taken_bytes))
-    sliceable = Sliceable(
+    prepared = TargetKernels(machine.code, optimize)
+    flexible = Flexible(
         lowered,
         lambda: lowered,  # it updates nothing, or has no batch
-        TargetKernels(machine.code, optimize),
+        prepared,
+        lambda form: with_lean_kernels(form, machine.code),
         lambda form: region_problem(form, machine, fixed).with_budgets(rest),
     )
     try:
-        lowered, plan = plan_in_slices(
-            sliceable,
+        lowered, plan = plan_flexibly(
+            flexible,
             options,
             lambda problem, options, start: _plan_in_rest(
                 problem, taken, machine.first, options, start
@@ -355,7 +376,8 @@ def plan_shared(
             is_proven=error.is_proven and _is_compact(layout, machine),
         ) from error
     program = make_step_program(lowered, plan, fixed=fixed, arena_start_bytes=layout.end_bytes)
-    return PlannedFunction(lowered, plan, program, _constants(lowered, fixed, function.values))
+    constants = _constants(lowered, fixed, function.values)
+    return PlannedFunction(lowered, plan, program, constants, count_lean(lowered, prepared))
 
 
 def _is_compact(layout: StateLayout, machine: Machine) -> bool:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from tvm_xengine.compiler.costing.costed import CostedStep
 from tvm_xengine.compiler.kernel_choice import KernelKey, generated_kernels
+from tvm_xengine.compiler.lower import LoweredStep
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
+from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import trace_residency
 from tvm_xengine.scheduling.schedule import Compute, Schedule
 from tvm_xengine.scheduling.simulate import live_bytes
@@ -68,26 +70,31 @@ def with_room_used(
     fast
         The same step with kernels that may need more workspace.
     """
-    problem, other = lean.problem, fast.problem
+    step = room_used((lean.lowered, lean.problem), (fast.lowered, fast.problem), schedule)
+    return lean if step is lean.lowered else lean.with_kernels(step, stores, _Quiet(reporter))
+
+
+def room_used(
+    lean: tuple[LoweredStep, Problem], fast: tuple[LoweredStep, Problem], schedule: Schedule
+) -> LoweredStep:
+    """The lean step with each faster kernel for which a schedule leaves room in every run."""
+    (step, problem), (other_step, other) = lean, fast
     live = live_bytes(problem, schedule, trace_residency(problem, schedule))
     kept: set[KernelKey] = set()
-    for position, step in enumerate(schedule.steps):
-        if not isinstance(step, Compute):
+    for position, run in enumerate(schedule.steps):
+        if not isinstance(run, Compute):
             continue
-        ours, theirs = (p.costs[step.op][step.device] for p in (problem, other))
-        needed = live[step.device][position] + theirs.workspace_bytes - ours.workspace_bytes
-        is_too_much = needed > problem.platform.device(step.device).budget_bytes
+        ours, theirs = (p.costs[run.op][run.device] for p in (problem, other))
+        needed = live[run.device][position] + theirs.workspace_bytes - ours.workspace_bytes
+        is_too_much = needed > problem.platform.device(run.device).budget_bytes
         if is_too_much or theirs.compute_us >= ours.compute_us:
-            kept.add((lean.lowered.extraction.kernels[step.op], step.device))
+            kept.add((step.extraction.kernels[run.op], run.device))
     changed = {
         key: kernel
-        for key, kernel in fast.lowered.kernels.items()
-        if key not in kept and kernel is not lean.lowered.kernels[key]
+        for key, kernel in other_step.kernels.items()
+        if key not in kept and kernel is not step.kernels[key]
     }
-    if not changed:
-        return lean
-    kernels = {**lean.lowered.kernels, **changed}
-    return lean.with_kernels(replace(lean.lowered, kernels=kernels), stores, _Quiet(reporter))
+    return replace(step, kernels={**step.kernels, **changed}) if changed else step
 
 
 class _Quiet(Reporter):

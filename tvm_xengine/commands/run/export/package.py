@@ -160,9 +160,11 @@ def _keep_interrupted(path: Path | None, terminal: Terminal, plan: Plan) -> None
         )
     else:
         write_schedule(plan.schedule, path)
+        gap = plan.result.gap
+        far = "" if gap is None else f", {gap:.1%} from the optimum at most,"
         terminal.note(
-            f"no package is written; the best schedule so far, {plan.result.gap:.1%} from the optimum at"
-            f" most, is in {path}: --schedule {path} exports it"
+            f"no package is written; the best schedule so far{far} is in {path}:"
+            f" --schedule {path} exports it"
         )
     raise KeyboardInterrupt
 
@@ -183,6 +185,8 @@ def _training(model: str, options: app.ExportOptions) -> Training:
         changes["loss"] = TypedLabels(loss, options.target.label_type)
     if Optimize(options.target.optimize) is Optimize.SIZE:
         changes["residuals_apart"] = True
+    if options.target.rounding != "nearest":
+        changes["draws_in_updates"] = True
     return api.with_recipe(training, seed=step.model.seed, **changes) if changes else training
 
 
@@ -204,10 +208,14 @@ def _storage(wanted: TargetOptions) -> ShortStorage | None:
     chosen = [(dtype, what) for dtype, what in by_type.items() if what != "none"]
     if len(chosen) > 1:
         raise UsageError("give --float16 or --bfloat16, not both")
+    if wanted.rounding != "nearest" and "all" not in by_type.values():
+        raise UsageError(
+            f"--rounding {wanted.rounding} is for parameters that are stored short: give --float16 all"
+        )
     if not chosen:
         return None
     ((dtype, what),) = chosen
-    return ShortStorage(parameters=what == "all", dtype=dtype)
+    return ShortStorage(parameters=what == "all", dtype=dtype, rounding=wanted.rounding)
 
 
 def _library_memory(wanted: TargetOptions, regions: RegionOptions) -> tuple[Region, ...]:
@@ -263,6 +271,7 @@ def _document(
             for entry, program in package.functions.items()
         },
         "slices": {entry.value: planned.slices for entry, planned in report.functions.items()},
+        "lean_kernels": {entry.value: f.lean_kernels for entry, f in report.functions.items()},
         "status": plan.result.status.value,
         "gap": plan.result.gap,
         "recomputed_ops": plan.recomputed_ops,
@@ -328,17 +337,23 @@ def _print(report: ExportReport, terminal: Terminal, compared: Sequence[Alternat
     schedule = plan.schedule
     for entry, program in package.functions.items():
         arena = ", ".join(f"{r} {n}" for r, n in program.interface.arena_bytes.items() if n)
-        slices = report.functions[entry].slices
+        slices, lean = report.functions[entry].slices, report.functions[entry].lean_kernels
         divided = f", in {slices} slices of the batch" if slices > 1 else ""
-        terminal.note(f"{entry.value}: {arena} bytes{divided}")
+        leaner = f", {lean} kernels in less scratch memory" if lean else ""
+        terminal.note(f"{entry.value}: {arena} bytes{divided}{leaner}")
     if plan.simulation.energy_uj:
         terminal.note(f"estimated energy of a step: {plan.simulation.energy_uj:.6g} uJ")
     kept = (
         "" if report.keep_all_bytes is None else f"; keep-all takes {report.keep_all_bytes} bytes"
     )
+    meaning = _MEANING[plan.result.objective]
+    proven = (
+        f"gap {plan.result.gap:.1%} of estimated {meaning}"
+        if plan.result.gap is not None
+        else f"nothing is proven of its {meaning}"
+    )
     terminal.note(
-        f"{plan.result.status.value}, gap {plan.result.gap:.1%} of estimated"
-        f" {_MEANING[plan.result.objective]};"
+        f"{plan.result.status.value}, {proven};"
         f" {plan.recomputed_ops} ops recomputed, {schedule.transfers} copies between regions{kept}"
     )
     if package.storage_error is not None:
