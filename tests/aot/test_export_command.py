@@ -77,6 +77,20 @@ def test_short_storage_comes_with_its_error(dtype: str, tmp_path: Path) -> None:
     assert short == {row["name"] for row in plan["state"] if row["name"].endswith("weight")}
 
 
+def test_stochastic_rounding_has_its_seed_and_step_in_the_state(tmp_path: Path) -> None:
+    need_tools("host")
+    out = tmp_path / "out"
+    order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", "--rounding", "stochastic")
+    refused = run_command(*order, "-o", str(out)).refusal()
+    assert "give --float16 all" in refused
+    done = run_command(*order, "--float16", "all", "--seed", "7", "--check", "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "self-test passed" in done.stdout
+    state = {row["name"]: row for row in json.loads((out / "mlp_plan.json").read_text())["state"]}
+    assert {"seed", "step"} <= state.keys()
+    assert state["fc1_weight"]["dtype"] == "float16"
+
+
 def test_storage_has_one_type(tmp_path: Path) -> None:
     order = (*MLP, "--target", "host", "--arena-bytes", "256KiB", "--float16", "all")
     done = run_command(*order, "--bfloat16", "all", "-o", str(tmp_path / "out"))

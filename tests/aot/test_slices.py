@@ -1,4 +1,4 @@
-"""Packages whose functions run in slices of the batch, because the regions have no room for all of it."""
+"""Packages with lean kernels, or in slices of the batch, because the regions have no room otherwise."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,12 @@ from tests.aot.examples import need_tools
 from tests.aot.test_package import SANITIZED, Session
 from tests.commands.in_process import run_command
 from tvm_xengine.aot.entries import Entry
-from tvm_xengine.aot.export import ExportReport
+from tvm_xengine.aot.export import ExportReport, export_step
+from tvm_xengine.aot.plan.plan_step import Wishes
+from tvm_xengine.aot.plan.regions import Region
+from tvm_xengine.aot.prepare import ExportOptions
+from tvm_xengine.planning.planner import PlanOptions
+from tvm_xengine.solvers.result import Limits
 
 RATE = 0.1
 SIZE = 6 * 1024
@@ -116,3 +121,47 @@ def test_the_command_says_in_how_many_slices_and_runs_a_saved_schedule_of_them(
     assert done.returncode == 0, done.stderr
     assert json.loads(same.read_text()) == json.loads(saved.read_text())
     assert json.loads(found.read_text())["slices"]["train_step"] == slices
+
+
+def one_sample() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(4, 8, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32, 3))
+
+
+def export_of_one_sample(folder: Path, size: int, wishes: Wishes) -> ExportReport:
+    x, optimizer = torch.zeros(1, 4, 4, 4), xe.SGD(RATE)
+    training = xe.training_step(one_sample(), x, loss="cross_entropy", optimizer=optimizer)
+    plan = PlanOptions(limits=Limits(time_limit_s=0.5))
+    options = ExportOptions(
+        "host", (Region("sram", size),), plan=plan, learning_rate=RATE, wishes=wishes
+    )
+    return export_step(training.source.training, training.step, options, folder)
+
+
+def test_kernels_of_less_scratch_memory_run_where_there_is_no_room_for_the_usual_ones(
+    tmp_path: Path,
+) -> None:
+    """The packed weights of the convolution alone take more than a third of the arena."""
+    need_tools("host")
+    report = export_of_one_sample(tmp_path / "out", 2400, Wishes())
+    assert report.package.regions["sram"] <= 2400 < report.keep_all_bytes
+    assert slices_of(report) == [1, 1]
+    assert report.functions[Entry.TRAIN_STEP].lean_kernels > 0
+    session, module = Session(report, tmp_path, *SANITIZED[:4]), one_sample()
+    assert session.init() == session.call("state_reset") == 0
+    x = np.random.default_rng(0).normal(size=(1, 4, 4, 4)).astype(np.float32)
+    assert session.call("train_step", x, np.array([1]), None, None) == 0
+    nn.functional.cross_entropy(module(torch.tensor(x)), torch.tensor([1])).backward()
+    for tensor, parameter in zip(report.package.state, module.parameters(), strict=True):
+        gradient = (tensor.initial - session.state(tensor.name)) / RATE
+        np.testing.assert_allclose(gradient, parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_given_schedule_takes_such_kernels_where_it_has_to(tmp_path: Path) -> None:
+    need_tools("host")
+    first = export_of_one_sample(tmp_path / "first", 2400, Wishes())
+    for size, is_lean in ((2400, True), (65536, False)):
+        again = export_of_one_sample(tmp_path / f"{size}", size, Wishes(schedule=first.schedule))
+        assert again.schedule == first.schedule
+        assert (again.functions[Entry.TRAIN_STEP].lean_kernels > 0) == is_lean

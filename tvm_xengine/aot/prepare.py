@@ -81,6 +81,9 @@ class ExportOptions:
         Entry points of the package.
     layout
         For which build system its files are laid out (`package.layout.LAYOUTS`).
+    evaluated
+        What ``eval`` and ``infer`` compute, where that is not the model that is trained: the model without
+        a loss that became a part of it.
     recipe
         How the training step was made; only ``accumulate`` and ``apply`` need it.
     """
@@ -98,6 +101,7 @@ class ExportOptions:
     entries: tuple[Entry, ...] = USUAL
     recipe: Recipe | None = None
     layout: str = "cmake"
+    evaluated: ForwardModel | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,11 @@ class PreparedExport:
     def name(self) -> str:
         """Prefix of every file and C name."""
         return package_name(self.model.name)
+
+    @property
+    def evaluated(self) -> ForwardModel:
+        """What evaluation and inference compute."""
+        return self.options.evaluated or self.model
 
     @property
     def train(self) -> PlannedFunction:
@@ -180,7 +189,7 @@ class PreparedExport:
         """What this machine computes in that run."""
         options = self.options
         return expected_results(
-            self.model, self.training, self.trial, options.optimize, options.storage
+            self.evaluated, self.training, self.trial, options.optimize, options.storage
         )
 
 
@@ -244,13 +253,13 @@ def check_samples(prepared: PreparedExport, on_progress: OnProgress) -> None:
         return
     on_progress("comparing single samples with a batch")
     model, training, single = prepared.model, prepared.training, prepared.single
-    sample, recipe = with_batch_size(model, 1), prepared.options.recipe
+    recipe = prepared.options.recipe
     if single is not None and recipe is not None:
         recipe = replace(recipe, optimizer=SGD(), groups=())
         trained = [name for name, role in training.roles.items() if role is Role.PARAMETER]
-        single = build_single_samples(sample, recipe, trained)
+        single = build_single_samples(with_batch_size(model, 1), recipe, trained)
         training = build_step_by_recipe(model, recipe, trainable=trained)
-    check_single_samples(model, sample, training, prepared.trial, single)
+    check_single_samples(prepared.evaluated, training, prepared.trial, single)
 
 
 def plan_export(
@@ -314,9 +323,8 @@ class _Maker:
         """All entry points beside those that are planned."""
         options, made = self.options, dict(functions)
         single = None
-        sample = with_batch_size(self.model, 1) if _has_samples(options.entries) else self.model
         if Entry.ACCUMULATE in options.entries:
-            single = self._single_samples(sample)
+            single = self._single_samples(with_batch_size(self.model, 1))
             layout = with_sums(layout, self._zero_sums(single), self.machine)
         for entry in options.entries:
             if entry in made:
@@ -324,7 +332,7 @@ class _Maker:
             self.on_progress(f"planning {entry.value}")
             taken = [f.program.interface.arena_bytes for f in made.values()]
             taken_bytes = {n: max((t[n] for t in taken), default=0) for n in layout.state_end_bytes}
-            made[entry] = self._shared(entry, sample, single, layout, taken_bytes)
+            made[entry] = self._shared(entry, single, layout, taken_bytes)
         return PreparedExport(
             options,
             self.machine,
@@ -357,14 +365,14 @@ class _Maker:
     def _shared(
         self,
         entry: Entry,
-        sample: ForwardModel,
         single: SingleSamples | None,
         layout: StateLayout,
         taken_bytes: Mapping[str, int],
     ) -> PlannedFunction:
         options, machine = self.options, self.machine
         if entry in (Entry.EVAL, Entry.INFER):
-            model = self.model if entry is Entry.EVAL else sample
+            model = options.evaluated or self.model
+            model = model if entry is Entry.EVAL else with_batch_size(model, 1)
             given = (model, layout, machine, options.optimize, options.plan)
             return plan_evaluation(*given, self.storage, taken_bytes, f"{entry.value}_")
         assert single is not None

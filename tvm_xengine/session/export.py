@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from tvm_xengine.aot.entries import chosen_entries
 from tvm_xengine.aot.export import ExportReport, export_step, write_package
 from tvm_xengine.aot.plan.regions import Region
 from tvm_xengine.aot.prepare import ExportOptions, prepare_planned
 from tvm_xengine.checks.arguments import checked
 from tvm_xengine.files.write_directory import check_free
+from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.model.arguments import patterns
 from tvm_xengine.model.training import Training
 from tvm_xengine.planning.planner import PlanOptions
@@ -20,6 +23,23 @@ from tvm_xengine.session.layers.train_budget import TrainBudget, choose_trained
 from tvm_xengine.session.stages.lowered import Lowered
 from tvm_xengine.session.stages.plan import StepPlan, check_plan_is_of
 from tvm_xengine.solvers.result import Limits
+from tvm_xengine.training.model_loss import ModelLoss
+
+
+def evaluated_model(training: Training) -> ForwardModel | None:
+    """The model without the loss that became a part of it; None where there is none, or that is unknown.
+
+    It must be the same state that both read: traced apart, they may have constants of one name.
+    """
+    source = training.source
+    evaluated, trained = source.evaluation, source.training
+    if not isinstance(training.known_recipe.loss, ModelLoss) or source.outputs != 1:
+        return None
+    same = all(
+        name in trained.state and np.array_equal(value, trained.state[name])
+        for name, value in evaluated.state.items()
+    )
+    return evaluated if same else None
 
 
 @checked
@@ -71,6 +91,7 @@ def export_c(
             for device in planned.plan.problem.platform.devices
         ),
         learning_rate=training.known_recipe.optimizer.lr,
+        evaluated=evaluated_model(training),
     )
     prepared = prepare_planned(training.source.training, training.step, planned, options)
     return write_package(prepared, Path(directory), force=force)
@@ -127,6 +148,7 @@ def export_for_target(
         learning_rate=training.known_recipe.optimizer.lr,
         entries=chosen_entries(patterns("entries", entries)),
         recipe=training.known_recipe,
+        evaluated=evaluated_model(training),
     )
     if train_budget is not None:
         check_free(Path(directory), force=force)

@@ -15,6 +15,7 @@ import tvm_xengine as xe
 from tests.aot.examples import MODELS, OPTIMIZERS, export, need_tools, tiny_mlp
 from tests.aot.test_package import SANITIZED, STRICT, Session
 from tvm_xengine.aot.check.emulation import Build, build_program, run_program, selftest_build
+from tvm_xengine.aot.emit_c.prototypes import arguments
 from tvm_xengine.aot.entries import Entry, chosen_entries
 from tvm_xengine.aot.export import ExportReport
 from tvm_xengine.errors import ExportError, UnsupportedModelError
@@ -382,20 +383,43 @@ def test_a_bias_without_a_gradient_is_no_reason_to_refuse_single_samples(tmp_pat
     assert report.package.accumulates
 
 
+class WithLoss(torch.nn.Module):
+    """Returns how far a line is from targets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = torch.nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.huber_loss(self.line(x), target)
+
+
 @pytest.mark.slow
-def test_a_model_that_returns_its_loss_has_the_mean_of_single_samples(tmp_path: Path) -> None:
-    """The self-test keeps within its arrays, too."""
-    training = xe.training_step(
-        torch.nn.Linear(6, 2), torch.zeros(4, 6), loss="huber", optimizer="sgd"
+@pytest.mark.parametrize("returns_loss", [False, True])
+def test_a_loss_in_the_model_is_left_out_of_inference_where_the_model_is_known(
+    returns_loss: bool, tmp_path: Path
+) -> None:
+    """The mean of single samples is that of a batch; the self-test keeps within its arrays, too."""
+    x, target = torch.zeros(4, 6), torch.zeros(4, 2)
+    training = (
+        xe.training_step(WithLoss(), (x, target), optimizer="sgd")
+        if returns_loss
+        else xe.training_step(torch.nn.Linear(6, 2), x, loss="huber", optimizer="sgd")
     )
     report = xe.export_for_target(
         training,
         tmp_path / "out",
         regions={"sram": "64KiB"},
-        entries=("train_step", "infer"),
+        entries=("train_step", "eval", "infer"),
         time_limit_s=5.0,
     )
-    assert report.package.functions[Entry.INFER].interface.results["output"].shape == ()
+    header = (report.directory / f"{report.package.name}.h").read_text()
+    for entry, rows in ((Entry.INFER, 1), (Entry.EVAL, 4)):
+        results = report.package.functions[entry].interface.results
+        assert results["output"].shape == (() if returns_loss else (rows, 2))
+        taken = arguments(report.package, entry)
+        assert len([one for one in taken if not one.is_result]) == (2 if returns_loss else 1)
+    assert ("The model returns its loss" in header) == returns_loss
     build = selftest_build(report.directory, report.package, *SANITIZED)
     build_program(report.directory, report.package, build, tmp_path / "selftest")
     done = run_program(tmp_path / "selftest", report.package.target)

@@ -12,6 +12,7 @@ from tvm_xengine.aot.check.reference import PLATFORM, Trial, host_step, kept_ste
 from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.lower import lower_step
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.frontends.batch import with_batch_size
 from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
@@ -27,7 +28,6 @@ amplify. A batch that is no mean over its samples differs in the first digit."""
 
 def check_single_samples(
     model: ForwardModel,
-    sample: ForwardModel,
     training: TrainingStep,
     trial: Trial,
     single: SingleSamples | None,
@@ -36,6 +36,8 @@ def check_single_samples(
 
     Parameters
     ----------
+    model
+        The one that is evaluated.
     training, single
         With plain SGD: optimizers such as Adam make a whole step of the rounding of a gradient that is 0,
         as that of a bias in front of a norm is.
@@ -46,7 +48,7 @@ def check_single_samples(
         If they differ; the message says by how much.
     """
     (batch,) = islice(seeded_batches(trial.inputs), 1)
-    whole = _outputs(model, batch)
+    whole, sample = _outputs(model, batch), with_batch_size(model, 1)
     parts = [_outputs(sample, one) for one in samples_of(batch, model.batch_size)]
     # A model that returns its loss returns the mean over the batch.
     together = np.concatenate(parts) if whole.ndim else np.asarray(parts, np.float64).mean()

@@ -160,7 +160,8 @@ def _functions(package: Package) -> str:
     for entry in package.functions:
         lines = "".join(f"\n     {line}" for line in argument_lines(package, entry))
         parts.append(
-            f"/* {entry.purpose}{lines}\n   Returns {', '.join(_returned(package, entry))}. */\n"
+            f"/* {entry.purpose}{_loss_note(package, entry)}{lines}\n"
+            f"   Returns {', '.join(_returned(package, entry))}. */\n"
             f"{prototype(package, entry)};"
         )
     if package.accumulates:
@@ -174,6 +175,15 @@ def _functions(package: Package) -> str:
         for hyper in package.hyper
     ]
     return "\n".join([*parts, _checkpoint_functions(package)])
+
+
+def _loss_note(package: Package, entry: Entry) -> str:
+    """That a model returns its loss, for which it takes targets."""
+    results = package.functions[entry].interface.results
+    is_loss = not entry.learns and "output" in results and not results["output"].shape
+    return (
+        " The model returns its loss,\n   so that targets are among its inputs." if is_loss else ""
+    )
 
 
 def _checkpoint_types(package: Package) -> str:

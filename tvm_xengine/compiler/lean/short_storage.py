@@ -80,7 +80,8 @@ def short_parameters(training: TrainingStep, storage: ShortStorage) -> tuple[str
 def with_short_storage(training: TrainingStep, storage: ShortStorage) -> TrainingStep:
     """The same step as kernel calls that store the tensors of `storage` in its short type."""
     names = short_parameters(training, storage)
-    mod, constants = _in_short_storage(training.mod, TRAIN_STEP, storage, names)
+    random_by = (SEED, STEP) if storage.rounding == "stochastic" else None
+    mod, constants = _in_short_storage(training.mod, TRAIN_STEP, storage, names, random_by)
     func = mod[TRAIN_STEP]
     mod[TRAIN_STEP] = StepSignature.read(func).write(func)
     state: dict[str, Array] = {**training.initial_state, **constants}
@@ -110,7 +111,11 @@ def short_evaluation(
 
 
 def _in_short_storage(
-    mod: tvm.IRModule, func_name: str, storage: ShortStorage, parameters: Collection[str]
+    mod: tvm.IRModule,
+    func_name: str,
+    storage: ShortStorage,
+    parameters: Collection[str],
+    random_by: tuple[str, str] | None = None,
 ) -> tuple[tvm.IRModule, Mapping[str, Array]]:
     """A function as kernel calls with short storage, and the constants that became parameters."""
     short = StoreShort(
@@ -118,7 +123,7 @@ def _in_short_storage(
         parameters=parameters,
         least_bytes=storage.least_bytes,
         dtype=storage.dtype,
-        random_by=(SEED, STEP) if storage.rounding == "stochastic" else None,
+        random_by=random_by,
     )
     mod = tvm.transform.Sequential([LowerToKernels(func_name), short])(mod)
     constants = lifted_constants(mod[func_name])
