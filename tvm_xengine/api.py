@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -381,9 +382,11 @@ def make_problem(lowered: Lowered, costs: str | Predictor = "active") -> StepPro
         raise TypeError(
             f"expected a name or an object with predict(table) for costs, got {costs!r}"
         )
-    if (ranks := lowered.step.ranks) is not None and not ranks.leads:
+    ranks = lowered.step.ranks
+    if ranks is not None and not ranks.leads:
         choice = CostChoice.ROOFLINE  # the first process plans, so its costs count
-    costed = cost_step(lowered.step, choice, lowered.stores, lowered.reporter)
+    with nullcontext() if ranks is None else ranks.failing_together():
+        costed = cost_step(lowered.step, choice, lowered.stores, lowered.reporter)
     return StepProblem(lowered, costed)
 
 

@@ -9,7 +9,7 @@ import pytest
 from torch.distributed import HashStore
 
 from tvm_xengine.cluster.attendance import Attendance
-from tvm_xengine.errors import RankLostError
+from tvm_xengine.errors import NoScheduleError, RankLostError
 
 
 def test_one_that_takes_longer_than_the_limit_is_waited_for() -> None:
@@ -33,3 +33,19 @@ def test_one_that_does_not_count_is_named() -> None:
     first, _ = (Attendance(store, rank, 3, 0.5) for rank in (0, 2))
     with pytest.raises(RankLostError, match="rank 1 has ended or hangs"):
         first.meet()
+
+
+def test_one_that_fails_ends_the_wait_of_the_others_and_is_met_again() -> None:
+    store = HashStore()
+    first, second = (Attendance(store, rank, 2, 20.0) for rank in range(2))
+
+    def plans() -> None:
+        first.fail(NoScheduleError("needs 2 KiB more"))
+        first.meet()
+
+    with ThreadPoolExecutor() as threads:
+        planned = threads.submit(plans)
+        with pytest.raises(NoScheduleError, match="rank 0 has failed: needs 2 KiB more"):
+            second.meet()
+        second.meet()
+        planned.result()

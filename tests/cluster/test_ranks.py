@@ -95,6 +95,32 @@ def test_a_slower_rank_gets_fewer_samples(tmp_path: Path) -> None:
     np.testing.assert_allclose(seen[0].losses, _losses_alone(settings), rtol=1e-4)
 
 
+_CATCHES = """
+import os, sys
+import tvm_xengine as xe
+from tests.cluster.trains import Settings
+
+platform = Settings("mlp", "", budgets={{"d0": 1 << 12, "d1": 1 << 12}}).platform
+lowered = xe.lower(xe.training_step("mlp", batch_size=2), platform)
+try:
+    xe.plan(xe.make_problem(lowered, "roofline"), time_limit_s=2)
+except xe.XEngineError as error:
+    open(os.path.join({folder!r}, os.environ["RANK"]), "w").write(str(error))
+    lowered.step.ranks.meet()  # the others are told before a process ends
+    sys.exit(3)
+"""
+
+
+@pytest.mark.slow
+def test_a_plan_that_fails_ends_all_ranks_with_its_reason(tmp_path: Path) -> None:
+    program = _CATCHES.format(folder=str(tmp_path))
+    failed = run_processes(["-c", program], 2, timeout_s=60)
+    assert failed is not None
+    assert (failed.code, failed.lost) == (3, ())
+    said = [(tmp_path / str(rank)).read_text() for rank in range(2)]
+    assert said[1] == f"rank 0 has failed: {said[0]}"
+
+
 def _losses_alone(settings: Settings) -> list[float]:
     """Of the same steps on one device."""
     alone = xe.compile(

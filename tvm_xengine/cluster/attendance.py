@@ -6,7 +6,8 @@ import threading
 import time
 from typing import Any
 
-from tvm_xengine.errors import RankLostError
+from tvm_xengine import errors
+from tvm_xengine.errors import RankLostError, XEngineError
 
 _BEATS = 5
 """A process counts so often in the time limit: one beat may be late on a busy machine, four may not."""
@@ -33,6 +34,8 @@ class Attendance:
         self._rank, self._size, self._limit_s = rank, size, limit_s
         self._called = threading.Event()
         self._wanted = self._told = self._met = 0
+        self._failures: dict[int, str] = {}  # of this process, by meeting
+        self._failed: XEngineError | None = None
         now_s = time.monotonic()
         self._looked_s = now_s
         self._moved_s = dict.fromkeys(self._others, now_s)
@@ -46,6 +49,8 @@ class Attendance:
         ------
         RankLostError
             If one of them has not counted for the time limit; names it.
+        XEngineError
+            If one of them has failed on its way here (:meth:`fail`): the same error, with its number.
         """
         began_s = time.monotonic()
         self._wanted += 1
@@ -58,6 +63,18 @@ class Attendance:
             for rank, moved_s in self._moved_s.items():
                 if self._looked_s - max(began_s, moved_s) > self._limit_s:
                     raise _lost(f"rank {rank}", self._limit_s)
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+
+    def fail(self, error: Exception) -> None:
+        """Take part in the next meeting by telling the others why this process cannot come."""
+        self._failures[self._wanted + 1] = f"{type(error).__name__}: {error}"
+        self._wanted += 1
+        self._called.set()
+        began_s = time.monotonic()
+        while self._told < self._wanted and time.monotonic() - began_s < self._limit_s:
+            time.sleep(_LOOK_S)  # a process that ends now must have told it
 
     @property
     def _others(self) -> list[int]:
@@ -75,15 +92,27 @@ class Attendance:
                     next_s = time.monotonic() + period_s
                 if self._wanted > self._told:
                     self._called.clear()
-                    self._told += 1
-                    self._store.set(_place(self._told, self._rank), "")
+                    meeting = self._told + 1
+                    self._store.set(
+                        _place(meeting, self._rank), self._failures.pop(meeting, "")
+                    )
+                    self._told = meeting
                 places = [_place(self._told, rank) for rank in range(self._size)]
                 if self._met < self._told and self._store.check(places):
+                    self._failed = self._failure(self._told)
                     self._met = self._told
                 waits = self._met < self._told
                 self._called.wait(_LOOK_S if waits else max(next_s - time.monotonic(), 0))
         except RuntimeError:
             return  # the process with the store has ended; who waits finds that nobody counts
+
+    def _failure(self, meeting: int) -> XEngineError | None:
+        """What another process has failed with on its way to a meeting."""
+        for rank in self._others:
+            if said := self._store.get(_place(meeting, rank)).decode(errors="replace"):
+                name, _, reason = said.partition(": ")
+                return _as_error(name, f"rank {rank} has failed: {reason}")
+        return None
 
     def _look(self) -> None:
         for rank in self._others:
@@ -99,6 +128,17 @@ def _lost(who: str, limit_s: float) -> RankLostError:
         f"{who} has ended or hangs: it gave no sign of life for {limit_s:g} s. Resume from the last"
         " checkpoint"
     )
+
+
+def _as_error(name: str, message: str) -> XEngineError:
+    """An error of this package by its name; that a rank is lost where it is none, or takes more words."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, XEngineError):
+        try:
+            return kind(message)
+        except TypeError:
+            return RankLostError(message)
+    return RankLostError(f"{message} ({name})")
 
 
 def _beats_of(rank: int) -> str:

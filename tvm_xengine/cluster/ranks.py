@@ -146,6 +146,20 @@ class Ranks:
         """Collective: wait for all processes, as long as it takes."""
         self._attendance.meet()
 
+    @contextmanager
+    def failing_together(self) -> Iterator[None]:
+        """Let what fails inside end the others' wait for this process, with the same error and its reason.
+
+        The next call that waits for all, of processes that have not failed, raises it.
+        """
+        try:
+            yield
+        except RankLostError:
+            raise
+        except Exception as error:
+            self._attendance.fail(error)
+            raise
+
     def share_text(self, text: str, owner: int = 0) -> str:
         """Collective: the owner's text; it is waited for as long as the owner takes."""
         import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from tvm_xengine.cluster.rank_executable import RankExecutable
 from tvm_xengine.compiler.lower import LoweredStep
@@ -48,7 +49,8 @@ def build_step(
         and (ranks is None or platform.device(call.device).rank == ranks.rank)
     }
     kernels = [kernel for kernel in step.distinct if kernel.symbol in called]
-    modules = list(dict.fromkeys(load_kernels(kernels, store, on_compiled).values()))
+    with nullcontext() if ranks is None else ranks.failing_together():
+        modules = list(dict.fromkeys(load_kernels(kernels, store, on_compiled).values()))
     calls = {k.symbol: k.library for k in kernels if k.library is not None}
     if ranks is None:
         executable = StepExecutable(

@@ -20,6 +20,8 @@ def plan_of_ranks(lowered: Lowered, make: Callable[[], StepPlan]) -> StepPlan:
     ------
     RankLostError
         In the other processes, if the first one ends without a plan.
+    XEngineError
+        In all processes, if planning fails in the first one.
     InvalidScheduleError
         If a process has lowered another step.
     """
@@ -29,9 +31,11 @@ def plan_of_ranks(lowered: Lowered, make: Callable[[], StepPlan]) -> StepPlan:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "plan.json"
         if ranks.leads:
-            planned = make()
-            planned.save(file)
+            with ranks.failing_together():
+                planned = make()
+                planned.save(file)
             ranks.share_text(file.read_text())
             return planned
         file.write_text(ranks.share_text(""))
-        return StepPlan.load(file, lowered)
+        with ranks.failing_together():
+            return StepPlan.load(file, lowered)
