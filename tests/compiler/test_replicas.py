@@ -28,6 +28,11 @@ def platform(count: int = 2, budgets: Mapping[str, int] | None = None) -> Platfo
     return Platform(devices, links)
 
 
+def kernels_of(made: xe.StepPlan) -> set[str]:
+    """The kernels that the ops of a plan call."""
+    return set(made.planned.lowered.extraction.kernels.values())
+
+
 def batch_of(step: xe.Step, seed: int) -> dict[str, np.ndarray]:
     random, given = np.random.default_rng(seed), step.executable.interface.given
     ranges = step.executable.interface.ranges
@@ -64,6 +69,9 @@ def test_shares_train_as_pytorch_does_on_the_whole_batch(tmp_path: Path) -> None
     for k, device in enumerate(("d0", "d1"), 1):
         assert {homes[name] for name in homes if name.endswith(f"_{k}of2")} == {device}
     assert "d0 5, d1 3 samples" in made.report()
+    # Latency is all that such small gradients cost, so they travel together, and so do parameters.
+    assert "gradients in buckets of" in made.report()
+    assert {"pack", "unpack"} <= {k.partition("_")[0] for k in kernels_of(made)}
     assert made.plan.is_overlapped
 
 

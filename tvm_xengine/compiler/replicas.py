@@ -27,11 +27,14 @@ from tvm_xengine.planning.shares.first_plan import first_plan
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.replicas.batch_cut import BatchCut
+from tvm_xengine.scheduling.replicas.buckets import buckets_of
 from tvm_xengine.scheduling.schedule import Transfer
 from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 
 _MOST_SLICES = 8
 """A share that does not fit runs in up to so many slices: with more, kernels work on too little."""
+_MOST_BUCKETINGS = 5
+"""Sizes of buckets that are tried, each twice the last: in the last one latency is 3 % of a message's time."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class _Divided:
     costed: CostedStep
     plan: Plan
 
+    def value(self, options: PlanOptions) -> float:
+        """Of the plan; less is better."""
+        return options.objective.of(self.plan.simulation)
+
 
 def plan_replicas(
     costed: CostedStep,
@@ -136,7 +143,7 @@ def plan_replicas(
             return None
         simulation = divided.plan.simulation
         busy = tuple(simulation.busy_us[d] for d in devices)
-        return Trial(samples, options.objective.of(simulation), busy, divided)
+        return Trial(samples, divided.value(options), busy, divided)
 
     if wanted.samples:
         found = attempt(tuple(wanted.samples[d] for d in devices))
@@ -151,7 +158,7 @@ def plan_replicas(
             f"no schedule was found with the batch divided over {', '.join(devices)}, in up to"
             f" {_MOST_SLICES} slices each: give them more memory, or fewer samples in all"
         )
-    divided = found.plan
+    divided = _in_buckets(costed, found.plan, devices, options, stores, reporter)
     planned = plan_kernels(divided.costed, options, stores, reporter, divided.plan.schedule)
     shares = ", ".join(f"{d} {n}" for d, n in zip(devices, found.samples, strict=True))
     return _saying(
@@ -221,14 +228,11 @@ def _divided(
     """The step in shares with a first plan; where a share does not fit, it runs in more slices."""
     slices = [1] * len(devices)
     while True:
-        made = costed_in_shares(costed, BatchCut.in_shares(samples, slices), stores, reporter)
-        share_of = made.lowered.share_of
-        plan = first_plan(made.problem, share_of, devices, options.objective)
-        if plan is not None:
-            home = plan.problem.home
-            housed = replace(made, lowered=replace(made.lowered, home=home), problem=plan.problem)
-            return _Divided(replace(housed, offered=housed.lowered), plan)
-        over = _over_budget(made.problem, share_of, devices, options)
+        cut = BatchCut.in_shares(samples, slices)
+        made, found = _in_cut(costed, cut, devices, options, stores, reporter)
+        if found is not None:
+            return found
+        over = _over_budget(made.problem, made.lowered.share_of, devices, options)
         more = [
             2 * n if d in over and 2 * n <= min(_MOST_SLICES, count) else n
             for d, n, count in zip(devices, slices, samples, strict=True)
@@ -236,6 +240,61 @@ def _divided(
         if more == slices:
             return None
         slices = more
+
+
+def _in_cut(
+    costed: CostedStep,
+    cut: BatchCut,
+    devices: Sequence[str],
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> tuple[CostedStep, _Divided | None]:
+    """The step cut so, and with a first plan where one fits."""
+    made = costed_in_shares(costed, cut, stores, reporter)
+    plan = first_plan(made.problem, made.lowered.share_of, devices, options.objective)
+    if plan is None:
+        return made, None
+    home = plan.problem.home
+    housed = replace(made, lowered=replace(made.lowered, home=home), problem=plan.problem)
+    return made, _Divided(replace(housed, offered=housed.lowered), plan)
+
+
+def _in_buckets(
+    costed: CostedStep,
+    found: _Divided,
+    devices: Sequence[str],
+    options: PlanOptions,
+    stores: Stores,
+    reporter: Reporter,
+) -> _Divided:
+    """The better one of the step as it is and with its sums in buckets of some sizes.
+
+    The first size is what a link carries in its latency: a message of it takes twice the time that it would
+    take in a larger one. Sizes that make the same buckets are tried once.
+    """
+    graph, cut = found.costed.problem.graph, found.costed.lowered.cut
+    assert cut is not None
+    kernels = found.costed.lowered.extraction.kernels
+    sums = {op for op, kernel in kernels.items() if kernel.startswith(SUM_OF_SHARES)}
+    links = found.costed.problem.platform.link_between
+    between = [links[a, b] for a in devices for b in devices if a != b]
+    first_bytes = max(1000 * link.bandwidth_gb_s * link.latency_us for link in between)
+    best, tried = found, {buckets_of(graph, sums, 0)}
+    for doubled in range(_MOST_BUCKETINGS):
+        size_bytes = int(first_bytes * 2**doubled) + 1
+        buckets = buckets_of(graph, sums, size_bytes)
+        if buckets in tried:
+            continue
+        tried.add(buckets)
+        reporter.status(f"adding gradients in {len(buckets)} buckets")
+        _, trial = _in_cut(
+            *(costed, replace(cut, bucket_bytes=size_bytes), devices, options, stores, reporter)
+        )
+        if trial is not None and trial.value(options) < best.value(options):
+            best = trial
+    reporter.status("")
+    return best
 
 
 def _over_budget(
@@ -268,7 +327,10 @@ def _copies_in_words(planned: PlannedStep) -> str:
             kind = "sums over the batch" if step.tensor in summed else kind
             sent[kind] += tensor.size_bytes
     named = ", ".join(f"{format_bytes(size)} of {kind}" for kind, size in sent.items())
-    return f"{plan.schedule.transfers} copies in a step: {named}"
+    cut = planned.lowered.cut
+    together = cut is not None and cut.bucket_bytes
+    buckets = f"; gradients in buckets of {format_bytes(cut.bucket_bytes)}" if together else ""
+    return f"{plan.schedule.transfers} copies in a step: {named}{buckets}"
 
 
 def _saying(planned: PlannedStep, *sentences: str) -> PlannedStep:

@@ -85,10 +85,11 @@ SHARES = [BatchCut.in_shares((5, 3)), BatchCut.in_shares((1, 4, 3), (1, 2, 1))]
     [
         (points, EQUAL[1]),
         (points, SHARES[1]),
+        (points, replace(SHARES[1], bucket_bytes=256)),
         *(
             pytest.param(make, cut, marks=pytest.mark.slow)
             for make in (images, words)
-            for cut in (*EQUAL, *SHARES)
+            for cut in (*EQUAL, *SHARES, replace(SHARES[0], bucket_bytes=1 << 12))
         ),
     ],
 )

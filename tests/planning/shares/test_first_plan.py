@@ -60,7 +60,7 @@ def share_of(problem: Problem) -> dict[str, int]:
 
 def test_state_is_spread_and_sums_are_made_where_it_lies() -> None:
     problem = two_shares()
-    home = spread_state(problem.graph, problem.platform, DEVICES)
+    home = spread_state(problem.graph, problem.platform, DEVICES, share_of(problem))
     assert sorted(home.values()) in (["a", "a", "b"], ["a", "b", "b"])
     places = places_of_ops(problem.graph, share_of(problem), DEVICES, home)
     for layer in range(LAYERS):

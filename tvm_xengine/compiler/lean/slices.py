@@ -11,6 +11,7 @@ from tvm_xengine.compiler.prepared import PreparedKernels
 from tvm_xengine.compiler.reporter import Reporter
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.errors import UnsupportedModelError
+from tvm_xengine.passes.slices.bucket_sums import bucket_sums
 from tvm_xengine.passes.slices.slice_batch import batch_extent, slice_batch
 from tvm_xengine.relax_ir.extract import extract_graph
 from tvm_xengine.relax_ir.signature import StepSignature
@@ -100,6 +101,8 @@ def cut_step(step: LoweredStep, cut: BatchCut, prepared: KernelPreparation) -> L
     sliced = slice_batch(mod, name, cut)
     if sliced is None:
         return None
+    if cut.bucket_bytes:
+        sliced = bucket_sums(sliced, name, cut.bucket_bytes)
     extraction = extract_graph(sliced.mod, name, alignment_bytes=step.platform.alignment_bytes)
     kernels = {
         (kernel, device.name): step.kernels[kernel, device.name]

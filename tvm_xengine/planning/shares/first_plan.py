@@ -29,7 +29,7 @@ def first_plan(
     """
     resident = {tensor.name for tensor in problem.graph.bases if tensor.role.is_resident}
     of_shares = {name: devices[share] for name, share in share_of.items() if name in resident}
-    spread = spread_state(problem.graph, problem.platform, devices)
+    spread = spread_state(problem.graph, problem.platform, devices, share_of)
     plans = []
     for home in ({}, spread) if spread else ({},):
         housed = replace(problem, home={**home, **of_shares})

@@ -9,6 +9,7 @@ from tvm_xengine.scheduling.constraints import Constraints
 from tvm_xengine.scheduling.graph import Op, OpGraph
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.replicas.buckets import only_updates_read
 from tvm_xengine.scheduling.replicas.group import ReplicaGroup
 
 NETWORK = "network"
@@ -121,8 +122,7 @@ def _in_buckets(
     waiting: list[Op] = []
     for op in ops:
         made = {output for one in bucket for output in one.outputs}
-        readers = [r for output in op.outputs for r in graph.consumers[output]]
-        if op.name in sums and readers and all(graph.op[r].updates for r in readers):
+        if op.name in sums and only_updates_read(graph, op):
             bucket.append(op)
             if (
                 sum(graph.tensor[t].size_bytes for one in bucket for t in one.outputs)

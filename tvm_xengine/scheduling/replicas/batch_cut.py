@@ -28,10 +28,14 @@ class BatchCut:
     shares
         For each slice the number of its share. A slice adds its sums to those of the slices of the
         same share before it; the sums of shares are added once all are there.
+    bucket_bytes
+        Sums of shares that only updates read are exchanged together until they are so large; 0 exchanges
+        each alone.
     """
 
     samples: tuple[int, ...]
     shares: tuple[int, ...]
+    bucket_bytes: int = 0
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.shares) or not self.samples:
@@ -40,6 +44,8 @@ class BatchCut:
             )
         if any(count < 1 for count in self.samples):
             raise ValueError(f"every slice needs a sample, got {list(self.samples)}")
+        if self.bucket_bytes < 0:
+            raise ValueError(f"bucket_bytes must be >= 0, got {self.bucket_bytes}")
         if sorted(set(self.shares)) != list(range(max(self.shares) + 1)):
             raise ValueError(f"shares are numbered from 0 without gaps, got {list(self.shares)}")
 
