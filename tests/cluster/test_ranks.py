@@ -33,8 +33,9 @@ def _check(seen: list[Seen]) -> None:
     assert all(other == first for other in seen[1:])
 
 
-def test_two_ranks_take_the_steps_of_one(tmp_path: Path) -> None:
-    _check(_seen_by_ranks(Settings("mlp", str(tmp_path))))
+@pytest.mark.parametrize("through_memory", [False, True])
+def test_two_ranks_take_the_steps_of_one(through_memory: bool, tmp_path: Path) -> None:
+    _check(_seen_by_ranks(Settings("mlp", str(tmp_path), through_memory=through_memory)))
 
 
 @pytest.mark.slow

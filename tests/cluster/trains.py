@@ -36,6 +36,8 @@ class Settings:
         Samples of each device, over how many the batch is divided, or "auto"; None leaves it whole.
     targets
         Of the devices in turn.
+    through_memory
+        Whether the devices copy between ranks through memory; else there are messages.
     """
 
     model: str
@@ -49,6 +51,7 @@ class Settings:
     optimizer: str = "adam"
     replicas: dict[str, int] | int | str | None = None
     targets: tuple[str, ...] = ("llvm -mcpu=native",)
+    through_memory: bool = False
 
     @property
     def platform(self) -> Platform:
@@ -58,7 +61,12 @@ class Settings:
             Device(name, target, given.get(name, 512 * _MIB), ("tir",), rank=rank)
             for name, rank, target in zip(names, self.ranks, cycle(self.targets), strict=False)
         )
-        links = tuple(Link(a, b, 50.0, 1.0) for a in names for b in names if a != b)
+        links = tuple(
+            Link(a, b, 50.0, 1.0, engine=b if self.through_memory else None)
+            for a in names
+            for b in names
+            if a != b
+        )
         return Platform(devices, links)
 
 

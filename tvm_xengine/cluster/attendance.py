@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tvm_xengine import errors
@@ -13,6 +15,8 @@ _BEATS = 5
 """A process counts so often in the time limit: one beat may be late on a busy machine, four may not."""
 _LOOK_S = 0.005
 """How often a process looks whether the others have come, while it waits for them."""
+_BUSY_RATIO = 0.05
+"""A process that uses less processor time than this waits: counting takes a thousandth of that."""
 
 
 class Attendance:
@@ -36,7 +40,9 @@ class Attendance:
         self._wanted = self._told = self._met = 0
         self._failures: dict[int, str] = {}  # of this process, by meeting
         self._failed: XEngineError | None = None
-        now_s = time.monotonic()
+        self._release: Callable[[], None] | None = None
+        self._waits_since_s = now_s = time.monotonic()
+        self._busy_s = time.process_time()
         self._looked_s = now_s
         self._moved_s = dict.fromkeys(self._others, now_s)
         self._counts = dict.fromkeys(self._others, b"")
@@ -67,6 +73,24 @@ class Attendance:
             failed, self._failed = self._failed, None
             raise failed
 
+    @contextmanager
+    def watching(self, release: Callable[[], None]) -> Iterator[None]:
+        """Raise `RankLostError` for a process that is lost while this one waits for it inside.
+
+        Parameters
+        ----------
+        release
+            Ends the wait; another thread calls it.
+        """
+        self._waits_since_s = time.monotonic()
+        self._release = release
+        try:
+            yield
+        finally:
+            self._release = None
+        if isinstance(self._failed, RankLostError):
+            raise self._failed
+
     def fail(self, error: Exception) -> None:
         """Take part in the next meeting by telling the others why this process cannot come."""
         self._failures[self._wanted + 1] = f"{type(error).__name__}: {error}"
@@ -90,6 +114,7 @@ class Attendance:
                     self._store.add(_beats_of(self._rank), 1)
                     self._look()
                     next_s = time.monotonic() + period_s
+                    self._watch(period_s)
                 if self._wanted > self._told:
                     self._called.clear()
                     meeting = self._told + 1
@@ -104,7 +129,26 @@ class Attendance:
                 waits = self._met < self._told
                 self._called.wait(_LOOK_S if waits else max(next_s - time.monotonic(), 0))
         except RuntimeError:
-            return  # the process with the store has ended; who waits finds that nobody counts
+            # The process with the store has ended; who waits finds that nobody counts.
+            self._let_go("another rank")
+
+    def _watch(self, period_s: float) -> None:
+        """End the wait for a process that does not count, or that keeps this one waiting for too long."""
+        now_s, busy_s = time.monotonic(), time.process_time()
+        if busy_s - self._busy_s > _BUSY_RATIO * period_s:
+            self._waits_since_s = now_s
+        self._busy_s = busy_s
+        silent = [r for r, at_s in self._moved_s.items() if now_s - at_s > self._limit_s]
+        if silent:
+            self._let_go(f"rank {silent[0]}")
+        elif now_s - self._waits_since_s > self._limit_s:
+            self._let_go("another rank")
+
+    def _let_go(self, who: str) -> None:
+        release = self._release
+        if release is not None:
+            self._failed = _lost(who, self._limit_s)
+            release()
 
     def _failure(self, meeting: int) -> XEngineError | None:
         """What another process has failed with on its way to a meeting."""
@@ -115,6 +159,9 @@ class Attendance:
         return None
 
     def _look(self) -> None:
+        if time.monotonic() - self._looked_s > self._limit_s / 2:  # this one was stopped, too
+            self._moved_s = dict.fromkeys(self._others, time.monotonic())
+            self._waits_since_s = time.monotonic()
         for rank in self._others:
             beats = _beats_of(rank)
             count = self._store.get(beats) if self._store.check([beats]) else b""

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
-import statistics
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import tvm
+from tvm import relax
+
 from tvm_xengine.cluster.ranks import Ranks
+from tvm_xengine.cluster.shared_memory import see_one_memory, share_memories, shared_events
 from tvm_xengine.cost_models.measure.measure_link import fit_line
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.kernels.device_kinds import PROCESSOR, device_kind
 from tvm_xengine.kernels.targets import resolve_target
+from tvm_xengine.runtime.events import SIGNAL, WAIT, event_functions
+from tvm_xengine.runtime.executable import link as vm_code
+from tvm_xengine.runtime.mapped_memory import MappedMemory
+from tvm_xengine.runtime.vm_function import emit_events
 from tvm_xengine.scheduling.platform import Device, Link, Platform
 
 _SIZES_BYTES = tuple(4**exponent for exponent in range(3, 12))  # 64 B ... 4 MiB
 _ROUNDS = 9
-"""Of messages of all sizes; the median stands against four that were disturbed."""
+"""Of copies of all sizes, of which the fastest counts: what else runs only adds to some of them."""
+_TURNS = 100
+"""Handovers there and back: 0.2 ms on two cores that are free."""
 _ANSWER_TAG, _MESSAGE_TAG = 1, 0
 """Different, so that an answer is never taken for a message of the other direction."""
 
@@ -27,9 +38,9 @@ def with_links_of_ranks(
 ) -> Platform:
     """Collective: the platform with latency and bandwidth of every link, the same in all processes.
 
-    A link inside a process is measured by that process, one between two processes by both: the time
-    of a message is that until its answer of one byte is there, less half of such an answer's own
-    round trip.
+    A link inside a process is measured by that process, one between two processes by both: a copy by the
+    link's engine of what the other process has just written, or else a message, whose time is that until
+    its answer of one byte is there, less half of such an answer's own round trip.
 
     Parameters
     ----------
@@ -47,7 +58,8 @@ def with_links_of_ranks(
     _add(found, measure_own(mine).links)
     for link in platform.links:
         if platform.joins_ranks(link) and not link.is_measured:
-            _add(found, _measured_between(link, platform, ranks))
+            measure = _messages_between if link.engine is None else _copies_between
+            _add(found, measure(link, platform, ranks))
     everywhere: dict[tuple[str, str], tuple[float, float]] = {}
     for text in ranks.gather_texts(json.dumps([[*pair, *times] for pair, times in found.items()])):
         everywhere.update({(src, dst): (us, gb_s) for src, dst, us, gb_s in json.loads(text)})
@@ -57,7 +69,42 @@ def with_links_of_ranks(
         return replace(link, latency_us=latency_us, bandwidth_gb_s=bandwidth_gb_s)
 
     links = tuple(link if link.is_measured else measured(link) for link in platform.links)
-    return replace(platform, links=links)
+    handover_us = platform.handover_us
+    if handover_us is None and links != platform.links and copies_between_ranks(platform):
+        handover_us = _handover_us(ranks)
+    return replace(platform, links=links, handover_us=handover_us)
+
+
+def with_engines(platform: Platform, ranks: Ranks) -> Platform:
+    """Collective: links between processes of one host that are not described copy through memory.
+
+    The device that receives makes the copies then. A link that is described stays what it is.
+
+    Raises
+    ------
+    InvalidPlatformError
+        If some links between ranks have an engine and some have none, or the processes share no memory.
+    """
+    between = [link for link in platform.links if platform.joins_ranks(link)]
+    can_copy = see_one_memory(ranks)
+    if can_copy and not any(link.is_measured or link.engine for link in between):
+        engines = {id(link): link.dst for link in between if platform.device(link.dst).can_compute}
+        if len(engines) == len(between):
+            links = [replace(k, engine=engines.get(id(k), k.engine)) for k in platform.links]
+            return replace(platform, links=tuple(links))
+    copied = [link for link in between if link.engine is not None]
+    if copied and (len(copied) < len(between) or not can_copy):
+        raise InvalidPlatformError(
+            f"link {copied[0].src} -> {copied[0].dst} has an engine, which copies through memory that"
+            " two ranks share: give all links between ranks one, and run all ranks on one host; or leave"
+            " out all of them"
+        )
+    return platform
+
+
+def copies_between_ranks(platform: Platform) -> bool:
+    """Whether devices copy between ranks through memory; else there are messages."""
+    return any(link.engine for link in platform.links if platform.joins_ranks(link))
 
 
 def check_links_are_known(platform: Platform) -> None:
@@ -91,7 +138,7 @@ def _add(found: dict[tuple[str, str], tuple[float, float]], links: tuple[Link, .
             found[link.src, link.dst] = (link.latency_us, link.bandwidth_gb_s)
 
 
-def _measured_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link, ...]:
+def _messages_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link, ...]:
     """Collective: the link with its times, in the process that sends; nothing in the others."""
     src, dst = (platform.device(name).rank for name in (link.src, link.dst))
     if ranks.rank not in (src, dst):
@@ -102,12 +149,62 @@ def _measured_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Lin
             times.append(_round_trip_us(ranks, src, dst, size))
     if ranks.rank == dst:
         return ()
-    answer_us = statistics.median(samples.pop(1)) / 2
-    medians = [
-        (size, max(statistics.median(times) - answer_us, 0.1)) for size, times in samples.items()
-    ]
-    latency_us, bandwidth_gb_s = fit_line(medians)
+    answer_us = min(samples.pop(1)) / 2
+    # Half of a round trip of the least size is the least that a message takes.
+    fastest = [(size, max(min(times) - answer_us, answer_us)) for size, times in samples.items()]
+    latency_us, bandwidth_gb_s = fit_line(fastest)
     return (replace(link, latency_us=latency_us, bandwidth_gb_s=bandwidth_gb_s),)
+
+
+def _copies_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link, ...]:
+    """Collective: the link with its times, in the process of its engine; nothing in the others."""
+    src, dst = (platform.device(name).rank for name in (link.src, link.dst))
+    engine = platform.device(link.engine or link.dst).rank
+    most = max(_SIZES_BYTES)
+    far = {"far": MappedMemory.create(most)} if ranks.rank == src + dst - engine else {}
+    memory = share_memories(ranks, far).all["far"]
+    here = tvm.runtime.tensor(np.zeros(most, "uint8"))
+    samples: dict[int, list[float]] = {size: [] for size in _SIZES_BYTES}
+    for number in range(_ROUNDS):
+        for size, times in samples.items():
+            if far:
+                memory.write(bytes([number]) * size)  # so that it lies in the other core's cache
+            ranks.least(0)
+            if ranks.rank == engine:
+                times.append(_copy_us(memory.tensor(0, (size,), "uint8"), here, size, engine == dst))
+            ranks.least(0)
+    if ranks.rank != engine:
+        return ()
+    latency_us, bandwidth_gb_s = fit_line([(size, min(times)) for size, times in samples.items()])
+    return (replace(link, latency_us=latency_us, bandwidth_gb_s=bandwidth_gb_s),)
+
+
+def _copy_us(
+    far: tvm.runtime.Tensor, here: tvm.runtime.Tensor, size: int, receives: bool
+) -> float:
+    near = here._create_view((size,), "uint8")
+    src, dst = (far, near) if receives else (near, far)
+    began_s = time.perf_counter()
+    src.copyto(dst)
+    return (time.perf_counter() - began_s) * 1e6
+
+
+def _handover_us(ranks: Ranks) -> float:
+    """Collective: the time between a signal of one process and the end of another one's wait."""
+    events = shared_events(ranks, 2)
+    turn = [(SIGNAL, 0), (WAIT, 1)] if ranks.leads else [(WAIT, 0), (SIGNAL, 1)]
+    times_us = [math.inf]
+    if ranks.rank < 2:
+        function = emit_events(turn * _TURNS, "turns")
+        linked = vm_code({"turns": function.function}, [], event_functions(2))
+        run = relax.VirtualMachine(linked, tvm.cpu())["turns"]
+    for _ in range(_ROUNDS):
+        ranks.least(0)
+        if ranks.rank < 2:
+            began_s = time.perf_counter()
+            run(events.tensor)
+            times_us.append((time.perf_counter() - began_s) * 1e6 / (2 * _TURNS))
+    return float(ranks.share_text(repr(min(times_us))))
 
 
 def _round_trip_us(ranks: Ranks, src: int, dst: int, size_bytes: int) -> float:

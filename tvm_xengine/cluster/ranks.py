@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +145,10 @@ class Ranks:
     def meet(self) -> None:
         """Collective: wait for all processes, as long as it takes."""
         self._attendance.meet()
+
+    def watching(self, release: Callable[[], None]) -> AbstractContextManager[None]:
+        """See :meth:`Attendance.watching`."""
+        return self._attendance.watching(release)
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:

@@ -34,22 +34,37 @@ def can_overlap() -> bool:
 class Events:
     """A number of events, none of which has happened.
 
+    Parameters
+    ----------
+    shared
+        Zeros in memory that several processes see, as `words` says; None makes events of this process.
+        One of the processes calls `reset` before any of them uses an event.
+
     Attributes
     ----------
     tensor
         The argument of the functions.
     """
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self.tensor = tvm.runtime.tensor(np.zeros(max(1, count) * _WORDS, "int64"))
+    def __init__(self, count: int, shared: tvm.runtime.Tensor | None = None) -> None:
+        self._count, self._is_shared = count, shared is not None
         self._system = ctypes.CDLL(None, use_errno=True)
+        if shared is not None:
+            self.tensor = shared
+            return
+        self.tensor = tvm.runtime.tensor(np.zeros(self.words(count), "int64"))
         self.reset()
+
+    @staticmethod
+    def words(count: int) -> int:
+        """Numbers of type int64 that so many events take."""
+        return max(1, count) * _WORDS
 
     def reset(self) -> None:
         """Undo what has happened; nothing may wait for an event."""
         for event in range(self._count):
-            if self._system.sem_init(ctypes.c_void_p(self.address(event)), 0, 0):
+            place = ctypes.c_void_p(self.address(event))
+            if self._system.sem_init(place, int(self._is_shared), 0):
                 raise OSError(ctypes.get_errno(), "the system makes no semaphore")
 
     def release(self) -> None:

@@ -181,10 +181,14 @@ class StepExecutable(StepMemory):
         machine = relax.VirtualMachine(linked, tvm.cpu())
         contexts = [KernelContext(self._library_calls[symbol]) for symbol in function.contexts]
         self._contexts += contexts
-        views = [self.arenas[view.device].view(view) for view in function.views]
+        views = [self._arena(view.device).view(view) for view in function.views]
         arguments = [*views, *(context.tensor for context in contexts), *further]
         run = partial(machine[name], *arguments)
         return run if keeps is None else partial(_run_keeping, run, keeps)
+
+    def _arena(self, device: str) -> Arena | ArenaPart:
+        """The arena of a device that the calls touch."""
+        return self.arenas[device]
 
     def agreed(self, found: str | None) -> str | None:
         """What this process has found, or another one that runs a part of the step."""

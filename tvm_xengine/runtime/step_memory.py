@@ -58,9 +58,7 @@ class StepMemory:
     ) -> None:
         self.interface = program.interface
         self.arenas: Mapping[str, Arena | ArenaPart] = (
-            allocate_arenas(platform, self.interface.arena_bytes, guard_bytes=guard_bytes)
-            if arenas is None
-            else arenas
+            self._allocated(platform, guard_bytes) if arenas is None else arenas
         )
         self.shares_arenas = arenas is not None
         self.tensors: Mapping[str, StoredTensor] = {
@@ -75,6 +73,10 @@ class StepMemory:
         self.overwritten = overwritten_state(program)
         # State whose bytes a step that failed has destroyed, and where it is kept, if anywhere.
         self._lost: dict[str, StoredTensor | None] = {}
+
+    def _allocated(self, platform: Platform, guard_bytes: int) -> Mapping[str, Arena]:
+        """Arenas of this step alone."""
+        return allocate_arenas(platform, self.interface.arena_bytes, guard_bytes=guard_bytes)
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """The inputs that have one of `roles`, as they are given."""

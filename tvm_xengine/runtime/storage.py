@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -154,6 +154,8 @@ class Arena:
         Where a file lies that is the memory; None is memory of the device.
     is_pinned
         Whether memory of the processor comes from CUDA.
+    memory
+        Makes the memory in place of these, from its size.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class Arena:
         guard_bytes: int = 0,
         folder: str | None = None,
         is_pinned: bool = False,
+        memory: Callable[[int], HostMemory] | None = None,
     ) -> None:
         self.size_bytes = size_bytes
         self.guard_bytes = guard_bytes
@@ -174,7 +177,9 @@ class Arena:
         slack_bytes = 0 if is_aligned else alignment_bytes
         total_bytes = size_bytes + guard_bytes + slack_bytes
         self._memory: HostMemory | DeviceMemory | FileMemory
-        if folder is not None:
+        if memory is not None:
+            self._memory = memory(total_bytes)
+        elif folder is not None:
             self._memory = FileMemory(total_bytes, folder, alignment_bytes=alignment_bytes)
         else:
             is_on_host = device.dlpack_device_type() == _HOST
@@ -240,9 +245,16 @@ class Arena:
 
 
 def allocate_arenas(
-    platform: Platform, arena_bytes: Mapping[str, int], *, guard_bytes: int = 0
+    platform: Platform,
+    arena_bytes: Mapping[str, int],
+    *,
+    guard_bytes: int = 0,
+    memories: Mapping[str, Callable[[int], HostMemory]] | None = None,
 ) -> Mapping[str, Arena]:
-    """One arena of the planned size for each device that has a size."""
+    """One arena of the planned size for each device that has a size.
+
+    `memories` makes the memory of some devices, from its size.
+    """
     is_pinned = can_overlap() and any(
         is_for_cuda(runtime_device(device.target)) for device in platform.devices
     )
@@ -254,6 +266,7 @@ def allocate_arenas(
             guard_bytes=guard_bytes,
             folder=device.folder,
             is_pinned=is_pinned,
+            memory=(memories or {}).get(device.name),
         )
         for device in platform.devices
         if device.name in arena_bytes

@@ -104,7 +104,8 @@ class Link:
         Energy of a copy: a part per byte and a fixed part.
     engine
         The one of both devices that makes the copies between its kernels. None: something else does, at
-        the same time as the kernels of both.
+        the same time as the kernels of both. Between two ranks, such a device copies through memory that
+        both processes see; without one, copies are messages.
     """
 
     src: str
@@ -212,11 +213,6 @@ class Platform:
                 raise ValueError(
                     f"link {link.src} -> {link.dst}: engine must be a device that computes, one of"
                     f" {computing}, got {link.engine!r}"
-                )
-            if link.engine is not None and self.joins_ranks(link):
-                raise ValueError(
-                    f"link {link.src} -> {link.dst}: no device makes copies between two ranks, which are"
-                    f" messages; leave out its engine {link.engine!r}"
                 )
         ranks = {device.rank for device in self.devices}
         missing = next(rank for rank in itertools.count() if rank not in ranks)

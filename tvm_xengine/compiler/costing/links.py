@@ -10,7 +10,11 @@ from functools import partial
 import numpy as np
 import tvm
 
-from tvm_xengine.cluster.links import check_links_are_known, with_links_of_ranks
+from tvm_xengine.cluster.links import (
+    check_links_are_known,
+    with_engines,
+    with_links_of_ranks,
+)
 from tvm_xengine.cluster.ranks import Ranks
 from tvm_xengine.compiler.costing.handover import handover_us
 from tvm_xengine.cost_models.measure.measure_link import measure_link
@@ -43,6 +47,7 @@ def devices_of_run(platform: Platform, cache: MeasurementCache) -> tuple[Platfor
     if ranks is None:
         check_links_are_known(platform)
         return with_measured_links(platform, cache), None
+    platform = with_engines(platform, ranks)
     return with_links_of_ranks(platform, ranks, partial(with_measured_links, cache=cache)), ranks
 
 
