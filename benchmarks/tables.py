@@ -72,14 +72,15 @@ TABLES = (
         "ranks",
         "Two processes against PyTorch's",
         "Ours with the batch divided (replicas) or with layers on both processes, PyTorch's DDP and its"
-        " pipeline (GPipe, four micro-batches), all over gloo, step by step in turns: `step_by_ddp`"
-        " divides the fastest step by DDP's, `busy_by_ddp` the processor time of the busier process (on a"
-        " busy machine most of a step is waiting for the other process). `peak_mib` of PyTorch is what its"
-        " allocator hands out, ours the whole arena, within `budgets_mib`: DDP's peaks, twice those for"
-        " layers, which take the whole batch, or those of an unequal pair, where one device needs"
-        " `alone_mib` for the batch in one piece. In pairs of unequal speed the second one's kernels use"
-        " no AVX. `loss_difference` is the largest one to PyTorch in one process in five steps, as a"
-        " ratio; DDP and the pipeline take batch statistics of their part of the batch only.",
+        " pipeline (GPipe, four micro-batches), step by step in turns: PyTorch's over gloo, ours through"
+        " memory that both processes see. `step_by_ddp` divides the fastest step by DDP's, `busy_by_ddp`"
+        " the processor time of the busier process, which waits for the other one for a tenth of a"
+        " millisecond before it sleeps. `peak_mib` of PyTorch is what its allocator hands out, ours the"
+        " whole arena, within `budgets_mib`: DDP's peaks, twice those for layers, which take the whole"
+        " batch, or those of an unequal pair, where one device needs `alone_mib` for the batch in one piece"
+        " (where neither can train alone, in slices of it, too). In pairs of unequal speed the second one's"
+        " kernels use no AVX. `loss_difference` is the largest one to PyTorch in one process in five steps,"
+        " as a ratio; DDP and the pipeline take batch statistics of their part of the batch only.",
         "python -m benchmarks.cluster.beside_torch",
         ("network", "side"),
     ),

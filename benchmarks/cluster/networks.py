@@ -23,6 +23,8 @@ class Case:
     is_shared_unequally
         Whether it is also trained by a process and one with half its memory, of which neither has room for
         the batch in one piece, and by one and a slower one.
+    is_beyond_one
+        Whether it is also trained by such a pair of which neither has room for it in slices of the batch.
     """
 
     layers: Callable[[], list[nn.Module]]
@@ -31,6 +33,7 @@ class Case:
     classes: int
     vocabulary: int | None = None
     is_shared_unequally: bool = False
+    is_beyond_one: bool = False
 
     def module(self) -> nn.Sequential:
         """The network, with the same values in each process."""
@@ -98,7 +101,7 @@ def _gpt_nano() -> list[nn.Module]:
 
 
 CASES: Mapping[str, Case] = {
-    "mlp": Case(_mlp, 3, (128, 1, 28, 28), 10),
+    "mlp": Case(_mlp, 3, (128, 1, 28, 28), 10, is_beyond_one=True),
     "lenet": Case(_lenet, 3, (128, 1, 28, 28), 10, is_shared_unequally=True),
     "resnet8": Case(_resnet8, 4, (32, 3, 32, 32), 10),
     "ds_cnn": Case(_ds_cnn, 10, (64, 1, 49, 10), 12),

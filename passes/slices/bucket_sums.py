@@ -114,7 +114,9 @@ class _Writer:
 
     def _updated(self, name: str) -> relax.Var | None:
         """The parameter that a sum updates, if it is one that is read as it is."""
-        readers = [r for output in self.graph.op[name].outputs for r in self.graph.consumers[output]]
+        readers = [
+            r for output in self.graph.op[name].outputs for r in self.graph.consumers[output]
+        ]
         states = [state for r in readers for _, state in self.graph.op[r].updates]
         found = [s for s in states if self.graph.tensor[s].role is Role.PARAMETER]
         if len(found) != 1 or any(t.alias_of == found[0] for t in self.graph.tensors):
@@ -173,7 +175,9 @@ class _Writer:
         for place, var in enumerate(outputs):
             self.made.append(relax.VarBinding(var, relax.TupleGetItem(made, place)))
 
-    def _kernel(self, key: tuple[object, ...], make: Callable[[], tirx.PrimFunc], name: str) -> ir.GlobalVar:
+    def _kernel(
+        self, key: tuple[object, ...], make: Callable[[], tirx.PrimFunc], name: str
+    ) -> ir.GlobalVar:
         if key not in self.kernels:
             self.kernels[key] = self.builder.add_func(make(), name)
         return self.kernels[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 from torch.distributed import HashStore
@@ -49,3 +50,13 @@ def test_one_that_fails_ends_the_wait_of_the_others_and_is_met_again() -> None:
             second.meet()
         second.meet()
         planned.result()
+
+
+def test_a_wait_outside_a_meeting_ends_for_one_that_does_not_count() -> None:
+    first, _ = (Attendance(HashStore(), rank, 3, 0.5) for rank in (0, 2))
+    released = Event()
+    with (
+        pytest.raises(RankLostError, match="rank 1 has ended or hangs"),
+        first.watching(released.set),
+    ):
+        assert released.wait(60.0)

@@ -12,6 +12,7 @@ import pytest
 import tvm_xengine as xe
 from tests.cluster.trains import Seen, Settings, drawn_batch
 from tvm_xengine.cluster.launch import run_processes
+from tvm_xengine.errors import NoScheduleError
 
 
 def _seen_by_ranks(settings: Settings) -> list[Seen]:
@@ -94,6 +95,23 @@ def test_a_slower_rank_gets_fewer_samples(tmp_path: Path) -> None:
     fast, slow = seen[0].samples
     assert fast > slow > 0
     np.testing.assert_allclose(seen[0].losses, _losses_alone(settings), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_an_unequal_pair_trains_what_neither_can_alone(tmp_path: Path) -> None:
+    """State and a gradient of the largest layer need more than either has; slices do not make them less."""
+    settings = Settings(
+        *("mlp", str(tmp_path)), batch=64, scattered=False, optimizer="sgd", steps=2,
+        budgets={"d0": 230_000, "d1": 115_000}, through_memory=True, compares=False,
+    )  # fmt: skip
+    alone = settings.platform.only(["d0"])
+    with pytest.raises(NoScheduleError):
+        xe.compile("mlp", batch_size=64, optimizer="sgd", costs="roofline", platform=alone)
+    seen = _seen_by_ranks(settings)
+    assert all(other == seen[0] for other in seen[1:])
+    assert settings.budgets is not None
+    assert all(seen[0].arena_bytes[name] <= most for name, most in settings.budgets.items())
+    np.testing.assert_allclose(seen[0].losses, _losses_alone(settings), rtol=1e-5)
 
 
 _CATCHES = """

@@ -50,12 +50,6 @@ def test_the_engine_of_a_link_is_that_of_both_directions(tmp_path: Path) -> None
     assert plain.copy_stream("flash", "cpu") == ("flash", "cpu")
 
 
-def test_no_device_is_the_engine_of_a_link_between_ranks(tmp_path: Path) -> None:
-    devices = (Device("a", "llvm"), Device("b", "llvm", rank=1))
-    with pytest.raises(ValueError, match="between two ranks"):
-        Platform(devices, (Link("a", "b", 1.0, 1.0, engine="a"),))
-
-
 def test_kinds_of_storage_say_what_the_other_keys_say(tmp_path: Path) -> None:
     plain = read_platform(write(tmp_path, TWO_DEVICES))
     named = TWO_DEVICES.replace('name = "flash"', 'name = "flash"\nkind = "host"')

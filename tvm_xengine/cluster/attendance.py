@@ -118,9 +118,7 @@ class Attendance:
                 if self._wanted > self._told:
                     self._called.clear()
                     meeting = self._told + 1
-                    self._store.set(
-                        _place(meeting, self._rank), self._failures.pop(meeting, "")
-                    )
+                    self._store.set(_place(meeting, self._rank), self._failures.pop(meeting, ""))
                     self._told = meeting
                 places = [_place(self._told, rank) for rank in range(self._size)]
                 if self._met < self._told and self._store.check(places):

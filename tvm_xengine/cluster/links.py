@@ -18,7 +18,7 @@ from tvm_xengine.cost_models.measure.measure_link import fit_line
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.kernels.device_kinds import PROCESSOR, device_kind
 from tvm_xengine.kernels.targets import resolve_target
-from tvm_xengine.runtime.events import SIGNAL, WAIT, event_functions
+from tvm_xengine.runtime.events import SIGNAL, SPIN, event_functions
 from tvm_xengine.runtime.executable import link as vm_code
 from tvm_xengine.runtime.mapped_memory import MappedMemory
 from tvm_xengine.runtime.vm_function import emit_events
@@ -27,6 +27,8 @@ from tvm_xengine.scheduling.platform import Device, Link, Platform
 _SIZES_BYTES = tuple(4**exponent for exponent in range(3, 12))  # 64 B ... 4 MiB
 _ROUNDS = 9
 """Of copies of all sizes, of which the fastest counts: what else runs only adds to some of them."""
+_MOST_HANDOVER_US = 100.0
+"""Four times what it takes to wake up a process: more is the time of others."""
 _TURNS = 100
 """Handovers there and back: 0.2 ms on two cores that are free."""
 _ANSWER_TAG, _MESSAGE_TAG = 1, 0
@@ -78,7 +80,8 @@ def with_links_of_ranks(
 def with_engines(platform: Platform, ranks: Ranks) -> Platform:
     """Collective: links between processes of one host that are not described copy through memory.
 
-    The device that receives makes the copies then. A link that is described stays what it is.
+    The device that receives makes the copies then, or the one that sends where only that computes. A link
+    that is described stays what it is, and so do all on a platform with other memory than the processor's.
 
     Raises
     ------
@@ -86,11 +89,12 @@ def with_engines(platform: Platform, ranks: Ranks) -> Platform:
         If some links between ranks have an engine and some have none, or the processes share no memory.
     """
     between = [link for link in platform.links if platform.joins_ranks(link)]
-    can_copy = see_one_memory(ranks)
+    on_processors = all(d.folder is not None or _is_host_memory(d) for d in platform.devices)
+    can_copy = see_one_memory(ranks) and on_processors
     if can_copy and not any(link.is_measured or link.engine for link in between):
-        engines = {id(link): link.dst for link in between if platform.device(link.dst).can_compute}
-        if len(engines) == len(between):
-            links = [replace(k, engine=engines.get(id(k), k.engine)) for k in platform.links]
+        engine = {link: _engine(platform, link) for link in between}
+        if None not in engine.values():
+            links = [replace(link, engine=engine.get(link, link.engine)) for link in platform.links]
             return replace(platform, links=tuple(links))
     copied = [link for link in between if link.engine is not None]
     if copied and (len(copied) < len(between) or not can_copy):
@@ -100,6 +104,10 @@ def with_engines(platform: Platform, ranks: Ranks) -> Platform:
             " out all of them"
         )
     return platform
+
+
+def _engine(platform: Platform, link: Link) -> str | None:
+    return next((name for name in (link.dst, link.src) if platform.device(name).can_compute), None)
 
 
 def copies_between_ranks(platform: Platform) -> bool:
@@ -171,7 +179,9 @@ def _copies_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link,
                 memory.write(bytes([number]) * size)  # so that it lies in the other core's cache
             ranks.least(0)
             if ranks.rank == engine:
-                times.append(_copy_us(memory.tensor(0, (size,), "uint8"), here, size, engine == dst))
+                times.append(
+                    _copy_us(memory.tensor(0, (size,), "uint8"), here, size, engine == dst)
+                )
             ranks.least(0)
     if ranks.rank != engine:
         return ()
@@ -179,9 +189,7 @@ def _copies_between(link: Link, platform: Platform, ranks: Ranks) -> tuple[Link,
     return (replace(link, latency_us=latency_us, bandwidth_gb_s=bandwidth_gb_s),)
 
 
-def _copy_us(
-    far: tvm.runtime.Tensor, here: tvm.runtime.Tensor, size: int, receives: bool
-) -> float:
+def _copy_us(far: tvm.runtime.Tensor, here: tvm.runtime.Tensor, size: int, receives: bool) -> float:
     near = here._create_view((size,), "uint8")
     src, dst = (far, near) if receives else (near, far)
     began_s = time.perf_counter()
@@ -189,10 +197,13 @@ def _copy_us(
     return (time.perf_counter() - began_s) * 1e6
 
 
-def _handover_us(ranks: Ranks) -> float:
-    """Collective: the time between a signal of one process and the end of another one's wait."""
+def _handover_us(ranks: Ranks) -> float | None:
+    """Collective: the time between a signal of one process and the end of another one's wait.
+
+    It is None where others leave the processes too little time to measure it.
+    """
     events = shared_events(ranks, 2)
-    turn = [(SIGNAL, 0), (WAIT, 1)] if ranks.leads else [(WAIT, 0), (SIGNAL, 1)]
+    turn = [(SIGNAL, 0), (SPIN, 1)] if ranks.leads else [(SPIN, 0), (SIGNAL, 1)]
     times_us = [math.inf]
     if ranks.rank < 2:
         function = emit_events(turn * _TURNS, "turns")
@@ -204,7 +215,8 @@ def _handover_us(ranks: Ranks) -> float:
             began_s = time.perf_counter()
             run(events.tensor)
             times_us.append((time.perf_counter() - began_s) * 1e6 / (2 * _TURNS))
-    return float(ranks.share_text(repr(min(times_us))))
+    found_us = float(ranks.share_text(repr(min(times_us))))
+    return found_us if found_us < _MOST_HANDOVER_US else None
 
 
 def _round_trip_us(ranks: Ranks, src: int, dst: int, size_bytes: int) -> float:

@@ -28,7 +28,7 @@ from tvm_xengine.program.rank_actions import (
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import overwritten_state, split_into_streams
 from tvm_xengine.relax_ir.types import Array
-from tvm_xengine.runtime.events import SIGNAL, WAIT, event_functions
+from tvm_xengine.runtime.events import SIGNAL, SPIN, event_functions
 from tvm_xengine.runtime.executable import StepExecutable, link
 from tvm_xengine.runtime.inputs import checked_inputs, in_slices
 from tvm_xengine.runtime.mapped_memory import MappedMemory
@@ -102,9 +102,7 @@ class RankExecutable(StepExecutable):
         mapped = share_memories(self._ranks, made).all
         far = {name: partial(_given, one) for name, one in mapped.items() if name not in made}
         sizes = {name: self._whole.interface.arena_bytes[name] for name in far}
-        self._far.update(
-            allocate_arenas(platform, sizes, guard_bytes=guard_bytes, memories=far)
-        )
+        self._far.update(allocate_arenas(platform, sizes, guard_bytes=guard_bytes, memories=far))
         return own
 
     def _arena(self, device: str) -> Arena | ArenaPart:
@@ -117,12 +115,12 @@ class RankExecutable(StepExecutable):
         events = shared_events(self._ranks, streams.events + size**2)
         own = {s: calls for s, calls in streams.calls.items() if self._rank_of[s[-1]] == rank}
         functions = {
-            f"stream_{k}": emit_stream(calls, f"stream_{k}", self._files)
+            f"stream_{k}": emit_stream(calls, f"stream_{k}", self._files, wait=SPIN)
             for k, calls in enumerate(own.values())
         }
         others = [other for other in range(size) if other != rank]
         come = [(SIGNAL, streams.events + size * rank + other) for other in others]
-        wait = [(WAIT, streams.events + size * other + rank) for other in others]
+        wait = [(SPIN, streams.events + size * other + rank) for other in others]
         functions["meet"] = emit_events([*come, *wait], "meet")
         linked = link(
             {name: function.function for name, function in functions.items()},

@@ -67,8 +67,8 @@ def shared_events(ranks: Ranks, count: int) -> Events:
     """Collective: events that each process signals and waits for."""
     size_bytes = 8 * Events.words(count)
     own = {_EVENTS: MappedMemory.create(size_bytes)} if ranks.leads else {}
-    words: tvm.runtime.Tensor = share_memories(ranks, own).all[_EVENTS].tensor(
-        0, (Events.words(count),), "int64"
+    words: tvm.runtime.Tensor = (
+        share_memories(ranks, own).all[_EVENTS].tensor(0, (Events.words(count),), "int64")
     )
     events = Events(count, words)
     if ranks.leads:

@@ -34,7 +34,7 @@ from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES, format_bytes
 _MOST_SLICES = 8
 """A share that does not fit runs in up to so many slices: with more, kernels work on too little."""
 _MOST_BUCKETINGS = 5
-"""Sizes of buckets that are tried, each twice the last: in the last one latency is 3 % of a message's time."""
+"""Sizes of buckets that are tried, each twice the last: in the last, latency is 6 % of a message's time."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _in_buckets(
     sums = {op for op, kernel in kernels.items() if kernel.startswith(SUM_OF_SHARES)}
     links = found.costed.problem.platform.link_between
     between = [links[a, b] for a in devices for b in devices if a != b]
-    first_bytes = max(1000 * link.bandwidth_gb_s * link.latency_us for link in between)
+    first_bytes = max(link.latency_bytes for link in between)
     best, tried = found, {buckets_of(graph, sums, 0)}
     for doubled in range(_MOST_BUCKETINGS):
         size_bytes = int(first_bytes * 2**doubled) + 1
@@ -327,9 +327,8 @@ def _copies_in_words(planned: PlannedStep) -> str:
             kind = "sums over the batch" if step.tensor in summed else kind
             sent[kind] += tensor.size_bytes
     named = ", ".join(f"{format_bytes(size)} of {kind}" for kind, size in sent.items())
-    cut = planned.lowered.cut
-    together = cut is not None and cut.bucket_bytes
-    buckets = f"; gradients in buckets of {format_bytes(cut.bucket_bytes)}" if together else ""
+    size = 0 if planned.lowered.cut is None else planned.lowered.cut.bucket_bytes
+    buckets = f"; gradients in buckets of {format_bytes(size)}" if size else ""
     return f"{plan.schedule.transfers} copies in a step: {named}{buckets}"
 
 

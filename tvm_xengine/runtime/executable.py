@@ -17,7 +17,7 @@ from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import split_into_streams, stream_of
 from tvm_xengine.runtime.cuda_streams import CudaStreams, cuda_functions, settle_cuda
-from tvm_xengine.runtime.events import Events, can_overlap, event_functions
+from tvm_xengine.runtime.events import SLEEP, WAIT, Events, can_overlap, event_functions
 from tvm_xengine.runtime.file_memory import FAILED, file_functions
 from tvm_xengine.runtime.marks import Marks, mark_function
 from tvm_xengine.runtime.shared_arenas import ArenaPart
@@ -133,7 +133,7 @@ class StepExecutable(StepMemory):
         functions = {
             f"{_STEP}_{k}": emit_stream(
                 *(calls, f"{_STEP}_{k}", self._files, marks, cuda),
-                sleeps=len(stream) > 1 and not free,
+                wait=SLEEP if len(stream) > 1 and not free else WAIT,
             )
             for k, (stream, calls) in enumerate(host.items())
         }

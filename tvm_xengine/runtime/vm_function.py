@@ -21,7 +21,7 @@ from tvm_xengine.program.step_program import (
 )
 from tvm_xengine.program.streams import StreamCall
 from tvm_xengine.runtime.cuda_streams import SETTLE, TELL, CudaStreams
-from tvm_xengine.runtime.events import SIGNAL, SLEEP, WAIT
+from tvm_xengine.runtime.events import SIGNAL, WAIT
 from tvm_xengine.runtime.file_memory import MOST_BYTES, READ, WRITE
 from tvm_xengine.runtime.marks import MARK, Marks
 from tvm_xengine.scheduling.platform import Stream
@@ -113,7 +113,7 @@ def emit_stream(
     marks: Marks | None = None,
     cuda: CudaStreams | None = None,
     *,
-    sleeps: bool = False,
+    wait: str = WAIT,
 ) -> VmFunction:
     """The function `name` that makes the calls of one stream.
 
@@ -122,13 +122,13 @@ def emit_stream(
 
     Parameters
     ----------
-    sleeps
-        Whether it leaves its core to others at once while it waits.
+    wait
+        Which function of `event_functions` waits.
     """
     emitter = _Emitter({}, files or {}, marks, cuda)
     for one in calls:
         for event in one.awaits:
-            emitter.at_event(SLEEP if sleeps else WAIT, event)
+            emitter.at_event(wait, event)
         emitter.make(one.call)
         for event in one.signals:
             emitter.at_event(SIGNAL, event)

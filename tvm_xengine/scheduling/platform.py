@@ -152,6 +152,13 @@ class Link:
             raise ValueError(f"link {self.src} -> {self.dst} has not been measured yet")
         return self.latency_us + size_bytes / (1000.0 * self.bandwidth_gb_s)
 
+    @property
+    def latency_bytes(self) -> float:
+        """A copy of so many bytes takes twice the latency."""
+        if self.latency_us is None or self.bandwidth_gb_s is None:
+            raise ValueError(f"link {self.src} -> {self.dst} has not been measured yet")
+        return 1000.0 * self.bandwidth_gb_s * self.latency_us
+
     def transfer_uj(self, size_bytes: int) -> float:
         """Energy of copying `size_bytes` over this link."""
         return self.energy_uj_per_copy + self.energy_nj_per_byte * size_bytes / 1000.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from tvm import ir, s_tir, te, tirx
@@ -80,7 +80,7 @@ def sum_from_flat_kernel(
     return _kernel([*flats.values(), *own, *sums])
 
 
-def _at(flat: te.Tensor, shape: Shape, first: int):  # type: ignore[no-untyped-def]
+def _at(flat: te.Tensor, shape: Shape, first: int) -> Callable[..., tirx.Expr]:
     def element(*i: tirx.Var) -> tirx.Expr:
         return flat(_position(i, shape, first))
 
