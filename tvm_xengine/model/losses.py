@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -146,22 +147,43 @@ def parsed_loss(text: str) -> Loss | LossFunction:
     return named_loss(name, **options)
 
 
+@dataclass(frozen=True)
+class TorchLoss:
+    """A function of ``torch.nn.functional`` with options."""
+
+    name: str
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__name__", self.name)
+
+    def __call__(self, prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        from torch.nn import functional
+
+        made: torch.Tensor = getattr(functional, _FUNCTIONS[self.name])(
+            prediction, target, **self.options
+        )
+        return made
+
+
+def in_pytorch(loss: object) -> LossFunction | None:
+    """The loss, if PyTorch can compute it from outputs and targets alone; else None.
+
+    A function of the user's may read what trains elsewhere.
+    """
+    is_plain = isinstance(loss, TorchLoss) or type(loss).__module__ == "torch.nn.modules.loss"
+    return cast(LossFunction, loss) if is_plain else None
+
+
 def _torch_loss(name: str, options: dict[str, Any]) -> LossFunction:
     import inspect
 
     from torch.nn import functional
 
-    function = getattr(functional, _FUNCTIONS[name])
-    known = inspect.signature(function).parameters
+    known = inspect.signature(getattr(functional, _FUNCTIONS[name])).parameters
     if unknown := [option for option in options if option not in known]:
         raise ValueError(f"the loss {name} has no options {unknown}; it has {', '.join(known)}")
-
-    def loss(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = function(prediction, target, **options)
-        return made
-
-    loss.__name__ = name
-    return loss
+    return TorchLoss(name, options)
 
 
 def resolved(loss: LossLike) -> Loss | LossFunction | None:
@@ -226,7 +248,7 @@ def as_kernel_loss(loss: Loss | LossFunction, model: ForwardModel, target: objec
     given = (
         example_target(loss, prediction) if target is None else torch.as_tensor(np.asarray(target))
     )
-    return FunctionLoss(trace_loss(loss, prediction, given))  # type: ignore[arg-type]
+    return FunctionLoss(trace_loss(loss, prediction, given), in_pytorch(loss))  # type: ignore[arg-type]
 
 
 def example_target(loss: object, prediction: torch.Tensor) -> torch.Tensor:
@@ -332,46 +354,3 @@ def _shape_of_output(model: ForwardModel) -> tuple[int, ...]:
             " output with output=0 or --output-index 0"
         )
     return static_shape(outputs[0].ty)
-
-
-def loss_of_predictions(loss: Loss) -> dict[str, Callable[..., float]]:
-    """Metrics of predictions that go with a loss: the loss itself, and the accuracy of classes.
-
-    Empty for losses that are part of the model, whose evaluation returns no loss.
-    """
-    if isinstance(loss, CrossEntropy):
-        axis = 1 if loss.axis is None else loss.axis
-        return {
-            "loss": lambda scores, labels: _cross_entropy(scores, labels, loss),
-            "accuracy": lambda scores, labels: float(
-                np.mean(np.argmax(scores, axis) == _as_classes(scores, labels, axis))
-            ),
-        }
-    if loss is MEAN_SQUARED_ERROR:
-        return {"loss": lambda x, t: float(np.mean((x - t) ** 2))}
-    if loss is MEAN_ABSOLUTE_ERROR:
-        return {"loss": lambda x, t: float(np.mean(np.abs(x - t)))}
-    if loss is BINARY_CROSS_ENTROPY:
-        return {
-            "loss": lambda x, t: float(np.mean(np.logaddexp(0, x) - x * t)),
-            "accuracy": lambda x, t: float(np.mean((x > 0) == (t > 0.5))),
-        }
-    return {}
-
-
-def _as_classes(scores: np.ndarray[Any, Any], labels: Any, axis: int) -> Any:
-    shape = (*scores.shape[:axis], *scores.shape[axis + 1 :])
-    return np.reshape(labels, shape)
-
-
-def _cross_entropy(scores: np.ndarray[Any, Any], labels: Any, loss: CrossEntropy) -> float:
-    """Cross-entropy of the labels that count, with weights and without smoothing."""
-    axis = 1 if loss.axis is None else loss.axis
-    rows = np.moveaxis(scores, axis, -1).reshape(-1, scores.shape[axis]).astype(np.float64)
-    classes = np.ravel(labels)
-    rows, classes = rows[classes != loss.ignore_index], classes[classes != loss.ignore_index]
-    weights = np.ones(rows.shape[1]) if loss.class_weights is None else np.array(loss.class_weights)
-    largest = rows.max(1, keepdims=True)
-    logs = rows - largest - np.log(np.exp(rows - largest).sum(1, keepdims=True))
-    counted = weights[classes]
-    return float(-(counted * logs[np.arange(len(rows)), classes]).sum() / counted.sum())

@@ -13,6 +13,7 @@ from tvm_xengine.model.losses import (
     as_kernel_loss,
     check_loss_fits,
     example_target,
+    in_pytorch,
     inferred_loss,
     is_kernel_loss,
     resolved,
@@ -64,7 +65,8 @@ def _module_source(
         return module_source(module, inputs, None, (), loss_inside=True), ModelLoss()
     given = _example_targets(module, inputs, loss, targets)
     try:
-        return module_source(module, inputs, loss, given, loss_inside=True), ModelLoss()
+        source = module_source(module, inputs, loss, given, loss_inside=True)
+        return source, ModelLoss(in_pytorch(loss))
     except UnsupportedModelError as error:
         if targets is not None:
             raise

@@ -12,12 +12,12 @@ from tvm_xengine.compiler.forward import build_forward
 from tvm_xengine.compiler.stores import Stores
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.errors import InvalidDataError, InvalidStateError
-from tvm_xengine.model.losses import loss_of_predictions
+from tvm_xengine.model.metrics import metrics_of_loss
 from tvm_xengine.model.training import Training
 from tvm_xengine.relax_ir.types import Array
 from tvm_xengine.scheduling.graph import Role
 from tvm_xengine.scheduling.platform import Platform
-from tvm_xengine.session.fit import leading
+from tvm_xengine.session.fit import leading, whole_batches
 from tvm_xengine.session.prediction import result_names
 from tvm_xengine.training.forward.evaluation import evaluation_module
 
@@ -54,13 +54,13 @@ def evaluate_state(
     InvalidDataError
         If the loss of `training` has no metrics of its own.
     """
-    metrics = loss_of_predictions(training.known_recipe.loss)
+    source = training.source
+    metrics = metrics_of_loss(training.known_recipe.loss, source.evaluation)
     if not metrics:
         raise InvalidDataError(
-            "this loss is compiled into the training step, and cannot be evaluated alone; name"
-            " cross_entropy, mse, l1 or bce_with_logits"
+            "this loss is a function of its own, and cannot be evaluated alone; give a loss by name, or"
+            " a module of PyTorch"
         )
-    source = training.source
     forward = build_forward(
         evaluation_module(source.evaluation),
         len(source.inputs),
@@ -73,7 +73,8 @@ def evaluate_state(
     targets = [name for name in samples.train if name not in source.inputs]
     totals = dict.fromkeys(metrics, 0.0)
     count, size = 0, source.evaluation.batch_size
-    for batch, counted in samples.validation_batches(size):
+    batches = samples.validation_batches(size)
+    for batch, counted in whole_batches(batches, source.evaluation):
         made = forward.step({name: batch[name] for name in source.inputs})
         outputs = [leading(made[name], counted, size) for name in result_names(source.outputs)]
         given = [leading(batch[name], counted, size) for name in targets]

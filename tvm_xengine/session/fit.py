@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,14 +15,17 @@ from tvm_xengine.checks.arguments import checked, checked_fields
 from tvm_xengine.data.arrays import Data
 from tvm_xengine.data.random_state import read_random_state, set_random_state
 from tvm_xengine.errors import InvalidDataError, InvalidStateError, NotFiniteError, StorageError
+from tvm_xengine.frontends.model import ForwardModel
 from tvm_xengine.frontends.step_names import step_name
-from tvm_xengine.model.losses import loss_of_predictions
+from tvm_xengine.model.metrics import metrics_of_loss, returns_scalar
 from tvm_xengine.model.source import as_array, leaves
 from tvm_xengine.planning.plan_again import Replanned
 from tvm_xengine.processes.held_signals import interrupts_held
 from tvm_xengine.session.plans.replan import Replanning
 from tvm_xengine.session.step import Step
 from tvm_xengine.state.checkpoint import Position, load_step, save_step
+
+_logger = logging.getLogger(__name__)
 
 Batches = Data | Iterable[Any] | Callable[[int], Iterable[Any]]
 """Arrays, any iterable of batches that can be repeated, or a function of the epoch that gives one."""
@@ -396,7 +400,8 @@ def evaluate(
 
 def _metrics(step: Step, metrics: Mapping[str, Metric] | None) -> Mapping[str, Metric]:
     recipe = step.training.recipe
-    own = {} if recipe is None else loss_of_predictions(recipe.loss)
+    evaluation = step.training.source.evaluation
+    own = {} if recipe is None else metrics_of_loss(recipe.loss, evaluation)
     return own if metrics is None else metrics
 
 
@@ -414,13 +419,44 @@ def _validation_batches(step: Step, data: Batches) -> Iterator[tuple[Any, int, i
     """Batches with the number of samples that count, and of all."""
     if isinstance(data, Data):
         # Of micro-batches a step takes several, the evaluation takes one.
-        size = step.training.source.evaluation.batch_size
-        for batch, counted in data.validation_batches(size):
+        evaluation = step.training.source.evaluation
+        size = evaluation.batch_size
+        for batch, counted in whole_batches(data.validation_batches(size), evaluation):
             yield batch, counted, size
         return
     size = _batch_size(step)
     for batch in data(0) if callable(data) else data:
         yield batch, size, size
+
+
+def whole_batches(
+    batches: Iterable[tuple[Any, int]], evaluation: ForwardModel
+) -> Iterator[tuple[Any, int]]:
+    """All batches, but for a last one that is filled up, where the model returns one loss for a batch.
+
+    Raises
+    ------
+    InvalidDataError
+        If no batch is left.
+    """
+    if not returns_scalar(evaluation):
+        yield from batches
+        return
+    size, are_none = evaluation.batch_size, True
+    for batch, counted in batches:
+        if counted == size:
+            are_none = False
+            yield batch, counted
+        elif are_none:
+            raise InvalidDataError(
+                f"the model returns the loss of a batch of {size}, and there are {counted} samples to"
+                " evaluate; give more, or export it for a smaller batch"
+            )
+        else:
+            _logger.warning(
+                "the last %d samples are not evaluated: the model returns the loss of a batch of %d",
+                *(counted, size),
+            )
 
 
 def _epoch(step: Step, data: Batches, epoch: int, start: int, seed: int) -> Iterator[Any]:
@@ -450,6 +486,8 @@ def leading(value: Any, count: int, size: int) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(leading(one, count, size) for one in value)
     array = as_array(value)
+    if not array.ndim:
+        return array
     return array[: len(array) * count // size]
 
 

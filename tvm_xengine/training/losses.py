@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax
@@ -207,9 +207,15 @@ class FunctionLoss:
     """A loss written as a Relax function ``(prediction, labels) -> scalar``.
 
     Its ops need gradient rules, like those of a model.
+
+    Attributes
+    ----------
+    in_pytorch
+        The same in PyTorch, by which predictions are judged; None where there is none.
     """
 
     function: relax.Function
+    in_pytorch: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         if len(self.function.params) != 2:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import relax
 
@@ -13,7 +15,15 @@ from tvm_xengine.training.losses import EmittedLoss
 
 @dataclass(frozen=True)
 class ModelLoss:
-    """The model's output is the loss; what it is compared with is among the model's inputs."""
+    """The model's output is the loss; what it is compared with is among the model's inputs.
+
+    Attributes
+    ----------
+    in_pytorch
+        The loss in PyTorch, of what the model returns in evaluation, and targets; None where there is none.
+    """
+
+    in_pytorch: Callable[..., Any] | None = None
 
     def labels_type(self, prediction: relax.TensorType) -> None:
         if prediction.ndim:
