@@ -149,5 +149,10 @@ def _sentence(error: CycloptsError) -> str:
         missing = [one.names[0] for one in error.argument.children if one.required]
         if missing:
             return f"expected the options {' and '.join(sorted(missing))}; see --help"
+        name, given = error.argument.name, len(error.tokens_so_far or ())
+        if given:
+            return f"expected {error.argument.token_count()[0]} values for {name}, got {given}"
+        wanted = f"the option {name} with a value" if name.startswith("-") else name
+        return f"expected {wanted}; see --help"
     text = " ".join(str(error).split()).removesuffix(".")
     return text[:1].lower() + text[1:]
