@@ -137,13 +137,19 @@ def _rows(folder: Path) -> dict[str, int]:
     """Complete lines of every file of rows."""
     return {
         str(path.relative_to(folder)): path.read_bytes().count(b"\n")
-        for path in folder.rglob("*.jsonl")
+        for path in _files(folder, ".jsonl")
     }
+
+
+def _files(folder: Path, suffix: str) -> list[Path]:
+    """Files below a folder, in which a command may remove others meanwhile."""
+    walked = os.walk(folder)
+    return [Path(at, name) for at, _, names in walked for name in names if name.endswith(suffix)]
 
 
 def _lost(folder: Path, rows: dict[str, int]) -> tuple[str, ...]:
     lost = [name for name, count in rows.items() if _rows(folder).get(name, 0) < count]
-    for path in folder.rglob("*.jsonl"):
+    for path in _files(folder, ".jsonl"):
         try:
             for line in path.read_text(encoding="utf-8").splitlines():
                 json.loads(line)
