@@ -143,6 +143,7 @@ class RankExecutable(StepExecutable):
 
         def step() -> None:
             with self._ranks.watching(events.release):
+                meet()  # all have written what the step reads
                 for run in steps:
                     run()
                 meet()  # no process begins the next step while another one still reads its arenas
