@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tvm_xengine.planning.answers import with_bound_of
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.schedule import Schedule
@@ -23,7 +24,8 @@ class Plan:
         The solver's answer; its bound holds for `problem`, and its `solve_s` is that of all solves which
         led to the plan.
     simulation, arenas
-        Of the result's schedule.
+        Of the result's schedule; where devices and links run side by side, the simulation is in these
+        arenas.
     """
 
     problem: Problem
@@ -44,10 +46,21 @@ class Plan:
 
     def under(self, problem: Problem) -> Plan:
         """The same schedule and addresses for a problem that differs in its costs; no bound is known."""
-        simulation = simulate(problem, self.schedule)
+        simulation = self.simulated(problem)
         value = self.result.objective.of(simulation)
         result = replace(self.result, status=Status.FEASIBLE, value=value, bound=0.0)
         return replace(self, problem=problem, result=result, simulation=simulation)
+
+    def laid_out(self, arenas: ArenaPlan) -> Plan:
+        """The same schedule in other arenas."""
+        plan = replace(self, arenas=arenas)
+        simulation = plan.simulated(self.problem)
+        result = replace(self.result, value=self.result.objective.of(simulation))
+        return replace(plan, result=with_bound_of(self.result, result), simulation=simulation)
+
+    def simulated(self, problem: Problem) -> Simulation:
+        """The schedule, as it is run, of a problem that differs in its costs."""
+        return simulate(problem, self.schedule, arenas=self.arenas if self.is_overlapped else None)
 
     def step_us(self, simulation: Simulation | None = None) -> float:
         """Time of a step as it is run, by the plan's simulation or another one."""

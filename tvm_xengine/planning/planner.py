@@ -13,6 +13,7 @@ from tvm_xengine.planning.alternatives.savings import with_savings
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
+from tvm_xengine.planning.in_time import laid_out_in_time
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
@@ -83,6 +84,9 @@ def plan_schedule(
 ) -> Plan:
     """The best schedule found whose arenas, not only its live bytes, fit the budgets of `problem`.
 
+    Where devices and links run side by side, streams wait for each other's memory as little as the
+    budgets allow, and the makespan of the plan counts these waits.
+
     Solvers count live bytes; an address layout may need more. Where it does, the solver is asked
     again with smaller budgets. All answers share the time limit of `options`. The bound of the
     first answer is kept, because only that one holds for the budgets asked for.
@@ -114,6 +118,8 @@ def plan_schedule(
         Clock(options.limits.time_limit_s, options.over_at_s),
     )
     plan = _answered(question, is_own_stop=stop is None, prefer_reserved_home=prefer_reserved_home)
+    if not prefer_reserved_home:
+        plan = laid_out_in_time(plan)
     return replace(plan, result=replace(plan.result, solve_s=question.clock.elapsed_s))
 
 

@@ -11,7 +11,6 @@ from operator import attrgetter
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Schedule
-from tvm_xengine.scheduling.simulate import simulate
 
 
 def step_interval_us(plan: Plan) -> tuple[float, float]:
@@ -20,7 +19,7 @@ def step_interval_us(plan: Plan) -> tuple[float, float]:
     Errors of different kernels cancel in part, so the true time usually lies well inside.
     """
     low, high = (
-        plan.step_us(simulate(_with_times(plan.problem, time_us), plan.schedule))
+        plan.step_us(plan.simulated(_with_times(plan.problem, time_us)))
         for time_us in (attrgetter("lo_us"), attrgetter("hi_us"))
     )
     return low, high

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm_xengine.errors import BudgetExceededError
+from tvm_xengine.scheduling.arena.plan import ArenaPlan
+from tvm_xengine.scheduling.arena.taken_over import TakenOver
 from tvm_xengine.scheduling.platform import Stream
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import Residency, trace_residency
@@ -26,7 +28,8 @@ class Simulation:
         Sum of all compute and transfer times.
     makespan_us
         End of the last step when every device and every link without an engine is an in-order
-        stream of its own and allocations wait for memory.
+        stream of its own and allocations wait for memory: for room in the budget, or, in given arenas,
+        until nothing uses their bytes any more.
     energy_uj
         Sum of the energy of all computations and transfers.
     peak_bytes
@@ -46,8 +49,19 @@ class Simulation:
     intervals_us: tuple[tuple[float, float], ...]
 
 
-def simulate(problem: Problem, schedule: Schedule, *, enforce_budgets: bool = True) -> Simulation:
+def simulate(
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    enforce_budgets: bool = True,
+    arenas: ArenaPlan | None = None,
+) -> Simulation:
     """The memory and time of `schedule`, after checking every rule.
+
+    Parameters
+    ----------
+    arenas
+        Where tensors lie while devices and links run side by side; None: not known yet.
 
     Raises
     ------
@@ -73,7 +87,8 @@ def simulate(problem: Problem, schedule: Schedule, *, enforce_budgets: bool = Tr
                 energy += problem.platform.link_between[src, dst].transfer_uj(size)
             case Free():
                 pass
-    intervals = _overlap(problem, schedule, residency, live, durations)
+    taken_over = None if arenas is None else TakenOver(problem, schedule, arenas)
+    intervals = _overlap(problem, schedule, residency, live, durations, taken_over)
     return Simulation(
         cost_us=sum(durations),
         makespan_us=max((end for _, end in intervals), default=0.0),
@@ -141,13 +156,15 @@ def _overlap(
     residency: Residency,
     live: Mapping[str, tuple[int, ...]],
     durations: list[float],
+    taken_over: TakenOver | None,
 ) -> tuple[tuple[float, float], ...]:
     """Start and end of every step when streams overlap.
 
     Allocation rule: a step that allocates on device d, with M bytes live there in program
     order, may start while the bytes of earlier frees whose last use has not finished total
     at most budget(d) - M. Then no instant exceeds the budget: at any time, let k be the last
-    allocation started; what is live is within M_k plus the unfinished earlier frees.
+    allocation started; what is live is within M_k plus the unfinished earlier frees. Where the
+    addresses are known, a step waits for the bytes that it takes instead.
 
     What a step reads and another stream has written is there a handover after its end. Waits for
     memory are not counted so.
@@ -181,7 +198,9 @@ def _overlap(
             start = max(start, written_at[instance] + is_handed_over * handover)
         for instance in access.writes.values():
             start = max(start, touched_at[instance])
-        if position in allocating:
+        if taken_over is not None:
+            start = max(start, taken_over.ready_us(position))
+        elif position in allocating:
             room = problem.platform.device(device).budget_bytes - live[device][position]
             start = _memory_ready_us(frees[device], room, start)
         end = start + durations[position]
@@ -191,6 +210,8 @@ def _overlap(
         for instance in access.writes.values():
             written_at[instance], written_by[instance] = end, stream
             touched_at[instance] = max(touched_at[instance], end)
+        if taken_over is not None:
+            taken_over.touch(position, end)
         intervals.append((start, end))
     return tuple(intervals)
 

@@ -10,7 +10,7 @@ from tvm_xengine.explain.names import Names
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.problem import OpCost, Problem
 from tvm_xengine.scheduling.schedule import Compute, Free, Transfer
-from tvm_xengine.scheduling.simulate import simulate, step_us
+from tvm_xengine.scheduling.simulate import step_us
 from tvm_xengine.solvers.result import Objective
 
 FASTER_RATIO = 0.1
@@ -70,7 +70,7 @@ def _gain(plan: Plan, key: Compute | tuple[str, str], busy_us: float) -> float:
     objective = plan.result.objective
     if objective is Objective.COST:  # a sum of times
         return FASTER_RATIO * busy_us
-    faster = simulate(_faster(plan.problem, key), plan.schedule)
+    faster = plan.simulated(_faster(plan.problem, key))
     return objective.of(plan.simulation) - objective.of(faster)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_xengine.scheduling.arena.packing import Items, pack
+from tvm_xengine.scheduling.arena.timeline import Lives, Timeline
 from tvm_xengine.scheduling.platform import Platform
 from tvm_xengine.scheduling.problem import Problem
 from tvm_xengine.scheduling.residency import Instance, Residency, trace_residency
@@ -58,6 +59,7 @@ def plan_arenas(
     effort: int = PACKING_EFFORT,
     seed: int = 0,
     reserve_home: bool = False,
+    timeline: Timeline | None = None,
 ) -> ArenaPlan:
     """Non-overlapping addresses for a valid schedule; arenas are as small as was found.
 
@@ -74,8 +76,12 @@ def plan_arenas(
     reserve_home
         Whether the bytes of home state stay reserved while it is away, so that all of it lies at
         the bottom.
+    timeline
+        What is in use at the same time on it lies apart, too, so that no stream waits for bytes of
+        another one. Without it only what lives during the same step lies apart.
     """
     residency = trace_residency(problem, schedule)
+    lives = None if timeline is None else Lives(timeline, residency)
     alignment = problem.platform.alignment_bytes
     offsets = [0] * len(residency.instances)
     workspace_offsets: dict[int, int] = {}
@@ -93,6 +99,13 @@ def plan_arenas(
             for piece in pieces
         ]
         rows += [(round_up(size, alignment), [(at, at)]) for at, size in scratch]
+        if lives is not None:
+            used = [list(map(lives.of_instance, piece)) for piece in pieces]
+            used += [[lives.of_step(at)] for at, _ in scratch]
+            rows = [
+                (size, stays if stays == whole else [*stays, *times])
+                for (size, stays), times in zip(rows, used, strict=True)
+            ]
         below = sum(piece[0].is_home_state for piece in pieces) if problem.state_apart else 0
         layout, arena_bytes[device.name] = _lay_out(rows, len(schedule.steps), effort, seed, below)
         for piece, offset in zip(pieces, layout, strict=False):

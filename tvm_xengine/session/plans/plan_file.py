@@ -153,8 +153,10 @@ def read_plan_or_schedule(path: Path, problem: Path | None = None) -> SavedPlan:
 def _plan(document: Mapping[str, Any]) -> Plan:
     problem = problem_from_json(json.dumps(document["problem"]))
     schedule = schedule_from_json(json.dumps(document["schedule"]))
-    simulation = simulate(problem, schedule)
     result = typed(SavedResult, document["result"])
+    arenas = arenas_from_document(problem, schedule, document["arenas"])
+    is_overlapped = result.objective is Objective.MAKESPAN
+    simulation = simulate(problem, schedule, arenas=arenas if is_overlapped else None)
     value = result.objective.of(simulation)
     if result.bound > value * (1 + _ROUNDING_RATIO):
         raise ValueError(f"the bound {result.bound} exceeds the value {value} of the schedule")
@@ -169,5 +171,4 @@ def _plan(document: Mapping[str, Any]) -> Plan:
         scope=result.scope,
         message=result.message,
     )
-    arenas = arenas_from_document(problem, schedule, document["arenas"])
     return Plan(problem, solved, schedule, simulation, arenas)

@@ -1,0 +1,87 @@
+"""Layouts for streams that run side by side: what each of them waits for."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.scheduling.test_simulate import run_somehow
+from tests.strategies import cases, problems
+from tvm_xengine.planning.planner import PlanOptions, plan_schedule
+from tvm_xengine.scheduling.arena.plan import plan_arenas
+from tvm_xengine.scheduling.arena.timeline import Timeline
+from tvm_xengine.scheduling.graph import Op, OpGraph, Role, Tensor
+from tvm_xengine.scheduling.platform import Device, Link, Platform
+from tvm_xengine.scheduling.problem import OpCost, Problem
+from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer, with_frees
+from tvm_xengine.scheduling.simulate import simulate
+from tvm_xengine.scheduling.sizes import UNLIMITED_BYTES
+from tvm_xengine.solvers.result import Limits, Objective
+
+
+def _two_copies(budget_bytes: int) -> tuple[Problem, Schedule]:
+    """d0 makes a, then b, which are copied to d1, 10 us each; b may take the bytes of a."""
+    tensors = (Tensor("x", 0, Role.BATCH), Tensor("a", 100), Tensor("b", 100), Tensor("end", 0))
+    ops = (
+        Op("a", "k", ("x",), ("a",)),
+        Op("b", "k", ("x",), ("b",)),
+        Op("end", "k", ("a", "b"), ("end",)),
+    )
+    platform = Platform(
+        (Device("d0", "llvm", budget_bytes), Device("d1", "llvm")),
+        (Link("d0", "d1", 0.0, 0.01),),
+        alignment_bytes=4,
+    )
+    costs = {op.name: {"d0": OpCost(1.0), "d1": OpCost(1.0)} for op in ops}
+    costs["end"] = {"d1": OpCost(1.0)}
+    problem = Problem(OpGraph(tensors, ops, ("end",)), platform, costs)
+    steps = [
+        Compute("a", "d0"),
+        Transfer("a", "d0", "d1"),
+        Compute("b", "d0"),
+        Transfer("b", "d0", "d1"),
+        Compute("end", "d1"),
+    ]
+    return problem, with_frees(problem, steps)
+
+
+def test_a_step_waits_for_the_bytes_that_it_takes_over() -> None:
+    problem, schedule = _two_copies(200)
+    small = plan_arenas(problem, schedule)
+    assert small.arena_bytes["d0"] == 100
+    # a until 1, its copy until 11; b until 2 (or 12), its copy until 21 (22), end 22 (23).
+    assert simulate(problem, schedule).makespan_us == pytest.approx(22.0)
+    assert simulate(problem, schedule, arenas=small).makespan_us == pytest.approx(23.0)
+    timeline = Timeline(simulate(problem, schedule).intervals_us)
+    large = plan_arenas(problem, schedule, timeline=timeline)
+    assert large.arena_bytes["d0"] == 200
+    assert simulate(problem, schedule, arenas=large).makespan_us == pytest.approx(22.0)
+
+
+@pytest.mark.parametrize(("budget_bytes", "makespan_us"), [(200, 22.0), (100, 23.0)])
+def test_a_plan_takes_as_much_memory_as_saves_time(budget_bytes: int, makespan_us: float) -> None:
+    problem, schedule = _two_copies(budget_bytes)
+    on_d1 = {op: dict(there) for op, there in problem.costs.items()}
+    for op in ("a", "b"):
+        del on_d1[op]["d1"]
+    problem = replace(problem, costs=on_d1)
+    options = PlanOptions("local-search", Objective.MAKESPAN, Limits(0.2))
+    plan = plan_schedule(problem, options, start=schedule)
+    assert plan.simulation.makespan_us == plan.result.value == pytest.approx(makespan_us)
+    assert plan.arenas.arena_bytes["d0"] == budget_bytes
+
+
+@settings(max_examples=cases(150), suppress_health_check=[HealthCheck.too_slow])
+@given(problems(max_devices=3), st.data())
+def test_nobody_waits_for_bytes_in_a_layout_in_time(problem: Problem, data: st.DataObject) -> None:
+    steps = run_somehow(problem, data)
+    if not steps:
+        return
+    schedule = with_frees(problem, steps)
+    problem = problem.with_budgets(dict.fromkeys(problem.platform.index, UNLIMITED_BYTES))
+    free = simulate(problem, schedule)
+    arenas = plan_arenas(problem, schedule, effort=1000, timeline=Timeline(free.intervals_us))
+    assert simulate(problem, schedule, arenas=arenas) == free
+    by_steps = plan_arenas(problem, schedule, effort=1000)
+    assert simulate(problem, schedule, arenas=by_steps).makespan_us >= free.makespan_us
