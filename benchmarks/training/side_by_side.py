@@ -28,8 +28,10 @@ NETWORKS: Mapping[str, Mapping[str, object]] = {
     "resnet18": {},
     "mobilenetv2": {},
 }
-ROUNDS = 25
-LIMIT_S = 20.0
+ROUNDS, FEWEST_ROUNDS, MEASURING_S = 25, 5, 10.0
+"""Steps of each kind that count: so many, or of long steps as many as take so long."""
+LIMIT_S = 10.0
+"""Of each plan, so that a network takes at most five minutes."""
 _TARGET = "llvm -mcpu=native"
 
 
@@ -104,7 +106,8 @@ def _measured_us(steps: Mapping[str, xe.Step]) -> Mapping[str, float]:
     """
     rng = np.random.default_rng(0)
     times_us: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(ROUNDS + 3):
+    round_us = 2 * sum(step.plan.plan.step_us() for step in steps.values())
+    for _ in range(3 + min(ROUNDS, max(FEWEST_ROUNDS, int(1e6 * MEASURING_S / round_us)))):
         for name, step in steps.items():
             batch = _batch(step, rng)
             for _ in range(2):

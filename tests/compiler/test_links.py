@@ -7,6 +7,7 @@ import pytest
 
 import tvm_xengine as xe
 from tvm_xengine.compiler.costing import links as links_module
+from tvm_xengine.compiler.costing.host_copies import HostLink, measure_host_link
 from tvm_xengine.compiler.costing.links import with_measured_links
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 
@@ -49,3 +50,12 @@ def test_what_a_platform_says_of_a_link_stays(tmp_path: Path, cores: None) -> No
     platform = xe.Platform(devices, (xe.Link("a", "b", engine="a"), xe.Link("b", "a", 1.0, 1.0)))
     measured = with_measured_links(platform, MeasurementCache(tmp_path / "m.jsonl"))
     assert [link.engine for link in measured.links] == ["a", None]
+
+
+def test_copies_with_and_without_cores_are_timed(tmp_path: Path) -> None:
+    cache = MeasurementCache(tmp_path / "m.jsonl")
+    core = min(os.sched_getaffinity(0))
+    pinned, free = HostLink((core,), (), (core,)), HostLink((), (), ())
+    first, other = measure_host_link(pinned, cache), measure_host_link(free, cache)
+    assert first.link != other.link and first is measure_host_link(pinned, cache)
+    assert all(size_bytes > 0 and took_us > 0 for size_bytes, took_us in first.samples)

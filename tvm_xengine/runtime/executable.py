@@ -17,13 +17,18 @@ from tvm_xengine.kernels.library.context import KernelContext, while_kernels_run
 from tvm_xengine.program.step_program import ArenaView, StepProgram
 from tvm_xengine.program.streams import split_into_streams, stream_of
 from tvm_xengine.runtime.cuda_streams import CudaStreams, cuda_functions, settle_cuda
-from tvm_xengine.runtime.events import SLEEP, WAIT, Events, can_overlap, event_functions
+from tvm_xengine.runtime.events import Events, can_overlap, event_functions
 from tvm_xengine.runtime.file_memory import FAILED, file_functions
 from tvm_xengine.runtime.marks import Marks, mark_function
 from tvm_xengine.runtime.shared_arenas import ArenaPart
 from tvm_xengine.runtime.step_memory import StepMemory
 from tvm_xengine.runtime.storage import Arena, is_for_cuda
-from tvm_xengine.runtime.stream_threads import StreamThreads, check_cores, free_cores
+from tvm_xengine.runtime.stream_threads import (
+    StreamThreads,
+    check_cores,
+    free_cores,
+    ways_to_wait,
+)
 from tvm_xengine.runtime.vm_function import (
     VmFunction,
     emit_cuda_streams,
@@ -128,19 +133,20 @@ class StepExecutable(StepMemory):
         # A link has a thread, which copies and waits where it keeps no device waiting.
         free = free_cores(platform)
         cores = [platform.device(stream[0]).cores if len(stream) == 1 else free for stream in host]
+        cores += [free] if gpu else []
+        waits = ways_to_wait(list(host), cores)
         events = Events(streams.events)
         cuda = self._cuda([stream for stream in gpu if len(stream) > 1], streams.events)
         functions = {
             f"{_STEP}_{k}": emit_stream(
                 *(calls, f"{_STEP}_{k}", self._files, marks, cuda),
-                wait=SLEEP if len(stream) > 1 and not free else WAIT,
+                wait=waits[k],
             )
             for k, (stream, calls) in enumerate(host.items())
         }
         if gpu and cuda is not None:
             name = f"{_STEP}_{len(host)}"
             functions[name] = emit_cuda_streams(gpu, name, cuda, events, marks)
-            cores.append(free)
         linked = link(
             {name: function.function for name, function in functions.items()},
             self._libraries,

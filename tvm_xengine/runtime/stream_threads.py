@@ -9,8 +9,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.kernels.thread_pool import thread_pool_size
-from tvm_xengine.runtime.events import Events
-from tvm_xengine.scheduling.platform import Platform
+from tvm_xengine.runtime.events import KEEP, SLEEP, WAIT, Events
+from tvm_xengine.scheduling.platform import Platform, Stream
 
 
 class StreamThreads:
@@ -90,6 +90,26 @@ def free_cores(platform: Platform) -> set[int]:
     """The cores of this process on which no device computes; one without `cores` uses all there are."""
     usable = os.sched_getaffinity(0)
     return usable.difference(*(device.cores or usable for device in platform.computing))
+
+
+def ways_to_wait(streams: Sequence[Stream], cores: Sequence[Collection[int]]) -> list[str]:
+    """The function of `event_functions` by which each stream waits for the others.
+
+    One whose cores no other uses keeps them. A link for which none is left gives way to all.
+
+    Parameters
+    ----------
+    cores
+        Of each stream, and then of further threads; none are all that the process may use.
+    """
+    ways = []
+    for stream, own in zip(streams, cores, strict=False):
+        sharing = [other for other in cores if not other or not set(own).isdisjoint(other)]
+        if len(stream) > 1:
+            ways.append(WAIT if own else SLEEP)
+        else:
+            ways.append(KEEP if own and len(sharing) == 1 else WAIT)
+    return ways
 
 
 def check_cores(platform: Platform) -> None:

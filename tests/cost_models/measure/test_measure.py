@@ -6,7 +6,7 @@ import tvm
 
 from tests.kernels.kernels import BASELINE, NATIVE, matmul, momentum, scale_and_shift
 from tvm_xengine.cost_models.measure.measure import measure_kernels
-from tvm_xengine.cost_models.measure.measure_link import fit_line, measure_link
+from tvm_xengine.cost_models.measure.measure_link import Copy, fit_line, measure_link
 from tvm_xengine.cost_models.measure.measurements import MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import device_fingerprint
 from tvm_xengine.cost_models.measure.timing import Effort
@@ -106,10 +106,17 @@ def test_latency_and_slope_are_never_negative(samples):
     assert bandwidth_gb_s > 0
 
 
+def test_memories_are_renewed_before_each_copy(cache):
+    done = []
+    copy = Copy(lambda: done.append("copy"), lambda: done.append("renew"))
+    measure_link("cpu:0", "cpu:1", lambda _size_bytes: copy, cache)
+    assert done == ["renew", "copy"] * (len(done) // 2)
+
+
 def test_link_is_measured_once(cache):
     def copy_of(size_bytes):
         source, target = (tvm.runtime.tensor(np.zeros(size_bytes, "uint8")) for _ in range(2))
-        return lambda: source.copyto(target)
+        return Copy(lambda: source.copyto(target))
 
     first = measure_link("cpu:0", "cpu:1", copy_of, cache)
     assert measure_link("cpu:0", "cpu:1", copy_of, cache) is first

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm_xengine.cost_models.measure.measurements import LinkMeasurement, MeasurementCache
 from tvm_xengine.cost_models.measure.this_machine import link_fingerprint
 from tvm_xengine.files.say_once import say_once
-from tvm_xengine.runtime.events import SIGNAL, WAIT, Events, event_functions
+from tvm_xengine.runtime.events import KEEP, SIGNAL, WAIT, Events, event_functions
 from tvm_xengine.runtime.executable import link
 from tvm_xengine.runtime.marks import MARK, Marks, mark_function
 from tvm_xengine.runtime.stream_threads import StreamThreads
@@ -57,11 +57,12 @@ def handover_us(cache: MeasurementCache, cores: Cores) -> float | None:
 
 def _turns_us(cores: Cores) -> list[float]:
     """How long two threads took to signal each other, there and back, each time."""
+    wait = KEEP if all(cores) and {*cores[0]}.isdisjoint(cores[1]) else WAIT
     marks = Marks(range(_TURNS))
     there, back = [], []
     for k in range(_TURNS):
-        there += [(MARK, 2 * k), (SIGNAL, 2 * k), (WAIT, 2 * k + 1), (MARK, 2 * k + 1)]
-        back += [(WAIT, 2 * k), (SIGNAL, 2 * k + 1)]
+        there += [(MARK, 2 * k), (SIGNAL, 2 * k), (wait, 2 * k + 1), (MARK, 2 * k + 1)]
+        back += [(wait, 2 * k), (SIGNAL, 2 * k + 1)]
     functions = {"there": emit_events(there, "there", marks), "back": emit_events(back, "back")}
     events = Events(2 * _TURNS)
     linked = link(

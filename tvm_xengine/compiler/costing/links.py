@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,8 +16,9 @@ from tvm_xengine.cluster.links import (
 )
 from tvm_xengine.cluster.ranks import Ranks
 from tvm_xengine.compiler.costing.handover import handover_us
-from tvm_xengine.cost_models.measure.measure_link import measure_link
-from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.compiler.costing.host_copies import HostLink, measure_host_link
+from tvm_xengine.cost_models.measure.measure_link import Copy, measure_link
+from tvm_xengine.cost_models.measure.measurements import LinkMeasurement, MeasurementCache
 from tvm_xengine.errors import InvalidPlatformError
 from tvm_xengine.program.step_program import ArenaView
 from tvm_xengine.runtime.events import can_overlap
@@ -67,27 +67,40 @@ def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform
         src, dst = (platform.device(name) for name in (link.src, link.dst))
         _check_file_link(src, dst)
         if not link.is_measured:
-            copy = partial(_copy, src, dst, platform.alignment_bytes)
-            source, target = (_memory(d, platform.alignment_bytes) for d in (src, dst))
-            measured = measure_link(source, target, copy, cache)
+            engine = link.engine or (None if free_cores(platform) else _engine(platform, src, dst))
+            measured = _measured(platform, src, dst, engine, cache)
             link = replace(
                 link,
                 latency_us=measured.latency_us,
                 bandwidth_gb_s=measured.bandwidth_gb_s,
-                engine=link.engine
-                or (None if free_cores(platform) else _engine(platform, src, dst)),
+                engine=engine,
             )
         links.append(link)
     return replace(platform, links=tuple(links), handover_us=_handover_us(platform, cache))
 
 
+def _measured(
+    platform: Platform, src: Device, dst: Device, engine: str | None, cache: MeasurementCache
+) -> LinkMeasurement:
+    if _are_on_processor(src, dst):
+        copier = free_cores(platform) if engine is None else platform.device(engine).cores
+        return measure_host_link(HostLink(src.cores, dst.cores, copier), cache)
+    copy = partial(_copy, src, dst, platform.alignment_bytes)
+    source, target = (_memory(d, platform.alignment_bytes) for d in (src, dst))
+    return measure_link(source, target, copy, cache)
+
+
 def _engine(platform: Platform, src: Device, dst: Device) -> str | None:
     """Which of both makes copies on its cores: not the home device, where it can be the other one."""
-    if not all(device.folder is None and _is_on_processor(device) for device in (src, dst)):
+    if not _are_on_processor(src, dst):
         return None  # the drive, or a card, moves the bytes
     computing = [device.name for device in (src, dst) if device.can_compute]
     others = [name for name in computing if name != platform.home]
     return next(iter([*others, *computing]), None)
+
+
+def _are_on_processor(*devices: Device) -> bool:
+    return all(device.folder is None and _is_on_processor(device) for device in devices)
 
 
 def _is_on_processor(device: Device) -> bool:
@@ -128,7 +141,7 @@ def _memory(device: Device, alignment_bytes: int) -> str:
     return f"file in {storage_folder(device.folder)}{blocks}"
 
 
-def _copy(src: Device, dst: Device, alignment_bytes: int, size_bytes: int) -> Callable[[], object]:
+def _copy(src: Device, dst: Device, alignment_bytes: int, size_bytes: int) -> Copy:
     """Something that copies so many bytes between the memories of two devices."""
     zeros = np.zeros(size_bytes, "uint8")
     if src.folder is None and dst.folder is None:
@@ -142,7 +155,7 @@ def _copy(src: Device, dst: Device, alignment_bytes: int, size_bytes: int) -> Ca
             for gpu in gpus[:1]:
                 gpu.sync()
 
-        return copy
+        return Copy(copy)
     folder = src.folder or dst.folder
     function = compiled_file_functions()[READ if src.folder else WRITE]
     memory, stored = (
@@ -160,4 +173,4 @@ def _copy(src: Device, dst: Device, alignment_bytes: int, size_bytes: int) -> Ca
     def move() -> None:
         function(piece, stored.file, 0)
 
-    return move
+    return Copy(move)
