@@ -9,7 +9,7 @@ import tvm_xengine as xe
 from tvm_xengine.compiler.costing import links as links_module
 from tvm_xengine.compiler.costing.host_copies import HostLink, measure_host_link
 from tvm_xengine.compiler.costing.links import with_measured_links
-from tvm_xengine.cost_models.measure.measurements import MeasurementCache
+from tvm_xengine.cost_models.measure.measurements import LinkMeasurement, MeasurementCache
 
 BOTH = (xe.Link("a", "b"), xe.Link("b", "a"))
 
@@ -22,9 +22,11 @@ def _measured(tmp_path: Path, devices: tuple[xe.Device, ...], home: str = "") ->
 
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four cores, whatever the machine has."""
+    """Four cores, whatever the machine has, and copies that nobody times."""
+    measured = LinkMeasurement("link", 1.0, 1.0, ())
+    monkeypatch.setattr(links_module, "measure_host_link", lambda *_: measured)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(links_module, "_handover_us", lambda *_: None)
+    monkeypatch.setattr(links_module, "_can_time_streams", lambda _: False)
 
 
 def test_a_device_copies_where_no_core_is_free(tmp_path: Path, cores: None) -> None:

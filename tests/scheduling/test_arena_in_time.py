@@ -72,6 +72,24 @@ def test_a_plan_takes_as_much_memory_as_saves_time(budget_bytes: int, makespan_u
     assert plan.arenas.arena_bytes["d0"] == budget_bytes
 
 
+@pytest.mark.parametrize(("start_us", "devices"), [(5.0, {"a", "b"}), (15.0, {"a"})])
+def test_one_device_runs_the_step_where_two_save_less_than_their_start(
+    start_us: float, devices: set[str]
+) -> None:
+    """Two ops of 10 us each beside each other take 10 us and the start, in turn 20 us."""
+    tensors = (Tensor("x", 4, Role.BATCH), Tensor("p", 4), Tensor("q", 4))
+    ops = tuple(Op(name, "k", ("x",), (name,)) for name in "pq")
+    links = (Link("a", "b", 0.0, 100.0), Link("b", "a", 0.0, 100.0))
+    platform = Platform(
+        (Device("a", "llvm"), Device("b", "llvm")), links, alignment_bytes=4, start_us=start_us
+    )
+    costs = {op.name: {"a": OpCost(10.0), "b": OpCost(10.0)} for op in ops}
+    problem = Problem(OpGraph(tensors, ops, ("p", "q")), platform, costs)
+    plan = plan_schedule(problem, PlanOptions("auto", Objective.MAKESPAN, Limits(0.5)))
+    assert {s.device for s in plan.schedule.steps if isinstance(s, Compute)} == devices
+    assert plan.step_us() == pytest.approx(20.0 if len(devices) == 1 else 10.0 + start_us, abs=0.1)
+
+
 @settings(max_examples=cases(150), suppress_health_check=[HealthCheck.too_slow])
 @given(problems(max_devices=3), st.data())
 def test_nobody_waits_for_bytes_in_a_layout_in_time(problem: Problem, data: st.DataObject) -> None:

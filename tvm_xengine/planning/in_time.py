@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tvm_xengine.errors import BudgetExceededError, InvalidScheduleError
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.scheduling.arena.plan import QUICK_EFFORT, ArenaPlan, plan_arenas
 from tvm_xengine.scheduling.arena.timeline import Timeline
-from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
+from tvm_xengine.scheduling.schedule import Compute, Schedule, with_frees
 
 _SLACK_RATIOS = (0.0, 0.02)
 """Shares of the step by which a call may end later than predicted until another stream waits for its bytes;
@@ -18,17 +19,23 @@ _EFFORT = QUICK_EFFORT // 10
 """For a layout that only has to fit."""
 
 
-def laid_out_in_time(plan: Plan) -> Plan:
-    """The plan; where it is overlapped, in the layout of the least makespan, and with that makespan.
+def as_it_runs(plan: Plan) -> Plan:
+    """The plan; where it is overlapped, in the layout of the least makespan, or on one device after all.
 
     Bytes that are free by the order of steps may still be in use, because streams run ahead of each
-    other, and the stream that takes them over waits. Where the budgets have room, they lie apart.
+    other, and the stream that takes them over waits. Where the budgets have room, they lie apart. Where
+    all that does not save what streams take to start, the whole step runs on one device that has room.
     """
     if not plan.is_overlapped:
         return plan
-    given = plan.laid_out(plan.arenas)
-    if _is_one_stream(plan):
-        return given
+    if not plan.has_streams:
+        return plan.laid_out(plan.arenas)
+    found = [_in_time(plan), plan.laid_out(plan.arenas)]
+    alone = (_alone_on(plan, device.name) for device in plan.problem.platform.computing)
+    return min(found + [one for one in alone if one is not None], key=Plan.step_us)
+
+
+def _in_time(plan: Plan) -> Plan:
     problem, schedule, simulation = plan.problem, plan.schedule, plan.simulation
     chosen = dict.fromkeys(problem.platform.index, plan.arenas)
     for ratio in _SLACK_RATIOS:
@@ -36,13 +43,24 @@ def laid_out_in_time(plan: Plan) -> Plan:
         arenas = plan_arenas(problem, schedule, effort=_EFFORT, timeline=timeline)
         too_large = arenas.excess_bytes(problem.platform)
         chosen |= {device: arenas for device in chosen if device not in too_large}
-    return min(plan.laid_out(_joined(schedule, chosen)), given, key=Plan.step_us)
+    return plan.laid_out(_joined(schedule, chosen))
 
 
-def _is_one_stream(plan: Plan) -> bool:
-    steps = plan.schedule.steps
-    computing = {step.device for step in steps if isinstance(step, Compute)}
-    return len(computing) <= 1 and not any(isinstance(step, Transfer) for step in steps)
+def _alone_on(plan: Plan, device: str) -> Plan | None:
+    """The step that keeps every tensor, on one device; None where it cannot run or does not fit there."""
+    problem = plan.problem
+    ops = [op.name for op in problem.graph.ops]
+    if not all(problem.can_run(op, device) for op in ops):
+        return None
+    try:
+        schedule = with_frees(problem, [Compute(op, device) for op in ops])
+        alone = Plan.of_schedule(problem, schedule, plan.result.solver)
+    except (InvalidScheduleError, BudgetExceededError):
+        return None
+    if alone.arenas.excess_bytes(problem.platform):
+        return None
+    result = replace(plan.result, schedule=schedule)
+    return replace(alone, result=result).laid_out(alone.arenas)
 
 
 def _joined(schedule: Schedule, arenas: Mapping[str, ArenaPlan]) -> ArenaPlan:

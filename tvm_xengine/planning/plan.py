@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from tvm_xengine.planning.answers import with_bound_of
 from tvm_xengine.scheduling.arena.plan import ArenaPlan, plan_arenas
+from tvm_xengine.scheduling.platform import Stream
 from tvm_xengine.scheduling.problem import Problem
-from tvm_xengine.scheduling.schedule import Schedule
+from tvm_xengine.scheduling.schedule import Compute, Schedule, Transfer
 from tvm_xengine.scheduling.simulate import Simulation, simulate
 from tvm_xengine.solvers.result import Objective, SolveResult, Status
 
@@ -65,7 +66,21 @@ class Plan:
     def step_us(self, simulation: Simulation | None = None) -> float:
         """Time of a step as it is run, by the plan's simulation or another one."""
         found = simulation or self.simulation
-        return found.makespan_us if self.is_overlapped else found.cost_us
+        if not self.is_overlapped:
+            return found.cost_us
+        return found.makespan_us + self.has_streams * (self.problem.platform.start_us or 0.0)
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether the steps of the schedule belong to several devices or links."""
+        streams: set[Stream] = set()
+        for step in self.schedule.steps:
+            match step:
+                case Compute(_, device):
+                    streams.add((device,))
+                case Transfer(_, src, dst):
+                    streams.add(self.problem.platform.copy_stream(src, dst))
+        return len(streams) > 1
 
     @classmethod
     def of_schedule(

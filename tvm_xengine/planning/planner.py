@@ -13,7 +13,7 @@ from tvm_xengine.planning.alternatives.savings import with_savings
 from tvm_xengine.planning.answers import with_best_bound, with_bound_of
 from tvm_xengine.planning.any_plan import ANY_PLAN_S, any_plan
 from tvm_xengine.planning.clock import LEAST_SOLVE_S, Clock
-from tvm_xengine.planning.in_time import laid_out_in_time
+from tvm_xengine.planning.in_time import as_it_runs
 from tvm_xengine.planning.messages import no_schedule_message
 from tvm_xengine.planning.plan import Plan
 from tvm_xengine.planning.tighten import fit_layout, with_smaller_budgets
@@ -119,7 +119,7 @@ def plan_schedule(
     )
     plan = _answered(question, is_own_stop=stop is None, prefer_reserved_home=prefer_reserved_home)
     if not prefer_reserved_home:
-        plan = laid_out_in_time(plan)
+        plan = as_it_runs(plan)
     return replace(plan, result=replace(plan.result, solve_s=question.clock.elapsed_s))
 
 

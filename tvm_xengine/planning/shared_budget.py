@@ -192,7 +192,7 @@ def _without_times(platform: Platform) -> Platform:
     links = (
         replace(one, latency_us=None, bandwidth_gb_s=None, engine=None) for one in platform.links
     )
-    return replace(platform, links=tuple(links), handover_us=None)
+    return replace(platform, links=tuple(links), handover_us=None, start_us=None)
 
 
 def _all(names: Mapping[str, object]) -> str:

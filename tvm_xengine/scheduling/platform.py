@@ -183,6 +183,8 @@ class Platform:
     handover_us
         Where devices and links run side by side: the time from the end of a call in one stream to the
         begin of one in another stream that waits for it. None: not known yet, to be measured.
+    start_us
+        The time that the threads of such streams take to start and to end a step. None: likewise.
     """
 
     devices: tuple[Device, ...]
@@ -190,6 +192,7 @@ class Platform:
     home: str = ""
     alignment_bytes: int = 64
     handover_us: float | None = None
+    start_us: float | None = None
 
     def __post_init__(self) -> None:
         names = [device.name for device in self.devices]
@@ -207,8 +210,10 @@ class Platform:
         alignment = self.alignment_bytes
         if alignment <= 0 or alignment & (alignment - 1):
             raise ValueError(f"alignment_bytes must be a power of two, got {alignment}")
-        if self.handover_us is not None and not 0 <= self.handover_us < math.inf:
-            raise ValueError(f"handover_us must be finite and >= 0, got {self.handover_us}")
+        for name in ("handover_us", "start_us"):
+            time_us = getattr(self, name)
+            if time_us is not None and not 0 <= time_us < math.inf:
+                raise ValueError(f"{name} must be finite and >= 0, got {time_us}")
         pairs = [(link.src, link.dst) for link in self.links]
         for src, dst in pairs:
             if src not in names or dst not in names:

@@ -23,6 +23,9 @@ BOARDS = Path(__file__).parent / "boards"
 _HOST, _FILE = "host", "file"
 """Kinds of devices that only store."""
 
+_TIMES = ("handover_us", "start_us")
+"""Times of streams, which may be absent."""
+
 _NAME = re.compile(r"[^\s=,]+")
 """Names of devices stand in options of the command line."""
 
@@ -55,7 +58,7 @@ def read_platform(path: str | Path) -> Platform:
     ``folder``, ``rank``), ``[[link]]`` tables
     (``src``, ``dst``; optional ``latency_us`` with ``bandwidth_gb_s``, ``energy_nj_per_byte``,
     ``energy_uj_per_copy``, ``engine``, ``both_ways``) and optional ``home``, ``alignment_bytes``,
-    ``handover_us`` and ``provenance``, a text that says where the figures are from.
+    ``handover_us``, ``start_us`` and ``provenance``, a text that says where the figures are from.
 
     Raises
     ------
@@ -92,8 +95,9 @@ def write_platform(platform: Platform, path: str | Path) -> None:
     document = tomlkit.document()
     document["home"] = platform.home
     document["alignment_bytes"] = platform.alignment_bytes
-    if platform.handover_us is not None:
-        document["handover_us"] = platform.handover_us
+    for name in _TIMES:
+        if (time_us := getattr(platform, name)) is not None:
+            document[name] = time_us
     devices = tomlkit.aot()
     for device in platform.devices:
         table = tomlkit.table()
@@ -132,7 +136,7 @@ def write_platform(platform: Platform, path: str | Path) -> None:
 
 def platform_from_document(document: Mapping[str, object]) -> Platform:
     """The platform that a document describes; ValueError and TypeError say what is wrong with it."""
-    known = {"device", "link", "home", "alignment_bytes", "handover_us", "provenance"}
+    known = {"device", "link", "home", "alignment_bytes", *_TIMES, "provenance"}
     reject_unknown_keys("the file", document, known)
     links: list[Link] = []
     for position, table in enumerate(_tables(document, "link")):
@@ -148,10 +152,13 @@ def platform_from_document(document: Mapping[str, object]) -> Platform:
         links=tuple(links),
         home=_text("the file", document, "home") if "home" in document else "",
         alignment_bytes=alignment,
-        handover_us=_number("the file", document, "handover_us", 0.0)
-        if "handover_us" in document
-        else None,
+        handover_us=_time_us(document, "handover_us"),
+        start_us=_time_us(document, "start_us"),
     )
+
+
+def _time_us(document: Mapping[str, object], name: str) -> float | None:
+    return _number("the file", document, name, 0.0) if name in document else None
 
 
 def _tables(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:

@@ -28,7 +28,7 @@ SCHEMA = 1
 
 _KEYS = (
     *("schema", "tensors", "ops", "outputs", "devices", "links", "platform", "costs", "home"),
-    *("constraints", "handover_us"),
+    *("constraints", "handover_us", "start_us"),
 )
 
 _Row = TypeVar("_Row")
@@ -249,8 +249,9 @@ def problem_to_json(problem: Problem) -> str:
         },
         "home": dict(problem.home),
     }
-    if problem.platform.handover_us is not None:
-        document["handover_us"] = problem.platform.handover_us
+    for name in ("handover_us", "start_us"):
+        if (time_us := getattr(problem.platform, name)) is not None:
+            document[name] = time_us
     if problem.constraints:
         document["constraints"] = constraints_to_json(problem.constraints)
     return json.dumps(document, allow_nan=False)
@@ -286,6 +287,7 @@ def problem_from_json(text: str) -> Problem:
                 home=typed_value(str, document["platform"]["home"]),
                 alignment_bytes=typed_value(int, document["platform"]["alignment_bytes"]),
                 handover_us=typed_value(float | None, document.get("handover_us")),
+                start_us=typed_value(float | None, document.get("start_us")),
             ),
             costs={
                 op: {device: _cost_from_json(cost) for device, cost in costs.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,8 +26,11 @@ _TURNS = 100
 """Handovers there and back, each timed on its own: 0.2 ms on two cores that are free."""
 _QUANTILE = 0.25
 """Of the turns: whatever else runs on the cores only adds to some of them."""
-_MOST_US = 100.0
-"""Four times what it takes to wake up a thread (26 us, measured): more is the time of other processes."""
+_STARTS, _SLEEP_S = 50, 0.001
+"""As between two steps, in which a batch is written."""
+_MOST_US = 400.0
+"""Five times what it takes to start and to end two threads (75 us, measured): more is the time of other
+processes."""
 _NO_BYTES_GB_S = 1.0
 """A handover moves no bytes, so the bandwidth of its row says nothing."""
 
@@ -39,11 +43,27 @@ def handover_us(cache: MeasurementCache, cores: Cores) -> float | None:
 
     It is None, and not kept, where other processes leave these cores too little time to measure it.
     """
-    key = link_fingerprint(*(f"a thread on the cores {sorted(own) or 'of all'}" for own in cores))
+    return _known_us(
+        "a thread", cache, cores, lambda: [time_us / 2 for time_us in _turns_us(cores)]
+    )
+
+
+def start_us(cache: MeasurementCache, cores: Cores) -> float | None:
+    """How long the threads of two streams take to start and to end a step, known or measured.
+
+    It is None, and not kept, as above.
+    """
+    return _known_us("the start of a thread", cache, cores, lambda: _starts_us(cores))
+
+
+def _known_us(
+    what: str, cache: MeasurementCache, cores: Cores, measure_us: Callable[[], Sequence[float]]
+) -> float | None:
+    key = link_fingerprint(*(f"{what} on the cores {sorted(own) or 'of all'}" for own in cores))
     known = cache.find_link(key)
     if known is not None:
         return known.latency_us
-    each_us = float(np.quantile(_turns_us(cores), _QUANTILE)) / 2
+    each_us = float(np.quantile(measure_us(), _QUANTILE))
     if each_us > _MOST_US:
         say_once(
             _logger,
@@ -53,6 +73,17 @@ def handover_us(cache: MeasurementCache, cores: Cores) -> float | None:
         return None
     cache.add(LinkMeasurement(key, each_us, _NO_BYTES_GB_S, ((0, each_us),)))
     return each_us
+
+
+def _starts_us(cores: Cores) -> list[float]:
+    """How long two threads with nothing to do took to run, each time after they had slept."""
+    threads, times_us = StreamThreads([int, int], Events(0), cores), []
+    for _ in range(_STARTS):
+        time.sleep(_SLEEP_S)
+        begun_s = time.perf_counter()
+        threads.run()
+        times_us.append(1e6 * (time.perf_counter() - begun_s))
+    return times_us
 
 
 def _turns_us(cores: Cores) -> list[float]:

@@ -15,7 +15,7 @@ from tvm_xengine.cluster.links import (
     with_links_of_ranks,
 )
 from tvm_xengine.cluster.ranks import Ranks
-from tvm_xengine.compiler.costing.handover import handover_us
+from tvm_xengine.compiler.costing.handover import handover_us, start_us
 from tvm_xengine.compiler.costing.host_copies import HostLink, measure_host_link
 from tvm_xengine.cost_models.measure.measure_link import Copy, measure_link
 from tvm_xengine.cost_models.measure.measurements import LinkMeasurement, MeasurementCache
@@ -76,7 +76,8 @@ def with_measured_links(platform: Platform, cache: MeasurementCache) -> Platform
                 engine=engine,
             )
         links.append(link)
-    return replace(platform, links=tuple(links), handover_us=_handover_us(platform, cache))
+    linked = replace(platform, links=tuple(links))
+    return _with_times_of_streams(linked, cache) if _can_time_streams(platform) else linked
 
 
 def _measured(
@@ -108,17 +109,26 @@ def _is_on_processor(device: Device) -> bool:
     return bool(kind == tvm.cpu().dlpack_device_type())
 
 
-def _handover_us(platform: Platform, cache: MeasurementCache) -> float | None:
-    """The time of a handover, measured where a link is; None where streams do not run side by side here."""
-    is_described = all(link.is_measured for link in platform.links)
-    if platform.handover_us is not None or is_described or not can_overlap():
-        return platform.handover_us
+def _can_time_streams(platform: Platform) -> bool:
+    """Whether streams run side by side here, where a link is measured."""
+    if all(link.is_measured for link in platform.links) or not can_overlap():
+        return False
     if not any(map(_is_on_processor, platform.computing)):
-        return None  # streams of a GPU wait for each other by themselves
-    if any({*device.cores} - os.sched_getaffinity(0) for device in platform.devices):
-        return None  # of another machine
+        return False  # streams of a GPU wait for each other by themselves
+    return not any(
+        {*d.cores} - os.sched_getaffinity(0) for d in platform.devices
+    )  # of another machine
+
+
+def _with_times_of_streams(platform: Platform, cache: MeasurementCache) -> Platform:
+    """The platform with the times of a handover and of a start, measured where they are not given."""
     first, *others = platform.computing
-    return handover_us(cache, (first.cores, others[0].cores if others else ()))
+    cores = (first.cores, others[0].cores if others else ())
+    if platform.handover_us is None:
+        platform = replace(platform, handover_us=handover_us(cache, cores))
+    if platform.start_us is None:
+        platform = replace(platform, start_us=start_us(cache, cores))
+    return platform
 
 
 def _check_file_link(src: Device, dst: Device) -> None:

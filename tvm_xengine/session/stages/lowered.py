@@ -83,7 +83,7 @@ def _fingerprint(problem: Problem, kernels: Mapping[str, str]) -> str:
 def _unlimited(platform: Platform) -> Platform:
     links = tuple(replace(link, latency_us=0.0, bandwidth_gb_s=1.0) for link in platform.links)
     budgets = {device.name: UNLIMITED_BYTES for device in platform.devices}
-    return replace(platform.with_budgets(budgets), links=links, handover_us=None)
+    return replace(platform.with_budgets(budgets), links=links, handover_us=None, start_us=None)
 
 
 def _no_costs(graph: OpGraph, platform: Platform) -> dict[str, dict[str, OpCost]]:
