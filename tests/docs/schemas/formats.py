@@ -55,7 +55,16 @@ class Format:
     make: Callable[[], Schema]
 
 
-_HANDOVER = "Time of handing over from one stream to another that waits for it."
+_STREAMS: dict[str, Schema] = {
+    "handover_us": {
+        **NUMBER,
+        "description": "Time of handing over from one stream to another that waits for it.",
+    },
+    "start_us": {
+        **NUMBER,
+        "description": "Time that the threads of streams take to start and to end a step.",
+    },
+}
 
 
 def problem() -> Schema:
@@ -74,8 +83,7 @@ def problem() -> Schema:
         "home": {**by_name(TEXT), "description": "Device of each resident tensor."},
     }
     constraints = record({"pinned": by_name(TEXT), "kept": rows(TEXT)})
-    optional = {"constraints": constraints, "handover_us": {**NUMBER, "description": _HANDOVER}}
-    return record({**required, **optional}, list(required))
+    return record({**required, "constraints": constraints, **_STREAMS}, list(required))
 
 
 def schedule() -> Schema:
@@ -133,7 +141,7 @@ def platform() -> Schema:
         "link": rows(link),
         "home": {**TEXT, "description": "Device on which state lives between steps."},
         "alignment_bytes": WHOLE,
-        "handover_us": {**NUMBER, "description": _HANDOVER},
+        **_STREAMS,
         "provenance": {"description": "Where the figures are from."},
     }
     return record(properties, ["device"])
