@@ -30,7 +30,7 @@ NETWORKS: Mapping[str, Mapping[str, object]] = {
 }
 ROUNDS, FEWEST_ROUNDS, MEASURING_S = 25, 5, 10.0
 """Steps of each kind that count: so many, or of long steps as many as take so long."""
-LIMIT_S = 10.0
+LIMIT_S = 8.0
 """Of each plan, so that a network takes at most five minutes."""
 _TARGET = "llvm -mcpu=native"
 
