@@ -14,7 +14,12 @@ _LIBRARY = "y0 y1 yn j0 j1 jn gamma log exp sin cos tan sqrt pow round floor cei
 RESERVED = frozenset((*_KEYWORDS.split(), *_LIBRARY.split()))
 """Names that generated code must not define."""
 
-_DRIVER = "ctx status data bytes align user plan_hash random byte step eval_output saved again i AT"
+_DRIVER = """
+ctx status data bytes align user plan_hash random byte step eval_output saved again i AT NULL overlap
+check_ctx check_input check_result memcpy memset memcmp strcmp size_t int8_t uint8_t int16_t uint16_t
+int32_t uint32_t int64_t uint64_t
+"""
+"""What functions with arguments of the model's names use."""
 
 
 def c_identifier(name: str) -> str:

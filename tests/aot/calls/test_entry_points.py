@@ -203,6 +203,25 @@ int main(void) {
 """
 
 
+@pytest.mark.slow
+def test_inputs_may_have_the_names_of_what_generated_code_uses(tmp_path: Path) -> None:
+    """Functions and variables of the driver and of the self-test, and two names that differ in case only."""
+    need_tools("host")
+    of_selftest = ("mean", "at", "loss", "tolerance", "load", "file", "check", "failed", "differ")
+    names = ("x", "X", *of_selftest, "check_input", "memcpy", "size_t")
+
+    def body(layers: Layers) -> relax.Expr:
+        first, *rest = (layers.input(name, (2, 4)) for name in names)
+        for name, other in zip(names, rest, strict=False):
+            first = layers.add(f"sum_{name}", first, other)
+        return layers.linear("fc", first, 3)
+
+    report = export(build_network("named", 0, body), tmp_path / "out", entries=ALL)
+    build = selftest_build(report.directory, report.package, *SANITIZED, "-Wshadow")
+    build_program(report.directory, report.package, build, tmp_path / "selftest")
+    assert run_program(tmp_path / "selftest", report.package.target).returncode == 0
+
+
 def test_indices_of_tables_are_checked_in_every_entry_point(tmp_path: Path) -> None:
     need_tools("host")
 

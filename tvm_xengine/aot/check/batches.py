@@ -96,11 +96,11 @@ def seed_literal() -> str:
     return f"{_SEED}u"
 
 
-def fill_loop(name: str, entry: BatchInput) -> str:
-    """C that fills an input's array with the next numbers of the generator."""
+def fill_loop(name: str, entry: BatchInput, array: str) -> str:
+    """C that fills the array of an input with the next numbers of the generator."""
     kind = stored_type(entry.dtype)
     if is_float(entry.dtype):
         value = f"({kind})((int32_t){name}_draw(&random) - 32768) / 16384"
     else:
         value = f"({kind})({name}_draw(&random) % {entry.bound}u)"
-    return f"    for (size_t i = 0; i < {entry.count}u; i++) {entry.c_name}[i] = {value};"
+    return f"    for (size_t i = 0; i < {entry.count}u; i++) {array}[i] = {value};"

@@ -11,7 +11,7 @@ from tvm_xengine.aot.emit_c.types_in_c import float_literal
 MAX_OUTPUTS = 64
 """Number of output values that are compared; more would only lengthen the file."""
 
-DIFFER = """static float size_of(float x) { return x < 0 ? -x : x; }
+DIFFER = """static float size_of(float value) { return value < 0 ? -value : value; }
 
 static int differ(float a, float b, float tolerance) {
   return !(size_of(a - b) <= tolerance * (1.0f + size_of(b)));

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm_xengine.aot.check.batches import BatchInput, draw_functions, seed_literal
 from tvm_xengine.aot.check.compare_c import DIFFER, MAX_OUTPUTS, rows_of, single
 from tvm_xengine.aot.check.reference import Expected
-from tvm_xengine.aot.check.selftest_calls import SelftestCalls
+from tvm_xengine.aot.check.selftest_calls import SelftestCalls, array_of
 from tvm_xengine.aot.emit_c.checkpoints.functions import checkpoint_bytes
 from tvm_xengine.aot.emit_c.types_in_c import stored_type
 from tvm_xengine.aot.package.contents import Package
@@ -22,7 +22,7 @@ def selftest_source(package: Package, inputs: Sequence[BatchInput], expected: Ex
         for region in regions
     )
     arrays = "\n".join(
-        f"static _Alignas(64) {stored_type(e.dtype)} {e.c_name}[{e.count}];" for e in inputs
+        f"static _Alignas(64) {stored_type(e.dtype)} {array_of(e)}[{e.count}];" for e in inputs
     )
     outputs = expected.output[:MAX_OUTPUTS]
     init_args = ", ".join(f"{region}, {macro}_{region.upper()}_BYTES" for region in regions)

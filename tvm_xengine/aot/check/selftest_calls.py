@@ -81,7 +81,9 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
 
     def run(self, tolerance: str, steps: int) -> str:
         """All steps; every second one over single samples where the package has both."""
-        fills = "\n".join(fill_loop(self.package.name, entry) for entry in self.inputs)
+        fills = "\n".join(
+            fill_loop(self.package.name, entry, array_of(entry)) for entry in self.inputs
+        )
         if not steps:
             return fills
         name, macro = self.package.name, self.package.macro
@@ -157,5 +159,10 @@ static int one_by_one({name}_ctx *ctx, float *mean) {{
     def _input(self, one: Argument, sample: str) -> str:
         (whole,) = [entry for entry in self.inputs if entry.name == one.model_name]
         if not sample or whole.count == one.count:
-            return whole.c_name
-        return f"{whole.c_name} + {one.count}u * {sample}"
+            return array_of(whole)
+        return f"{array_of(whole)} + {one.count}u * {sample}"
+
+
+def array_of(given: BatchInput) -> str:
+    """The array with an input; inputs may be called as variables of the self-test are."""
+    return f"in_{given.c_name}"

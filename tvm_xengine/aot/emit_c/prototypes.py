@@ -93,8 +93,13 @@ def argument_lines(package: Package, entry: Entry) -> Iterator[str]:
 
 def argument_macros(package: Package, entry: Entry) -> Iterator[str]:
     """Macros with the shape, the number of elements and the allowed values of each argument."""
+    taken: set[str] = set()
     for one in arguments(package, entry):
-        start = f"#define {package.macro}_{entry.name}_{one.name.upper()}"
+        name = one.name.upper()
+        while name in taken:  # `x` and `X` are two inputs
+            name += "_"
+        taken.add(name)
+        start = f"#define {package.macro}_{entry.name}_{name}"
         yield f"{start}_COUNT {one.count}u /* {one.place.size_bytes} bytes */"
         if one.place.shape:
             yield f"{start}_SHAPE {{{', '.join(map(str, one.place.shape))}}}"

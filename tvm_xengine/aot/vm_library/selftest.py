@@ -52,7 +52,7 @@ def selftest_source(library: Library, trial: Trial, expected: Expected) -> str:
         seed=seed_literal(),
         arrays=arrays,
         settings=settings,
-        fills="\n".join(fill_loop(name, entry) for entry in trial.inputs),
+        fills="\n".join(fill_loop(name, entry, entry.c_name) for entry in trial.inputs),
         lasts=lasts,
         keeps=keeps,
         copies=copies,
