@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness table-parity table-peers clean
+.PHONY: demo test test-slow oracle test-embedded lint format bench docs check-wheel tables networks tables-operators table-robustness table-parity table-peers table-kernels clean
 
 demo: .stamp-dev
 	$(BIN)/tvm-xengine train lenet --data digits --budget-ratio 0.5
@@ -32,6 +32,10 @@ table-robustness: .stamp-dev
 # Exported C on every target against PyTorch; goes on where it was.
 table-parity: .stamp-dev
 	$(BIN)/python -m benchmarks.embedded.parity.compare
+
+# Generated kernels in C beside kernels written by hand.
+table-kernels: .stamp-dev
+	$(BIN)/python -m benchmarks.embedded.kernels.compare
 
 # Exported C beside other projects.
 table-peers: .stamp-dev

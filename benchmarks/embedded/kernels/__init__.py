@@ -1,0 +1,1 @@
+"""Instructions of generated kernels beside kernels written by hand."""
